@@ -92,9 +92,15 @@ test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modul
 	fi
 
 .PHONY: lint
-lint: $(TOOLS) ## Check style, types and the direction of imports
-	@failed=; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
+lint: $(TOOLS) ## Check style, types, the direction of imports, and prose
+	@failed=; for check in "ruff check" "ruff format --check" mypy lint-imports \
+			"python tools/lint_prose.py"; do \
 		echo "== $$check"; $(BIN)/$$check || failed=yes; done; [ -z "$$failed" ]
+
+.PHONY: docs
+docs: $(TOOLS) ## Build the documentation site in build/site; warnings are errors
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo "build/site/index.html"
 
 .PHONY: dashboards
 dashboards: $(TOOLS) ## Find mistakes in dashboards and rules; LIVE=URL asks a Prometheus, too

@@ -1,14 +1,16 @@
-"""Build the compiled modules; everything else stands in pyproject.toml.
+"""Build the compiled modules; pyproject.toml holds all other settings.
 
-A module is compiled if a ``.pxd`` of its name lies beside it, or if it is a ``.pyx``
-(see ``emulator/chakram/_compiled.py``, which chooses at import and reads the digests
-that are recorded here). Compiling is an option: without Cython there are no extensions,
-and without a C compiler those that fail are left out. Only if the environment says
-``CHAKRAM_COMPILED=require`` is a failure an error; with ``CHAKRAM_COMPILED=off``
-nothing is compiled, and the wheel is one for every machine.
+A module is compiled if it is a ``.pyx``, or if a ``.pxd`` of its name is next to it.
+``emulator/chakram/_compiled.py`` chooses the form at import, and reads the digests that
+this file records.
 
-What lies outside of the packages and belongs to the product, the ready experiments and
-the schema of the experiment file, goes into the wheel as ``chakram/configs``.
+Compilation is optional. Without Cython there are no extensions. Without a C compiler,
+extensions that fail to compile are omitted. With ``CHAKRAM_COMPILED=require`` any
+failure is an error. With ``CHAKRAM_COMPILED=off`` nothing is compiled, and the wheel is
+independent of the platform.
+
+The ready experiments and the schema of the experiment file are outside the packages.
+They go into the wheel as ``chakram/configs``.
 """
 
 from __future__ import annotations
@@ -32,31 +34,33 @@ from setuptools.command.build_ext import build_ext as setuptools_build_ext
 from setuptools.command.build_py import build_py as setuptools_build_py
 
 ROOT = Path(__file__).resolve().parent
-# Import name of each package, and the folder (source root) that holds it.
+# Import name of each package, and the source root that holds it.
 SOURCE_ROOTS = {"chakram": "emulator", "chakram_agent": "agents"}
 REQUIRED = os.environ.get("CHAKRAM_COMPILED") == "require"
 PURE = os.environ.get("CHAKRAM_COMPILED") == "off"
 JOBS = int(os.environ.get("CHAKRAM_BUILD_JOBS") or os.cpu_count() or 1)
 DIRECTIVES = {
     "language_level": 3,
-    # Annotations are for readers and mypy; C types stand in the .pxd.
+    # Annotations are for readers and mypy. The C types are in the .pxd files.
     "annotation_typing": False,
-    # Sources as comments of C are a fifth of it, and nobody reads them.
+    # Source lines as C comments would make up a fifth of the output.
     "emit_code_comments": False,
 }
 SHARED = "chakram._cython"
-"""An extension without a source: what all others would have of Cython's own code, as
-its views of memory, each a copy that takes longer to compile than what it is for."""
+"""Extension without a source file, which holds Cython's shared utility code.
+
+Each extension would otherwise contain a copy, for example of memory views. A copy takes
+longer to compile than the module itself."""
 
 
 def load_finder() -> ModuleType:
-    """Load the finder's module by path: the package itself is not needed to build."""
+    """Load the finder's module by path, because the package may not be installed."""
     path = ROOT / "emulator" / "chakram" / "_compiled.py"
     spec = importlib.util.spec_from_file_location("_compiled", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["_compiled"] = module  # its dataclasses look themselves up
+    sys.modules["_compiled"] = module  # dataclasses look their module up here
     spec.loader.exec_module(module)
     return module
 
@@ -91,10 +95,10 @@ def hot_extensions() -> list[Extension]:
 
 
 class build_py(setuptools_build_py):
-    """Copies the ready experiments and their schema as well."""
+    """Also copies the ready experiments and their schema."""
 
     def run(self) -> None:
-        """Copy them into the package; an editable install reads the checkout's."""
+        """Copy the files into the package; an editable install reads the checkout."""
         super().run()
         if not self.editable_mode:
             for source, target in self.configs():
@@ -102,12 +106,12 @@ class build_py(setuptools_build_py):
                 shutil.copyfile(source, target)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        """Return all files that are copied."""
+        """Return all output files, including the copied ones."""
         copied = [target for _, target in self.configs()]
         return [*super().get_outputs(include_bytecode), *copied]
 
     def configs(self) -> list[tuple[str, str]]:
-        """Return what is copied, and where to."""
+        """Return pairs of source and target paths."""
         target = Path(self.build_lib) / "chakram" / "configs"
         return [
             (str(path), str(target / path.relative_to(ROOT / "configs")))
@@ -117,21 +121,21 @@ class build_py(setuptools_build_py):
 
 
 class build_ext(setuptools_build_ext):
-    """Translate and compile what changed, in parallel, and record the digests."""
+    """Translate and compile changed modules in parallel, and record their digests."""
 
     def run(self) -> None:
-        """Build all hot modules; in place only those that are out of date."""
+        """Build all hot modules; in place, only those that are out of date."""
         if self.parallel is None:
             self.parallel = JOBS
         build = ROOT / "build"
         build.mkdir(exist_ok=True)
-        # Two builds at once (two terminals, an editor) would overwrite each other.
+        # Concurrent builds, from two terminals or an editor, would conflict.
         with open(build / ".lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.build_and_record()
 
     def build_and_record(self) -> None:
-        """Do the work of `run` under the lock."""
+        """Do the work of `run` while it holds the lock."""
         builder = self.builder()
         in_place = path = ROOT / "emulator" / "chakram" / FINDER.RECORD
         recorded = self.fresh_modules(in_place, builder)
@@ -144,7 +148,8 @@ class build_ext(setuptools_build_ext):
         self.extensions = [ext for ext in self.extensions if ext.name not in recorded]
         if not self.extensions and self.inplace:
             return
-        # Digests first: a source that is edited meanwhile counts as changed.
+        # Compute digests first, so that a source edited during the build counts as
+        # changed.
         digests = {ext.name: self.digests(ext.sources) for ext in self.extensions}
         products = {
             ext.name: ROOT / self.build_lib / self.get_ext_filename(ext.name)
@@ -162,7 +167,7 @@ class build_ext(setuptools_build_ext):
             else:
                 print(f"warning: {name}: not compiled, its plain form will run")
         if SHARED not in recorded:
-            recorded = {}  # nothing can be loaded without it
+            recorded = {}  # no extension can be loaded without it
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {"builder": builder, "modules": dict(sorted(recorded.items()))}
         temporary = path.with_suffix(".tmp")
@@ -170,7 +175,7 @@ class build_ext(setuptools_build_ext):
         temporary.replace(path)
 
     def fresh_modules(self, path: Path, builder: str) -> dict[str, Any]:
-        """Return the recorded digests of those modules that need not be built."""
+        """Return the recorded digests of the modules that need no build."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -187,12 +192,12 @@ class build_ext(setuptools_build_ext):
         }
 
     def in_place_path(self, name: str) -> Path:
-        """Return where the extension *name* lies beside its source."""
+        """Return the path of the extension *name* next to its source."""
         folder = ROOT / SOURCE_ROOTS[name.partition(".")[0]]
         return folder / self.get_ext_filename(name)
 
     def translate(self) -> None:
-        """Turn the Python sources of the extensions into C; drop those that fail."""
+        """Translate the sources of the extensions to C; drop those that fail."""
         jobs = min(JOBS, len(self.extensions))
         parts = [self.extensions[place::jobs] for place in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
@@ -200,14 +205,14 @@ class build_ext(setuptools_build_ext):
         failed = [(ext.sources or [ext.name])[0] for ext, path in made if path is None]
         if failed and REQUIRED:
             raise SystemExit(f"Cython refuses {', '.join(failed)}")
-        # setuptools has taken notes on these very objects: only the source changes.
+        # setuptools keeps state on these objects, so only their source is replaced.
         for ext, path in made:
             ext.sources = [path]
         self.extensions = [ext for ext in self.extensions if ext.sources != [None]]
         self.force = True
 
     def digests(self, sources: list[str]) -> dict[str, str | None]:
-        """Return the digests of *sources* and of all they are compiled with."""
+        """Return the digests of *sources* and of everything compiled into them."""
         from Cython.Build.Dependencies import create_dependency_tree
         from Cython.Compiler.Main import CompilationOptions, Context
 
@@ -218,7 +223,7 @@ class build_ext(setuptools_build_ext):
             for source in sources
             for name in {source, *tree.all_dependencies(source)}
         }
-        # Only ours: what Cython itself brings is fixed by its version.
+        # Only this project's files: `builder` covers the files of Cython.
         return current_digests(
             sorted(
                 path.relative_to(ROOT / folder).as_posix()
@@ -229,7 +234,7 @@ class build_ext(setuptools_build_ext):
         )
 
     def builder(self) -> str:
-        """Return what else decides the outcome: Cython's version and this file."""
+        """Return the other build inputs: Cython's version and this file's digest."""
         import Cython
 
         digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
@@ -247,15 +252,18 @@ for sys.argv in json.load(sys.stdin):
     except SystemExit as end:
         print(end.code, file=told, flush=True)
 """
-"""Does what ``cython`` does, for one list of arguments after the other: to start, and
-to read what it needs in all modules, takes it longer than most of them."""
+"""Program that runs ``cython`` for several lists of arguments in one process.
+
+Starting Cython and reading the shared declarations takes longer than translating most
+modules.
+"""
 
 
 def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]:
-    """Translate *extensions*; return each with its C file, None if Cython refuses it.
+    """Translate *extensions*; return each with its C file, or None if Cython fails.
 
-    That is done by a process of its own, and not by one of a pool that `cythonize`
-    would fork: installers run this file without a module that a fork could import.
+    A separate process does this. `cythonize` would fork a pool, but installers run this
+    file without a module that a forked process could import.
     """
     folder = Path("build", "cython")
     folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +276,7 @@ def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]
         if ext.name == SHARED:
             what = ["--generate-shared", target]
         commands.append(["cython", "--module-name", ext.name, *options, *what])
-    # A refusal stands on standard error.
+    # Cython prints its errors on standard error.
     done = subprocess.run(
         [sys.executable, "-c", TRANSLATOR],
         cwd=ROOT,
@@ -285,7 +293,7 @@ def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]
 
 
 def current_digests(names: Iterable[str]) -> dict[str, str | None]:
-    """Return the digests of the sources *names* (chakram/roce/psn.py) as they are."""
+    """Return the current digests of the sources *names* (chakram/roce/psn.py)."""
     return {
         name: FINDER.digest(str(ROOT / SOURCE_ROOTS[name.partition("/")[0]] / name))
         for name in names

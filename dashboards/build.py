@@ -1,8 +1,9 @@
-"""Builds the Grafana dashboards as classic dashboard JSON.
+"""Build the Grafana dashboards as classic dashboard JSON.
 
-``python -m dashboards.build`` writes ``dashboards/grafana/*.json``, which are
-committed: who runs Grafana needs nothing of this.  Tests build them again and compare,
-check every query (``dashboards.lint``), and run every query against a real Prometheus.
+``python -m dashboards.build`` writes ``dashboards/grafana/*.json``. These files are
+committed, so that Grafana users do not need this module. Tests build them again and
+compare, check every query (``dashboards.lint``), and run every query on a real
+Prometheus.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "grafana"
 
 VARIABLES = {
-    "job": ("Scraped as", "job", "chakram_run_info"),
+    "job": ("Scrape job", "job", "chakram_run_info"),
     "instance": ("Instance", "instance", "chakram_run_info"),
     "run_id": ("Run", "run_id", "chakram_run_info"),
     "run_a": ("Run A", "run_id", "chakram_run_info"),
@@ -47,7 +48,7 @@ VARIABLES = {
     "collective": ("Collective", "collective", "chakram_collectives_total"),
     "chakram_job": ("Job", "chakram_job", "chakram_iterations_total"),
 }
-"""By name: what it is called, the label whose values it has, and of which metric."""
+"""Variables by name: title, label that has the values, and metric with that label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ BOARDS = (
     Board(
         uid="chakram-compare",
         title="Chakram: two runs compared",
-        about="Two runs of Chakram beside each other; the time range holds both.",
+        about="Two runs of Chakram side by side. The time range must include both.",
         variables=("job", "run_a", "run_b"),
         rows=(add_results, add_courses),
         selector=BOTH,
@@ -88,22 +89,27 @@ BOARDS = (
     Board(
         uid="chakram-switch",
         title="Chakram: switches and congestion",
-        about="Queues, marks, pauses and drops of modelled switches, and congestion as "
-        "the ends see it.",
+        about=(
+            "Queues, marks, pauses and drops of modelled switches, and congestion as "
+            "seen by the endpoints."
+        ),
         variables=("job", "instance", "run_id"),
         rows=(add_switches, add_congestion),
     ),
     Board(
         uid="chakram-queue-pairs",
         title="Chakram: queue pairs and ports",
-        about="Rates, repairs and round trips of queue pairs, and what ports count.",
+        about=(
+            "Rates, retransmissions and round trips of queue pairs, and counters of "
+            "ports."
+        ),
         variables=("job", "instance", "run_id"),
         rows=(add_queue_pairs, add_ports),
     ),
     Board(
         uid="chakram-jobs",
         title="Chakram: jobs",
-        about="The jobs of a run beside one another.",
+        about="The jobs of a run side by side.",
         variables=("job", "instance", "run_id", "chakram_job"),
         rows=(add_jobs,),
     ),
@@ -111,10 +117,10 @@ BOARDS = (
 
 
 def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
-    """Add the variables, each asking only for what the ones before allow.
+    """Add the variables; earlier variables filter the values of later ones.
 
-    Those that come after the run are labels of some metrics only: no other can ask for
-    them.
+    Only some metrics have the labels of variables after the run. These variables
+    therefore do not filter others.
     """
     board.with_variable(
         dashboard.DatasourceVariable("datasource")
@@ -149,7 +155,7 @@ def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
 
 
 def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
-    """Add begin and end of runs, ends of iterations, and packets disturbed on purpose.
+    """Add annotations: start and end of runs, ends of iterations, and injected faults.
 
     A gauge that holds a time is drawn at that time.
     """
@@ -174,7 +180,7 @@ def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
     board.annotation(
         _annotation("Faults", "orange", f"({disturbed}) > 0")
         .enable(True)
-        .title_format("Packets disturbed on purpose in run {{run_id}}")
+        .title_format("Packets disturbed by injected faults in run {{run_id}}")
     )
 
 
@@ -189,7 +195,7 @@ def _annotation(name: str, color: str, expr: str) -> dashboard.AnnotationQuery:
 
 
 def build(of: Board) -> dict[str, Any]:
-    """Return a dashboard as plain JSON values, all panels numbered."""
+    """Return a dashboard as plain JSON values, with all panels numbered."""
     board = (
         dashboard.Dashboard(of.title)
         .uid(of.uid)
@@ -214,7 +220,7 @@ def build(of: Board) -> dict[str, Any]:
     for add in of.rows:
         add(board)
     document: dict[str, Any] = json.loads(JSONEncoder().encode(board.build()))
-    # The library leaves panels without numbers; links and annotations need them.
+    # The library does not number panels, but links and annotations need numbers.
     number = 0
     for panel in document["panels"]:
         for own in (panel, *panel.get("panels", ())):
@@ -224,7 +230,7 @@ def build(of: Board) -> dict[str, Any]:
 
 
 def texts() -> dict[Path, str]:
-    """Return by file its contents."""
+    """Return the contents of the dashboard files by path."""
     return {
         FOLDER / f"{each.uid}.json": json.dumps(build(each), indent=2, sort_keys=True)
         + "\n"

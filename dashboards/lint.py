@@ -1,7 +1,7 @@
-"""Finds mistakes in dashboards and rules: ``make dashboards [LIVE=URL]``.
+"""Find mistakes in dashboards and rules: ``make dashboards [LIVE=URL]``.
 
-What is checked against the catalogue of metrics needs no server.  With a URL every
-query is also asked of a Prometheus that scrapes, or has scraped, a run.
+Checks against the catalog of metrics need no server. With a URL, every query also runs
+on a Prometheus that scrapes, or has scraped, a run.
 """
 
 from __future__ import annotations
@@ -34,25 +34,24 @@ DASHBOARDS = FOLDER / "grafana"
 RULES = FOLDER / "rules"
 
 OF_SCRAPE = frozenset({"job", "instance", "le"})
-"""Labels that any series may have beside those of its metric."""
+"""Labels that any series may have in addition to those of its metric."""
 
 VARIABLES = ("job", "instance", "run_id", "run_a", "run_b", "collective", "chakram_job")
 ALL = ".+"
-"""What a variable stands for when everything is chosen."""
+"""Value of a variable when everything is selected."""
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _COUNTED = frozenset({"rate", "irate", "increase", "resets"})
 _OVER_TIME = "_over_time"
 COUNTED_AS_THEY_ARE = frozenset(
-    {"Iterations", "Delivered", "What makes numbers doubtful", "Iterations done"}
-    | {"Done of planned"}
+    {"Iterations", "Delivered", "Data quality", "Iterations done", "Progress"}
 )
-"""Panels that show totals: the exporter counts from the start of the run."""
+"""Panels that show totals since the start of the run."""
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 Unit = tuple[int, int, int]
-"""Exponents of bytes, of bits and of seconds; counts of things have none."""
+"""Exponents of bytes, bits and seconds; plain counts have none."""
 
 _ONE, _SECONDS, _BYTES = (0, 0, 0), (0, 0, 1), (1, 0, 0)
 _UNITS: dict[str, frozenset[Unit]] = {
@@ -66,7 +65,7 @@ _UNITS: dict[str, frozenset[Unit]] = {
     "none": frozenset({_ONE}),
     "short": frozenset({_ONE, (0, 0, -1)}),
 }
-"""By unit of Grafana, what it may be the unit of."""
+"""Units that a value may have, by the unit that Grafana shows."""
 
 _KEEP = frozenset({"sum", "avg", "min", "max", "topk", "bottomk", "quantile"})
 _AS_ARGUMENT = frozenset(
@@ -80,11 +79,11 @@ class Query:
 
     Attributes:
         where: File and panel, or rule.
-        title: Of the panel.
+        title: Title of the panel.
         expr: The query, with variables.
         kind: ``panel``, ``annotation`` or ``rule``.
-        unit: Of Grafana, that the panel shows; None: none.
-        known: Series that rules make, with their labels and units.
+        unit: Grafana unit that the panel shows; None: none.
+        known: Series that recording rules create, with their labels and units.
     """
 
     where: str
@@ -100,7 +99,7 @@ class Query:
         """Return the query with Grafana's variables replaced.
 
         Args:
-            variables: Values by name; others stand for everything.
+            variables: Values by name; the other variables match everything.
             window: Value of ``$__rate_interval`` and ``$__range``.
         """
         values = {
@@ -116,28 +115,28 @@ class Query:
         return _VARIABLE.sub(value, self.expr)
 
     def measured(self, variables: Mapping[str, str], *, window: str) -> str:
-        """Return it without what it compares with: a sound run raises no alert."""
+        """Return the query without comparisons: healthy runs raise no alerts."""
         expression = promql.parse(self.substituted(variables, window=window))
         return _left_of_comparisons(expression).prettify()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a recording rule makes."""
+    """The series that a recording rule creates."""
 
     labels: frozenset[str]
     unit: Unit | None
 
 
 class Mistake(ValueError):
-    """Units do not fit together."""
+    """Units that do not match."""
 
 
 # ---- dashboards --------------------------------------------------------------------
 
 
 def panels_of(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield all panels of a dashboard but rows, also those inside rows."""
+    """Yield all panels of a dashboard except rows, including those inside rows."""
     for panel in document["panels"]:
         for own in (panel, *panel.get("panels", ())):
             if own["type"] != "row":
@@ -167,7 +166,7 @@ def queries_of(document: Mapping[str, Any], file: str = "") -> Iterator[Query]:
 
 
 def _unit_of(panel: Mapping[str, Any], reference: str) -> str | None:
-    """Return the unit that a panel shows the answers to one of its queries in."""
+    """Return the unit in which a panel shows the results of one of its queries."""
     if panel["type"] == "table":
         return None
     for override in panel["fieldConfig"].get("overrides", ()):
@@ -176,12 +175,12 @@ def _unit_of(panel: Mapping[str, Any], reference: str) -> str | None:
                 if each["id"] == "unit":
                     return str(each["value"])
     found = panel["fieldConfig"]["defaults"].get("unit")
-    # A heat map counts; what has a unit is its axis.
+    # A heat map shows counts; only its axis has a unit.
     return None if panel["type"] == "heatmap" else found or ""
 
 
 def check_dashboard(document: Mapping[str, Any], file: str) -> Iterator[str]:
-    """Yield what is wrong with a dashboard."""
+    """Yield the mistakes in a dashboard."""
     for panel in panels_of(document):
         where = f"{file}: panel {panel.get('id')}"
         if not panel.get("title"):
@@ -205,7 +204,7 @@ def check_dashboard(document: Mapping[str, Any], file: str) -> Iterator[str]:
 
 
 def rules_of(document: Mapping[str, Any], file: str = "") -> Iterator[Query]:
-    """Yield the expressions of the rules of a file."""
+    """Yield the expressions of the rules in a file."""
     known: dict[str, Recorded] = {}
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -232,7 +231,7 @@ def _recorded(query: Query) -> Recorded:
 
 
 def check_rules(document: Mapping[str, Any], file: str) -> Iterator[str]:
-    """Yield what is wrong with a file of rules."""
+    """Yield the mistakes in a file of rules."""
     for query in rules_of(document, file):
         yield from check_query(query)
     for group in document["groups"]:
@@ -250,7 +249,7 @@ def check_rules(document: Mapping[str, Any], file: str) -> Iterator[str]:
 
 
 def check_query(query: Query) -> Iterator[str]:
-    """Yield what is wrong with a query."""
+    """Yield the mistakes in a query."""
     try:
         expression = promql.parse(query.substituted())
     except ValueError as error:
@@ -284,7 +283,7 @@ def check_query(query: Query) -> Iterator[str]:
             yield f"{query.where}: {function} over {name}, which is a gauge"
         is_rate = function in _COUNTED | {"last_over_time", "changes"}
         if is_counter and not is_rate and query.title not in COUNTED_AS_THEY_ARE:
-            yield f"{query.where}: {name} counts, and is shown without a rate"
+            yield f"{query.where}: {name} is a counter, but is shown without a rate"
     yield from _check_labels(query, expression)
     try:
         unit = _unit(expression, known)
@@ -293,13 +292,13 @@ def check_query(query: Query) -> Iterator[str]:
         return
     if query.unit is not None and unit is not None:
         if query.unit not in _UNITS:
-            yield f"{query.where}: its unit {query.unit!r} is not one that is known"
+            yield f"{query.where}: its unit {query.unit!r} is unknown"
         elif unit not in _UNITS[query.unit]:
             yield f"{query.where}: is in {_named(unit)}, and shown as {query.unit!r}"
 
 
 def _check_labels(query: Query, expression: Any) -> Iterator[str]:
-    """Yield labels that are grouped by, or matched on, and that no series has."""
+    """Yield mistakes in labels that the query groups by or matches on."""
     for each in _nodes(expression):
         asked: list[str] = []
         if isinstance(each, promql.AggregateExpr) and each.modifier is not None:
@@ -312,7 +311,7 @@ def _check_labels(query: Query, expression: Any) -> Iterator[str]:
         else:
             continue
         for label in sorted(set(asked) - found):
-            yield f"{query.where}: nothing here has a label {label}"
+            yield f"{query.where}: no metric in this query has a label {label}"
 
 
 def _children(expression: Any) -> list[Any]:
@@ -330,7 +329,7 @@ def _nodes(expression: Any) -> Iterator[Any]:
 
 
 def _selectors(expression: Any, function: str = "") -> Iterator[tuple[Any, str]]:
-    """Yield selectors, each with the function over its window, or nothing."""
+    """Yield selectors, each with the function over its window, or an empty string."""
     if isinstance(expression, promql.VectorSelector):
         yield expression, function
     elif isinstance(expression, promql.MatrixSelector):
@@ -346,7 +345,7 @@ def _selectors(expression: Any, function: str = "") -> Iterator[tuple[Any, str]]
 
 
 def _labels(expression: Any, known: Mapping[str, Recorded]) -> set[str]:
-    """Return the labels that what an expression says may have."""
+    """Return the labels that the result of an expression may have."""
     if isinstance(expression, promql.AggregateExpr):
         inner = _labels(expression.expr, known)
         modifier = expression.modifier
@@ -394,10 +393,10 @@ _FILTERS = frozenset({"==", "!=", ">", "<", ">=", "<=", "and", "unless"})
 
 
 def _unit(expression: Any, known: Mapping[str, Recorded]) -> Unit | None:
-    """Return the unit of an expression; None: any, or nobody can tell.
+    """Return the unit of an expression; None if it is arbitrary or unknown.
 
     Raises:
-        Mistake: If what is added or compared is not of one unit.
+        Mistake: If the expression adds or compares values with different units.
     """
     if isinstance(expression, promql.VectorSelector):
         if expression.name in known:
@@ -454,7 +453,7 @@ def _unit_of_pair(expression: Any, known: Mapping[str, Recorded]) -> Unit | None
             return None if inner is None else (0, inner[1] + inner[0], inner[2])
         if any(number is not None for number in numbers):
             is_scaled = any(number not in (None, 1) for number in numbers)
-            if is_scaled:  # 1000: a time for Grafana, which is in milliseconds
+            if is_scaled:  # 1000 converts a time to Grafana's milliseconds
                 return None
         left, right = left or _ONE, right or _ONE
         return _times(left, right, sign)
@@ -491,16 +490,16 @@ def _named(unit: Unit | None) -> str:
 
 
 def check_live(queries: list[Query], ask: Callable[[str], object]) -> Iterator[str]:
-    """Yield queries that a Prometheus does not answer.
+    """Yield queries for which a Prometheus returns no result.
 
     Args:
-        queries: All of them.
-        ask: Returns what a query gives; empty: nothing.
+        queries: All queries.
+        ask: Returns the result of a query; empty if there is none.
     """
     for query in queries:
         expr = query.measured({}, window="1m")
         if not ask(expr):
-            yield f"{query.where}: nothing answers {expr}"
+            yield f"{query.where}: no data for {expr}"
 
 
 def _ask(url: str) -> Callable[[str], object]:
@@ -516,7 +515,7 @@ def _ask(url: str) -> Callable[[str], object]:
 
 
 def all_queries() -> list[Query]:
-    """Return the queries of all dashboards and rules of this folder."""
+    """Return the queries of all dashboards and rules in this folder."""
     found: list[Query] = []
     for file in sorted(DASHBOARDS.glob("*.json")):
         found += queries_of(json.loads(file.read_text(encoding="utf-8")), file.name)
@@ -526,7 +525,7 @@ def all_queries() -> list[Query]:
 
 
 def check_all() -> Iterator[str]:
-    """Yield what is wrong with the dashboards and rules of this folder."""
+    """Yield the mistakes in the dashboards and rules in this folder."""
     for file in sorted(DASHBOARDS.glob("*.json")):
         document = json.loads(file.read_text(encoding="utf-8"))
         yield from check_dashboard(document, file.name)
@@ -536,9 +535,9 @@ def check_all() -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what is wrong; return 1 if anything is."""
+    """Print the mistakes; return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m dashboards.lint")
-    parser.add_argument("--live", metavar="URL", help="of a Prometheus, to be asked")
+    parser.add_argument("--live", metavar="URL", help="URL of a Prometheus to query")
     live = parser.parse_args().live
     problems = list(check_all())
     if live:

@@ -1,4 +1,4 @@
-"""Panels of the dashboards, all of one look."""
+"""Panels of the dashboards, all in the same style."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRAPH_HEIGHT = 8
 
 
 def query(expr: str, legend: str = "", **options: Any) -> prometheus.Dataquery:
-    """Return a query over the time range, or of this moment (``instant=True``)."""
+    """Return a range query, or an instant query if ``instant`` is True."""
     built = prometheus.Dataquery().datasource(SOURCE).expr(expr)
     built = built.instant() if options.get("instant") else built.range()
     if options.get("table"):
@@ -74,7 +74,7 @@ def figure(
 def bars(
     title: str, about: str, *queries: prometheus.Dataquery, unit: str, span: int = 8
 ) -> bargauge.Panel:
-    """Return a panel with a bar for each of the last values."""
+    """Return a panel with one bar per series, for its last value."""
     panel = (
         bargauge.Panel()
         .title(title)
@@ -130,7 +130,7 @@ def with_queries(panel: Any, queries: tuple[prometheus.Dataquery, ...]) -> Any:
 
 
 def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
-    """Return colours from (value, colour) on; the first value is None."""
+    """Return thresholds: each color applies from its value; the first value is None."""
     return (
         dashboard.ThresholdsConfig()
         .mode(ThresholdsMode.ABSOLUTE)
@@ -139,7 +139,7 @@ def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
 
 
 def words(**texts: tuple[str, str]) -> ValueMapping:
-    """Return a mapping of values (``v0``, ``v1``) to words and colours."""
+    """Return a mapping of values (``v0``, ``v1``) to words and colors."""
     return ValueMap(
         options={
             value.removeprefix("v"): ValueMappingResult(
@@ -151,5 +151,5 @@ def words(**texts: tuple[str, str]) -> ValueMapping:
 
 
 def logarithmic() -> common.ScaleDistributionConfig:
-    """Return an axis of powers of two, as the buckets are."""
+    """Return a logarithmic axis with base 2, like the histogram buckets."""
     return common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(2)

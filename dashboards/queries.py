@@ -1,4 +1,4 @@
-"""What the panels of the dashboards ask Prometheus: selectors and expressions."""
+"""Prometheus selectors and expressions for the panels of the dashboards."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ def rate(metric: str, selector: str = RUN) -> str:
 def quantile(
     share: float, metric: str, by: str = "collective", selector: str = COLLECTIVE
 ) -> str:
-    """Return a quantile of a histogram, by collective or otherwise."""
+    """Return a quantile of a histogram, by collective or another label."""
     buckets = rate(f"{metric}_bucket", selector)
     return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
 
 
 def ratio(part: str, whole: str) -> str:
-    """Return the ratio of two rates, 0 where nothing happens."""
+    """Return the ratio of two rates, or 0 without activity."""
     return f"sum({part}) / clamp_min(sum({whole}), 1)"
 
 
 def share(part: str, whole: str, by: str) -> str:
-    """Return the ratio of two rates by labels, 0 where nothing happens."""
+    """Return the ratio of two rates by labels, or 0 without activity."""
     return f"sum by ({by}) ({part}) / clamp_min(sum by ({by}) ({whole}), 1)"
 
 
 def quotient(part: str, whole: str, by: str, selector: str = RUN) -> str:
-    """Return one rate over another by labels."""
+    """Return one rate divided by another, by labels."""
     return (
         f"sum by ({by}) ({rate(part, selector)}) / "
         f"sum by ({by}) ({rate(whole, selector)})"
@@ -41,8 +41,8 @@ def quotient(part: str, whole: str, by: str, selector: str = RUN) -> str:
 
 
 PLANNED = f"chakram_iterations_planned{{{JOB}}}"
-# A job in the background has no number of iterations: what it has done would stand
-# beside what only the others are to do.
+# A background job has no planned number of iterations. Without the filter, its
+# iterations would count as done, but not as planned.
 DONE_OF_PLANNED = (
     f"chakram_iterations_total{{{JOB}}} "
     f"and on (job, instance, run_id, chakram_job) {PLANNED}"
@@ -54,7 +54,7 @@ BUS_BANDWIDTH = quotient(
     COLLECTIVE,
 )
 PREDICTED = f"chakram_predicted_collective_duration_seconds{{{COLLECTIVE}}}"
-# The same collectives in the same mix, each in the time that the model says.
+# The same mix of collectives, each with the duration that the model predicts.
 PREDICTED_BUS_BANDWIDTH = (
     f"sum by (collective, source) (({PREDICTED} > bool 0) "
     f"* on ({IDENTITY}) group_left () "

@@ -1,4 +1,4 @@
-"""Dashboards of several runs, and of the jobs of a run."""
+"""Dashboards that compare runs, or the jobs of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def last(metric: str, selector: str) -> str:
 
 
 def whole(part: str, all_of: str, by: str, selector: str) -> str:
-    """Return one total over another, of a whole run."""
+    """Return the ratio of two totals of a whole run."""
     return (
         f"sum by ({by}) ({last(part, selector)}) / "
         f"sum by ({by}) ({last(all_of, selector)})"
@@ -47,7 +47,7 @@ def add_results(board: dashboard.Dashboard) -> None:
         with_queries(
             table.Panel()
             .title("Runs")
-            .description("What A and B are.")
+            .description("Properties of runs A and B.")
             .datasource(SOURCE)
             .height(6)
             .span(16),
@@ -68,7 +68,7 @@ def add_results(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "Iteration time, B over A",
-            "Mean of all iterations so far, by job: above 1, B is slower.",
+            "Mean over all iterations so far, by job. Above 1, B is slower.",
             query(f"({mean[1]}) / ({mean[0]})", "{{chakram_job}}", instant=True),
             unit=units.Short,
         )
@@ -80,7 +80,7 @@ def add_results(board: dashboard.Dashboard) -> None:
     for title, about, unit, make, legend in (
         (
             "Iteration time",
-            "Mean of all iterations so far, by job.",
+            "Mean over all iterations so far, by job.",
             units.Seconds,
             lambda selector: whole(
                 f"{iteration}_sum", f"{iteration}_count", "chakram_job", selector
@@ -89,14 +89,14 @@ def add_results(board: dashboard.Dashboard) -> None:
         ),
         (
             "Bus bandwidth",
-            "Of all collectives so far, as nccl-tests defines it.",
+            "Bus bandwidth of all collectives so far, as defined by nccl-tests.",
             units.BytesPerSecondSI,
             lambda selector: whole(*bus, "collective", selector),
             "{{collective}}",
         ),
         (
             "FCT p99",
-            "99 % of the flows completed within this time; buckets double.",
+            "99 % of the flows completed within this time. Bucket bounds double.",
             units.Seconds,
             lambda selector: (
                 "histogram_quantile(0.99, sum by (collective, le) "
@@ -106,8 +106,8 @@ def add_results(board: dashboard.Dashboard) -> None:
         ),
         (
             "Lost time by cause",
-            "Share of the critical paths of the measured iterations, as `chakram why` "
-            "says; of runs that have ended.",
+            "Share of the critical paths of the measured iterations, as in `chakram "
+            "why`. Only for runs that have ended.",
             units.PercentUnit,
             lambda selector: (
                 f"sum by (cause) ({last('chakram_lost_seconds', selector)}) "
@@ -117,8 +117,8 @@ def add_results(board: dashboard.Dashboard) -> None:
             "{{cause}}",
         ),
         (
-            "Sent again and marked",
-            "Shares of the packets of the jobs.",
+            "Retransmitted and marked",
+            "Shares of the packets of each job.",
             units.PercentUnit,
             lambda selector: whole(
                 "chakram_job_retransmitted_packets_total",
@@ -126,11 +126,11 @@ def add_results(board: dashboard.Dashboard) -> None:
                 "chakram_job",
                 selector,
             ),
-            "{{chakram_job}} sent again",
+            "{{chakram_job}} retransmitted",
         ),
         (
             "Bytes of links",
-            "The 12 most loaded directions of links.",
+            "The 12 most loaded link directions.",
             units.BytesSI,
             lambda selector: (
                 "topk(12, sum by (link, direction) "
@@ -143,7 +143,7 @@ def add_results(board: dashboard.Dashboard) -> None:
             query(make(selector), f"{name}: {legend}", instant=True)
             for name, selector in RUNS
         ]
-        if title.startswith("Sent again"):
+        if title.startswith("Retransmitted"):
             queries += [
                 query(
                     whole(
@@ -201,12 +201,12 @@ def add_courses(board: dashboard.Dashboard) -> None:
 
 
 def add_jobs(board: dashboard.Dashboard) -> None:
-    """Add the row with what each job does."""
+    """Add the row that shows the jobs."""
     board.with_row(dashboard.Row("Jobs"))
     board.with_panel(
         bars(
             "Iterations done",
-            "Warm-up included; jobs in the background repeat until the others end.",
+            "Warm-up included. Background jobs repeat until the others end.",
             query(
                 f"sum by (chakram_job) (chakram_iterations_total{{{JOB}}})",
                 "{{chakram_job}}",
@@ -217,8 +217,8 @@ def add_jobs(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         bars(
-            "Done of planned",
-            "Of jobs that have an end.",
+            "Progress",
+            "Share of the planned iterations that are done, for jobs that have an end.",
             query(
                 f"sum by (chakram_job) ({DONE_OF_PLANNED}) / "
                 f"sum by (chakram_job) ({PLANNED})",
@@ -246,8 +246,8 @@ def add_jobs(board: dashboard.Dashboard) -> None:
     activity = rate("chakram_rank_seconds_total", f'{JOB}, activity!="communication"')
     board.with_panel(
         graph(
-            "What ranks do, by job",
-            "Shares of time: compute, communication that no compute hides, idle.",
+            "Rank activity by job",
+            "Shares of time: compute, exposed communication, idle.",
             query(
                 f"sum by (chakram_job, activity) ({activity}) "
                 "/ on (chakram_job) group_left () "
@@ -261,7 +261,7 @@ def add_jobs(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Bus bandwidth of jobs",
-            "Over all collectives of a job, as nccl-tests defines it.",
+            "Bus bandwidth over all collectives of a job, as defined by nccl-tests.",
             query(
                 quotient(
                     "chakram_job_bus_bytes_total",
@@ -285,13 +285,13 @@ def add_jobs(board: dashboard.Dashboard) -> None:
         ),
         (
             "Collectives",
-            "Collectives and messages that a job finishes.",
+            "Collectives and messages finished by a job.",
             f"sum by (chakram_job) ({rate('chakram_job_collectives_total', JOB)})",
             "ops",
         ),
         (
-            "Sent again",
-            "Share of a job's packets that were sent again.",
+            "Retransmitted",
+            "Share of a job's packets that were retransmitted.",
             share(
                 rate("chakram_job_retransmitted_packets_total", JOB),
                 packets,

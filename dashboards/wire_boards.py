@@ -16,17 +16,18 @@ MOST = 12
 
 
 def top(expression: str) -> str:
-    """Return the largest of many series."""
+    """Return a query for the series with the largest values."""
     return f"topk({MOST}, {expression})"
 
 
 def add_switches(board: dashboard.Dashboard) -> None:
-    """Add the row of modelled switches."""
+    """Add the row of modeled switches."""
     board.with_row(dashboard.Row("Modelled switches"))
     board.with_panel(
         graph(
             "Queues",
-            f"What waits to be sent into a link, by class; the {MOST} longest.",
+            f"Bytes that wait to be sent into a link, by class: the {MOST} longest "
+            "queues.",
             query(top(f"chakram_switch_queue_bytes{{{RUN}}}"), AT_CLASS),
             unit=units.BytesSI,
             span=12,
@@ -50,7 +51,7 @@ def add_switches(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Paused",
-            "Share of the time that the sender into a link rested for pause frames.",
+            "Share of the time that pause frames stopped the sender into a link.",
             query(
                 top(
                     f"sum by ({BY_CLASS}) "
@@ -64,7 +65,7 @@ def add_switches(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Pause frames",
-            "That the sender into a link got, by class.",
+            "Pause frames received by the sender into a link, by class.",
             query(
                 top(
                     f"sum by ({BY_CLASS}) ({rate('chakram_switch_pause_frames_total')})"
@@ -91,9 +92,10 @@ def add_switches(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Process of the switches",
-            "Its CPU in cores, and frames per second that it had no room for: above 0, "
-            "it drops what a switch would not.",
+            "Switch process",
+            "CPU usage of the switch process in cores, and frames per second for which "
+            "it had no buffer space. Above 0, it drops frames that a switch would not "
+            "drop.",
             query(f"sum({rate('chakram_switch_cpu_seconds_total')})", "CPU"),
             query(f"sum({rate('chakram_switch_lost_frames_total')})", "lost frames /s"),
             unit=units.Short,
@@ -102,8 +104,8 @@ def add_switches(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Delay of the switches",
-            "The most that a frame has lately left the process too late.",
+            "Switch delay",
+            "Largest recent delay of a frame that left the switch process late.",
             query(f"max(chakram_switch_delay_max_seconds{{{RUN}}})", "delay"),
             unit=units.Seconds,
             span=12,
@@ -112,8 +114,8 @@ def add_switches(board: dashboard.Dashboard) -> None:
 
 
 def add_congestion(board: dashboard.Dashboard) -> None:
-    """Add the row of what ends see of congestion."""
-    board.with_row(dashboard.Row("Congestion at the ends"))
+    """Add the row about congestion at the endpoints."""
+    board.with_row(dashboard.Row("Congestion at the endpoints"))
     received = rate("chakram_rx_packets_total")
     board.with_panel(
         graph(
@@ -137,8 +139,8 @@ def add_congestion(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Paused at the ends",
-            "Seconds per second that data rested for pause frames, summed over ports.",
+            "Paused at the endpoints",
+            "Seconds per second that pause frames stopped data, summed over ports.",
             query(
                 f"sum by (agent) ({rate('chakram_paused_seconds_total')})", "{{agent}}"
             ),
@@ -148,7 +150,7 @@ def add_congestion(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Load of links",
-            f"The {MOST} most loaded directions of links.",
+            f"The {MOST} most loaded link directions.",
             query(
                 top(f"8 * sum by ({BY_LINK}) ({rate('chakram_link_bytes_total')})"),
                 AT_LINK,
@@ -160,12 +162,13 @@ def add_congestion(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Imbalance of links",
-            "The most loaded direction of a link over the mean of all: 1 is even.",
+            "Load of the most loaded link direction over the mean of all. 1 means "
+            "balanced.",
             query(
                 f"max(sum by ({BY_LINK}) ({rate('chakram_link_bytes_total')})) / "
                 f"clamp_min(avg(sum by ({BY_LINK}) "
                 f"({rate('chakram_link_bytes_total')})), 1)",
-                "most over mean",
+                "max over mean",
             ),
             unit=units.Short,
             span=12,
@@ -177,8 +180,8 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     """Add the row of queue pairs."""
     board.with_row(dashboard.Row("Queue pairs"))
     for state, title, about in (
-        ("at_line", "At line rate", "Queue pairs at the rate that they begin with."),
-        ("limited", "Slowed down", "Queue pairs that congestion control has slowed."),
+        ("at_line", "At line rate", "Queue pairs at their initial rate."),
+        ("limited", "Slowed down", "Queue pairs slowed down by congestion control."),
         ("failed", "Failed", "Queue pairs in the error state."),
     ):
         selector = f'{RUN}, state="{state}"'
@@ -192,22 +195,22 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
         )
     board.with_panel(
         figure(
-            "Sent again",
+            "Retransmitted",
             "Share of the packets sent that were retransmissions.",
             query(
                 ratio(
                     rate("chakram_retransmitted_packets_total"),
                     rate("chakram_tx_packets_total"),
                 ),
-                "sent again",
+                "retransmitted",
             ),
             unit=units.PercentUnit,
         ).span(5)
     )
     board.with_panel(
         figure(
-            "Messages under way",
-            "Posted and not ended.",
+            "Messages in flight",
+            "Messages posted and not yet finished.",
             query(f"sum(chakram_flows_active{{{RUN}}})", "messages"),
             unit=units.Short,
         ).span(4)
@@ -215,7 +218,7 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Rates of queue pairs",
-            "Payload that a queue pair sends: least, median, 99 % and most over all.",
+            "Payload rate of queue pairs: minimum, median, 99 % and maximum.",
             query(
                 f"max by (share) (chakram_queue_pair_sent_bytes_per_second{{{RUN}}})",
                 "{{share}}",
@@ -225,11 +228,11 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Repairs",
-            "Packets sent again by reason, negative acknowledgements and timeouts.",
+            "Retransmissions",
+            "Retransmitted packets by reason, negative acknowledgements and timeouts.",
             query(
                 f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
-                "sent again: {{reason}}",
+                "retransmitted: {{reason}}",
             ),
             query(f"sum({rate('chakram_nak_sent_total')})", "NAK"),
             query(f"sum({rate('chakram_ack_timeouts_total')})", "timeouts"),
@@ -239,8 +242,8 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Round trips and pacing",
-            "Time from a packet that asks for an acknowledgement to that, and how late "
-            "bursts were for their pace: median and 99 %.",
+            "Time from a packet that requests an acknowledgement to that "
+            "acknowledgement, and delay of bursts against their pace: median and 99 %.",
             *(
                 query(
                     quantile(part, f"chakram_{metric}_seconds", "agent", RUN),
@@ -262,10 +265,10 @@ def add_ports(board: dashboard.Dashboard) -> None:
     board.with_row(dashboard.Row("Ports, by host"))
     for title, about, metric, factor, unit in (
         ("Sent", "Bits on layer 2.", "tx_bytes", "8 * ", units.BitsPerSecondSI),
-        ("Received", "Likewise.", "rx_bytes", "8 * ", units.BitsPerSecondSI),
+        ("Received", "Bits on layer 2.", "rx_bytes", "8 * ", units.BitsPerSecondSI),
         (
-            "Sent again by host",
-            "Packets that a host had to repeat.",
+            "Retransmitted by host",
+            "Packets that a host retransmitted.",
             "retransmitted_packets",
             "",
             units.PacketsPerSecond,
@@ -279,28 +282,29 @@ def add_ports(board: dashboard.Dashboard) -> None:
         ),
         (
             "Notifications by host",
-            "Congestion notifications that a host got as a sender.",
+            "Congestion notifications that a host received as a sender.",
             "cnp_received",
             "",
             units.PacketsPerSecond,
         ),
         (
             "Timeouts by host",
-            "Times that no acknowledgement came.",
+            "Acknowledgement timeouts.",
             "ack_timeouts",
             "",
             "ops",
         ),
         (
             "Paused by host",
-            "Share of the time that data rested for pause frames, summed over ports.",
+            "Share of the time that pause frames stopped data, summed over ports.",
             "paused_seconds",
             "",
             units.PercentUnit,
         ),
         (
             "Data plane late by host",
-            "Share of the time that ports stood still for the data plane, likewise.",
+            "Share of the time that ports stalled for the data plane, summed over "
+            "ports.",
             "generator_wait_seconds",
             "",
             units.PercentUnit,

@@ -1,4 +1,4 @@
-"""Rows of the dashboard of a run about the wire, and who puts packets on it."""
+"""Rows of the run dashboard about the wire and the traffic generator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dashboards.queries import COLLECTIVE, RUN, rate, ratio
 
 
 def add_transport(board: dashboard.Dashboard) -> None:
-    """Add the row with what went over the wire."""
+    """Add the row for traffic on the wire."""
     board.with_row(dashboard.Row("Fabric and transport"))
     sent, received = rate("chakram_tx_bytes_total"), rate("chakram_rx_bytes_total")
     board.with_panel(
         graph(
             "Sent and received",
-            "Bits on layer 2 by agent, and the payload among them that was delivered.",
+            "Bits on layer 2 by agent, and the delivered payload (goodput).",
             query(f"8 * sum by (agent) ({sent})", "{{agent}} sent"),
             query(f"8 * sum by (agent) ({received})", "{{agent}} received"),
             query(f"8 * sum({rate('chakram_delivered_bytes_total')})", "goodput"),
@@ -25,12 +25,12 @@ def add_transport(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Losses and repairs",
-            "Packets sent again by reason, negative acknowledgements, timeouts, and "
-            "what arrived out of sequence or twice.",
+            "Losses and retransmissions",
+            "Retransmitted packets by reason, negative acknowledgements, timeouts, and "
+            "packets that arrived out of sequence or twice.",
             query(
                 f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
-                "sent again: {{reason}}",
+                "retransmitted: {{reason}}",
             ),
             query(f"sum({rate('chakram_nak_received_total')})", "NAK received"),
             query(f"sum({rate('chakram_nak_sent_total')})", "NAK sent"),
@@ -67,7 +67,7 @@ def add_transport(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Links",
-            "The 12 most loaded directions of links of the fabric.",
+            "The 12 most loaded directions of fabric links.",
             query(
                 f"topk(12, 8 * sum by (link, direction) ({links}))",
                 "{{link}} {{direction}}",
@@ -78,10 +78,11 @@ def add_transport(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Packets that nobody used",
-            "Dropped by the kernel for want of buffer, dropped on purpose, or wrong.",
+            "Discarded packets",
+            "Packets dropped by the kernel because a buffer was full, dropped by "
+            "injected faults, or invalid.",
             query(f"sum({rate('chakram_socket_drops_total')})", "receive buffer full"),
-            query(f"sum({rate('chakram_injected_drops_total')})", "on purpose"),
+            query(f"sum({rate('chakram_injected_drops_total')})", "injected"),
             query(
                 f"sum by (reason) ({rate('chakram_invalid_packets_total')})",
                 "invalid: {{reason}}",
@@ -94,7 +95,7 @@ def add_transport(board: dashboard.Dashboard) -> None:
 
 
 def add_generator(board: dashboard.Dashboard) -> None:
-    """Add the row that tells whether the numbers are the network's."""
+    """Add the row that shows whether the generator limited the results."""
     board.with_row(dashboard.Row("Generator health"))
     board.with_panel(
         graph(
@@ -111,9 +112,9 @@ def add_generator(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Times of the generator",
-            "The longest that something due had to wait for the data plane so far, and "
-            "how far apart clocks may be.",
+            "Generator lag and clocks",
+            "Longest time so far that due work waited for the data plane, and the "
+            "uncertainty of the clocks.",
             query(
                 f"max by (agent) (chakram_generator_lag_max_seconds{{{RUN}}})",
                 "{{agent}} longest lag",
@@ -133,8 +134,8 @@ def add_generator(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Data plane",
-            "CPU of the data plane in cores, and the share of its rounds that came "
-            "more than 1 ms late.",
+            "CPU usage of the data plane in cores, and the share of its rounds that "
+            "started more than 1 ms late.",
             query(f"sum by (agent) ({rate('chakram_cpu_seconds_total')})", "{{agent}}"),
             query(ratio(late, rounds), "late rounds"),
             unit=units.Short,
@@ -144,7 +145,7 @@ def add_generator(board: dashboard.Dashboard) -> None:
     bound = rate("chakram_generator_bound_collectives_total", COLLECTIVE)
     board.with_panel(
         graph(
-            "What makes numbers doubtful",
+            "Data quality",
             "Samples lost so far, and generator-bound collectives per second.",
             query(f"sum(chakram_samples_dropped_total{{{RUN}}})", "samples dropped"),
             query(f"sum({bound}) or vector(0)", "generator-bound /s"),

@@ -1,4 +1,4 @@
-"""Rows of the dashboard of a run about its work: collectives, lost time, flows."""
+"""Rows of the run dashboard about its work: collectives, lost time, flows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "State",
-            "What the run is doing.",
+            "Current state of the run.",
             query(
                 f"max by (state) (chakram_run_state{{{RUN}}}) == 1",
                 "{{state}}",
@@ -77,7 +77,7 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "Bus bandwidth",
-            "Over all collectives, as nccl-tests defines it.",
+            "Bus bandwidth over all collectives, as defined by nccl-tests.",
             query(f"sum({bus_bytes}) / sum({busy_seconds})", "busbw"),
             unit=units.BytesPerSecondSI,
         )
@@ -86,21 +86,21 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "FCT p99",
-            "99 % of the flows completed within this time; buckets double.",
+            "99 % of the flows completed within this time. Bucket bounds double.",
             query(f"histogram_quantile(0.99, sum by (le) ({buckets}))", "p99"),
             unit=units.Seconds,
         )
     )
     board.with_panel(
         figure(
-            "Sent again",
+            "Retransmitted",
             "Share of the packets sent that were retransmissions.",
             query(
                 ratio(
                     rate("chakram_retransmitted_packets_total"),
                     rate("chakram_tx_packets_total"),
                 ),
-                "sent again",
+                "retransmitted",
             ),
             unit=units.PercentUnit,
         ).thresholds(thresholds((None, "green"), (0.0001, "orange"), (0.01, "red")))
@@ -108,7 +108,7 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "Generator",
-            "Whether it kept up: if not, times are the generator's and not the "
+            "Whether the generator kept up. If not, times are the generator's, not the "
             "network's.",
             query(f"max(chakram_generator_bound{{{RUN}}})", "generator"),
             unit=units.NoUnit,
@@ -125,13 +125,13 @@ def add_run(board: dashboard.Dashboard) -> None:
 
 
 def add_collectives(board: dashboard.Dashboard) -> None:
-    """Add the row with the collectives beside what models say."""
+    """Add the row of collectives, with measured and predicted values."""
     board.with_row(dashboard.Row("Collectives"))
     board.with_panel(
         graph(
             "Bus bandwidth, measured and predicted",
-            "By collective, as nccl-tests defines it. Dashed: the same collectives in "
-            "the times that bound, alone and the simulator say.",
+            "By collective, as defined by nccl-tests. Dashed: the same collectives "
+            "with the times of bound, alone and simulation.",
             query(BUS_BANDWIDTH, "{{collective}}"),
             query(PREDICTED_BUS_BANDWIDTH, "{{collective}} {{source}}"),
             unit=units.BytesPerSecondSI,
@@ -178,8 +178,8 @@ def add_collectives(board: dashboard.Dashboard) -> None:
     activity = rate("chakram_rank_seconds_total", f'{JOB}, activity!="communication"')
     board.with_panel(
         graph(
-            "What ranks do",
-            "Shares of time: compute, communication that no compute hides, idle.",
+            "Rank activity",
+            "Shares of time: compute, exposed communication, idle.",
             query(
                 f"sum by (activity) ({activity}) / on () group_left () sum({activity})",
                 "{{activity}}",
@@ -205,14 +205,14 @@ def add_collectives(board: dashboard.Dashboard) -> None:
 
 
 def add_lost_time(board: dashboard.Dashboard) -> None:
-    """Add the row with what time is spent on, and lost by."""
+    """Add the row that shows where time is spent and lost."""
     board.with_row(dashboard.Row("Lost time"))
     board.with_panel(
         graph(
-            "Where messages are",
-            "How many finished messages were in each part of their time at a moment: "
-            "waiting for the data plane, for their port, for a window, for a pace or "
-            "for a pause, being sent, being repaired, in the network.",
+            "Messages by part",
+            "Mean number of finished messages in each part of their time: waiting for "
+            "the data plane, for their port, for a window, for a pace or for a pause, "
+            "being sent, being retransmitted, or in the network.",
             query(
                 f"sum by (part) ({rate('chakram_message_seconds_total')})", "{{part}}"
             ),
@@ -224,16 +224,17 @@ def add_lost_time(board: dashboard.Dashboard) -> None:
     board.with_panel(
         bars(
             "Lost time by cause",
-            "Share of the critical paths of the measured iterations, as `chakram why` "
-            "says; there once the run has ended.",
+            "Share of the critical paths of the measured iterations, as in `chakram "
+            "why`. Available when the run has ended.",
             query(LOST_SHARE, "{{cause}} at {{place}}"),
             unit=units.PercentUnit,
-        ).no_value("once the run has ended")
+        ).no_value("available when the run has ended")
     )
     board.with_panel(
         bars(
             "Critical path",
-            "What the measured iterations had to wait for, likewise.",
+            "Parts of the critical paths of the measured iterations. Available when "
+            "the run has ended.",
             query(
                 f"sum by (part) (chakram_critical_path_seconds{{{RUN}}}) "
                 "/ on () group_left () "
@@ -241,7 +242,7 @@ def add_lost_time(board: dashboard.Dashboard) -> None:
                 "{{part}}",
             ),
             unit=units.PercentUnit,
-        ).no_value("once the run has ended")
+        ).no_value("available when the run has ended")
     )
 
 
@@ -252,9 +253,9 @@ def add_flows(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Flow completion time",
-            "Posted to last byte acknowledged: median and 99 % by collective. Buckets "
-            "double, so a quantile is exact to a factor of two; exact ones are in the "
-            "report.",
+            "From posted to last byte acknowledged: median and 99 % by collective. "
+            "Bucket bounds double, so a quantile is accurate to a factor of two. The "
+            "report has exact values.",
             query(quantile(0.5, flows), "{{collective}} p50"),
             query(quantile(0.99, flows), "{{collective}} p99"),
             unit=units.Seconds,
@@ -290,12 +291,12 @@ def add_flows(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Flows",
-            "Completed per second, by outcome, and under way.",
+            "Flows completed per second, by outcome, and flows in flight.",
             query(
                 f"sum by (outcome) ({rate('chakram_flows_completed_total')})",
                 "{{outcome}} /s",
             ),
-            query(f"sum(chakram_flows_active{{{RUN}}})", "under way"),
+            query(f"sum(chakram_flows_active{{{RUN}}})", "in flight"),
             unit=units.Short,
         )
     )

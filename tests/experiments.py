@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chakram.config.experiment import Experiment
+from chakram.plan.plan import Plan
+from chakram.preparation.job_loading import LoadedJob
+from chakram.preparation.resolved_run import resolve
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize
 from chakram.synth.trace_builder import Synthesis
@@ -31,3 +36,9 @@ def moe(**parameters: Any) -> Synthesis:
 def of_files(path: Path | str, more: str = "") -> str:
     """Return the experiment with a trace of files instead of a synthetic one."""
     return EXPERIMENT.replace(SYNTHETIC, f"{{path: {path}{more}}}")
+
+
+def planned_run(experiment: Experiment, jobs: Sequence[LoadedJob], run_id: str) -> Plan:
+    """Return the plan of a run of *experiment* before its fabric exists."""
+    resolved = resolve(experiment, jobs)
+    return resolved.plan(resolved.planned_ports(), run_id)

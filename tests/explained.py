@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chakram.analysis.critical_path import Part, critical_path, message_parts
 from chakram.analysis.run_causes import iterations_of
-from chakram.predict.routing import Ways
+from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.run_directory.manifest import RunManifest
@@ -72,7 +72,7 @@ def simulated_run(
             "paused_ns": result.pauses,
             "down_ns": result.down_ns,
         },
-        messages=MessageColumns(None, Ways(plan, topology, how.ecmp)),
+        messages=MessageColumns(None, PathFinder(plan, topology, how.ecmp)),
     )
     return open_run(directory.path)
 

@@ -33,6 +33,7 @@ from chakram.execution.preflight_session import Preflight
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.preflight.report import FAILED, Finding
+from chakram.preparation.resolved_run import resolve
 from tests.e2e.hosts import NAMES, Hosts, hosts
 from tests.e2e.rewriting import rewriting
 from tests.leaks import own_lab
@@ -265,7 +266,7 @@ async def preflight_of(
                     address.target, name=address.name
                 ) as client:
                     return await Preflight(
-                        wanted,
+                        resolve(wanted),
                         ports=world.ports,
                         clients={address.name: client},
                         clocks={address.name: await client.measure_clock()},

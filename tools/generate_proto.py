@@ -1,9 +1,9 @@
-"""Generate the Python code of every .proto of the project, beside it.
+"""Generate the Python code of every .proto file, in the folder of that file.
 
-Run it after a change of a .proto, or of what people may set (``make proto``): messages
-of which each field is declared in Python (``chakram.foundation.declared_parameters``)
-are written from there first. The outcome is committed, so that an installation needs no
-compiler of protocols. A test generates into a temporary folder and compares.
+Run ``make proto`` after a change of a .proto or of the declared settings. Messages
+whose fields are declared in Python (``chakram.foundation.declared_parameters``) are
+first written to the .proto. The output is committed, so that an installation needs no
+protocol compiler. A test generates the code into a temporary folder and compares it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SOURCE_ROOT = ROOT / "emulator"
 
 
 DECLARED = {"chakram/control/chakram.proto": (TransportPlan, PacketFault)}
-"""Messages that follow from declarations, by the file that they are in."""
+"""Messages generated from declarations, by .proto file."""
 
 ROWS = {"congestion_parameters": "Parameter"}
-"""Messages of the tuples that stand in repeated fields, by the name of the field."""
+"""Messages for the tuples in repeated fields, by field name."""
 
 
 def proto_type(each: KnobField) -> str:
@@ -38,7 +38,7 @@ def proto_type(each: KnobField) -> str:
     if each.name in ROWS:
         return f"repeated {ROWS[each.name]}"
     if kind is int:
-        # As proto3 packs them, the two are alike for numbers that both have.
+        # proto3 encodes both types the same way in the range they share.
         name = "uint32" if within is None or within.most < 2**32 else "int64"
     else:
         name = {bool: "bool", float: "double"}.get(kind, "string")
@@ -46,7 +46,7 @@ def proto_type(each: KnobField) -> str:
 
 
 def with_declared(proto: str, text: str) -> str:
-    """Return the text of a .proto with its declared messages as they are now."""
+    """Return the text of a .proto file with its declared messages updated."""
     for kind in DECLARED.get(proto, ()):
         lines = [
             f"  {proto_type(each)} {each.name} = {each.knob.number};\n"
@@ -61,19 +61,19 @@ def with_declared(proto: str, text: str) -> str:
 
 
 def proto_files() -> list[Path]:
-    """Return every .proto below the source root, relative to it."""
+    """Return every .proto below the source root, as relative paths."""
     return sorted(
         path.relative_to(SOURCE_ROOT) for path in SOURCE_ROOT.rglob("*.proto")
     )
 
 
 def generate(proto: Path, out: Path) -> None:
-    """Generate messages, their types and, where it has services, their stubs.
+    """Generate the messages, their types and, for services, the stubs.
 
     Raises:
-        RuntimeError: If the compiler refuses the file; it has said why on stderr.
+        RuntimeError: If the compiler rejects the file. It prints the reason on stderr.
     """
-    # protoc looks for its plugins on PATH; they stand beside this interpreter.
+    # protoc looks for its plugins on PATH; they are next to this interpreter.
     scripts = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", "")])
     outputs = [f"--python_out={out}", f"--mypy_out=quiet:{out}"]
@@ -87,7 +87,7 @@ def generate(proto: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Generate all of them, into the source tree or into ``--out``."""
+    """Generate all files, into the source tree or into ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=SOURCE_ROOT)
     out = parser.parse_args().out

@@ -1,7 +1,8 @@
-"""Print the tests of pure code that are about modules which have a compiled form.
+"""Print the unit and property tests that concern modules with a compiled form.
 
-Those alone have something to say that a run of the plain form may contradict: unit
-tests of their folders, and laws, where they import such a module or what uses it.
+Only these tests can give a different result with the plain form. They are property
+tests, or are in the test folder of a hot module's package. In addition, they are named
+after a hot module, or import a hot module or a direct user of one.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = (ROOT / "emulator", ROOT / "agents")
 TESTS = ("unit", "property")
 PLACES = (*((root, "**/*.py") for root in SOURCE_ROOTS), (ROOT, "tests/*.py"))
-"""Where modules lie that a test may import: those of the product, and helpers."""
+"""Folders of modules that a test may import: product code and test helpers."""
 
 
 def hot_modules() -> set[str]:
-    """Return the names of the modules beside which a declaration lies."""
+    """Return the names of the modules that have a ``.pxd``."""
     return {
         ".".join(path.relative_to(root).with_suffix("").parts)
         for root in SOURCE_ROOTS
@@ -27,7 +28,7 @@ def hot_modules() -> set[str]:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports, also as names of their packages."""
+    """Return the modules that a file imports, also as ``package.name``."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -39,7 +40,7 @@ def imported(path: Path) -> set[str]:
 
 
 def users(hot: set[str]) -> set[str]:
-    """Return the modules that import one of *hot* themselves."""
+    """Return the modules that import one of *hot* directly."""
     return {
         ".".join(path.relative_to(root).with_suffix("").parts)
         for root, pattern in PLACES
@@ -49,7 +50,7 @@ def users(hot: set[str]) -> set[str]:
 
 
 def folders_of_tests(hot: set[str]) -> set[Path]:
-    """Return the folders of tests that mirror the packages of *hot*, and of laws."""
+    """Return the test folders of the packages of *hot*, and of property tests."""
     packages = (name.split(".")[:-1] for name in hot)
     unit = {
         ROOT.joinpath(
@@ -61,7 +62,7 @@ def folders_of_tests(hot: set[str]) -> set[Path]:
 
 
 def main() -> None:
-    """Print one path a line: tests of a hot module by name, or by what they import."""
+    """Print one path per line: tests selected by their name or by their imports."""
     hot = hot_modules()
     meant = hot | users(hot)
     names = {f"test_{name.rpartition('.')[2]}" for name in hot}

@@ -1,8 +1,8 @@
-"""Try an installed Chakram as its user would: in a folder that is no checkout.
+"""Test an installed Chakram like a user, from a folder without a checkout.
 
-Imports every module, prints the help of every verb, writes a ready experiment,
-simulates it and runs it in a lab. Run it with the interpreter of the environment to be
-tried, as root, and name the lab, which nothing else may have::
+This imports every module, prints the help of every verb, writes a ready experiment,
+simulates it, and runs it in a lab. Use the Python interpreter of the environment under
+test, as root, and give a lab name that is not in use::
 
     /tmp/venv/bin/python tools/try_installed.py tried
 """
@@ -28,11 +28,11 @@ EXPERIMENT = "quickstart-small"
 SHORT = ("--set", "iterations.warmup=0", "--set", "iterations.measured=1")
 
 NEEDS_MORE = "chakram.pytest_plugin"
-"""What needs pytest."""
+"""Module that needs pytest."""
 
 
 def main() -> None:
-    """Try everything; the first thing that fails ends it."""
+    """Test everything; stop at the first failure."""
     import chakram
 
     place = Path(chakram.__file__).resolve()
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def modules() -> Iterator[str]:
-    """Yield the names of all modules that a plain install can import."""
+    """Yield the names of all modules that a plain installation can import."""
     import chakram
     import chakram_agent
 
@@ -65,7 +65,7 @@ def modules() -> Iterator[str]:
 
 
 def verbs() -> Iterator[list[str]]:
-    """Yield every verb of the command, as its words; the first one is none."""
+    """Yield every verb as a list of words; the first list is empty."""
     from typer.main import get_command
 
     from chakram.cli import command_line
@@ -79,7 +79,7 @@ def verbs() -> Iterator[list[str]]:
 
 
 def run(*command: str, quiet: bool = False) -> None:
-    """Run a command of the environment; its failure is ours."""
+    """Run a command of the environment; exit if it fails."""
     print("$", *command, flush=True)
     done = subprocess.run(
         [SCRIPTS / command[0], *command[1:]],

@@ -1,7 +1,7 @@
 """The host agent: replays the ranks that the controller places on this host.
 
-`chakram` is imported first: it installs the finder that chooses between compiled and
-plain modules, for this package as well.
+This package imports `chakram` first. That import installs the finder that chooses
+between compiled and plain modules, also for this package.
 """
 
 import chakram

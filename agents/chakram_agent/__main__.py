@@ -1,4 +1,4 @@
-"""``python -m chakram_agent`` is ``chakram-agent``."""
+"""Entry point of ``python -m chakram_agent``, the same as ``chakram-agent``."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""The agent at work: carries out what its state machine decides.
+"""The agent: carries out the instructions of its state machine.
 
-One object per process.  The gRPC service (``chakram_agent.grpc_server``) hands in what
-the controller asks for, shards are processes (``chakram_agent.shards``); this stands
-between them.
+Each agent process has one ``Agent``. The gRPC service (``chakram_agent.grpc_server``)
+passes the controller's requests to it, and it runs the shard processes
+(``chakram_agent.shards``).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 
 MAX_QUEUED_ROWS = 4_000_000
-"""Records that a controller may leave lying, about 700 MB."""
+"""Records that may wait for the controller, about 700 MB."""
 
 
 class Session:
-    """The events for one controller, in order.
+    """The queue of events for one controller, in order.
 
-    Records are never dropped; of progress reports that nobody took only the last one
-    stays.
+    Records are never dropped. Of consecutive progress reports in the queue, only the
+    last one is kept.
 
     Attributes:
-        name: The session's.
-        ended: Why the agent has ended it; None while it lasts.
+        name: Name of the session.
+        ended: Why the agent ended the session; None while it is open.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,7 +67,7 @@ class Session:
         self._arrived = asyncio.Event()
 
     def put(self, event: AgentEvent) -> bool:
-        """Queue an event; False if the controller has left too much lying."""
+        """Queue an event; return False if too many records wait for the controller."""
         if (
             isinstance(event, Progress)
             and self._events
@@ -82,12 +82,12 @@ class Session:
         return self._rows <= MAX_QUEUED_ROWS
 
     def end(self, reason: str) -> None:
-        """Let the stream end once everything is sent."""
+        """End the stream after all queued events are sent."""
         self.ended = reason
         self._arrived.set()
 
     async def take(self) -> list[AgentEvent]:
-        """Wait for events; an empty list means that the session has ended."""
+        """Wait for events and return them, or an empty list after the session's end."""
         while not self._events and self.ended is None:
             self._arrived.clear()
             await self._arrived.wait()
@@ -95,17 +95,18 @@ class Session:
         return events
 
 
-# Code never travels: a plan names packages with their versions, and an agent compares
-# with what is installed where it runs.
+# A plan lists plug-in packages with their versions. The agent compares them with the
+# packages installed on its host; code is never sent.
 
 _REGISTRIES = {each.noun: each for each in (ALGORITHMS, CONTROLS)}
 
 
 def check_plug_ins(plan: AgentPlan) -> None:
-    """Refuse a plan that names what is not here, or not in the same version.
+    """Refuse a plan if its plug-ins are missing on this host or have other versions.
 
     Raises:
-        PlugInError: With what to install.
+        PlugInError: If a plug-in or its version is missing; the error contains the
+            package to install.
     """
     where = f"plan {plan.run_id}: agent {plan.agent}"
     for each in plan.plug_ins:
@@ -113,8 +114,8 @@ def check_plug_ins(plan: AgentPlan) -> None:
         if registry is None:
             raise PlugInError(
                 where,
-                f"plug-ins are {' or '.join(_REGISTRIES)}, and {each.name[:60]!r} is "
-                f"said to be one of {each.noun[:60]!r}",
+                f"plug-in {each.name[:60]!r} has the unknown type {each.noun[:60]!r} "
+                f"(known: {', '.join(_REGISTRIES)})",
             )
         registry.check_package(each.name, each.package, where=where)
 
@@ -122,26 +123,27 @@ def check_plug_ins(plan: AgentPlan) -> None:
 log = logging.getLogger(__name__)
 
 TICK_S = 0.05
-HELD_UP_NS = 300_000_000
+LOOP_STALL_NS = 300_000_000
 SNAPSHOT_S = 1.0
 STOP_TIMEOUT_S = 3.0
-"""Longer than a shard may take to stop, kill included."""
+"""Longer than a shard may take to stop, including the time until it is killed."""
 
 
 class Agent:
     """Runs plans, one at a time.
 
     Args:
-        policy: What it allows.
-        tasks: Owns the tasks of shards.
-        pin: Whether each shard keeps to one core.
-        traffic_lease_ns: How long heartbeats may be away while there is traffic.
-        metrics: Where the counters go once a second; None: to the controller alone.
+        policy: Limits on destinations and rate.
+        tasks: Task group that owns the tasks of shards.
+        pin: Whether to pin each shard to one core.
+        traffic_lease_ns: Longest time without a heartbeat while there is traffic.
+        metrics: Endpoint that gets the counters once a second; None: only the
+            controller gets them.
 
     Attributes:
         stalls: Measures stalls of the event loop.
-        ended_session: The last session that ended; empty: none has.
-        ended_reason: Why it did.
+        ended_session: Name of the last session that ended; empty if none has.
+        ended_reason: Why that session ended.
     """
 
     def __init__(
@@ -171,16 +173,16 @@ class Agent:
         self._session: Session | None = None
         self._changed = asyncio.Event()
 
-    # ---- what the controller asks for ------------------------------------------------
+    # ---- requests of the controller --------------------------------------------------
 
     async def attach(self, session: str, controller: str) -> Session:
-        """Give the agent to a controller.
+        """Open a session for a controller.
 
         Raises:
-            AgentError: If another one has it.
+            AgentError: If another controller has a session.
         """
         if self.state.session is None:
-            # The last controller may have been lost a moment ago.
+            # The previous controller may just have been lost: wait for its run to end.
             await self._wait_until(lambda: self.state.phase is Phase.IDLE)
         self._dispatch(
             events.Attach(
@@ -193,7 +195,7 @@ class Agent:
         return self._session
 
     def heartbeat(self, session: str) -> None:
-        """Note that the controller lives.
+        """Record a heartbeat of the controller.
 
         Raises:
             AgentError: If the session has ended.
@@ -201,11 +203,11 @@ class Agent:
         self._dispatch(events.Heartbeat(session=session, now_ns=time.monotonic_ns()))
 
     def detach(self, session: str) -> None:
-        """Note that the controller's stream has ended."""
+        """Record that the controller's stream has ended."""
         self._dispatch(events.Detach(session=session))
 
     async def prepare(self, session: str, plan: AgentPlan) -> None:
-        """Start shards for *plan*; they have opened all ports when this returns.
+        """Start the shards of *plan* and wait until they have opened all ports.
 
         Raises:
             ChakramError: If the plan is not allowed here or a port cannot be opened.
@@ -240,10 +242,10 @@ class Agent:
             )
 
     def arm(self, session: str, start_ns: int) -> None:
-        """Let all shards start at *start_ns*.
+        """Schedule the start of all shards at *start_ns*.
 
         Raises:
-            AgentError: If it is too late for that.
+            AgentError: If *start_ns* is in the past or too far in the future.
             UnexpectedEvent: If there is no prepared plan.
         """
         self._dispatch(
@@ -251,23 +253,23 @@ class Agent:
         )
 
     async def abort(self, reason: str) -> None:
-        """End the traffic; it is over when this returns."""
+        """End the traffic and wait until it has ended."""
         self._dispatch(events.Abort(reason=reason))
         await self._wait_until(lambda: self.state.phase in (Phase.IDLE, Phase.FAILED))
 
     async def reset(self, session: str) -> None:
-        """Forget the run.
+        """Discard the run and return to the idle phase.
 
         Raises:
-            UnexpectedEvent: If it has not ended.
+            UnexpectedEvent: If the run has not ended.
         """
         self._dispatch(events.Reset(session=session))
         await self._wait_until(lambda: self.state.phase is Phase.IDLE)
 
     async def keep_time(self) -> None:
-        """Tell shards and machine the time, and the controller the counters, for ever.
+        """Renew the shards' lease, check deadlines and publish counters, forever.
 
-        Where this is held up, the shards fall silent.
+        If this loop stalls for too long, the shards stop sending.
         """
         next_snapshot_s = 0.0
         while True:
@@ -275,10 +277,10 @@ class Agent:
             await asyncio.sleep(TICK_S)
             now_ns = time.monotonic_ns()
             self.stalls.alive(now_ns)
-            if not self._shards.show_life(now_ns):
+            if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
-            if now_ns - before_ns > HELD_UP_NS:
-                continue  # heartbeats may have come meanwhile: hear them first
+            if now_ns - before_ns > LOOP_STALL_NS:
+                continue  # heartbeats may be queued: handle them before deadlines
             if now_ns >= self.state.next_deadline_ns():
                 self._dispatch(events.Tick(now_ns=now_ns))
             if now_ns / 1e9 >= next_snapshot_s:
@@ -286,14 +288,14 @@ class Agent:
                 self._tell_counters()
 
     async def shut_down(self, reason: str) -> None:
-        """End the run and the session: the agent itself is about to end."""
+        """End the run and the session before the agent exits."""
         await self.abort(reason)
         if self._session is not None:
             self._session.end(reason)
 
     @property
     def phase_name(self) -> str:
-        """The name of the phase."""
+        """Name of the current phase."""
         return self.state.phase.name
 
     # ---- instructions ----------------------------------------------------------------
@@ -346,14 +348,14 @@ class Agent:
     def _end_session(self, name: str, reason: str) -> None:
         session = self._session
         if session is not None and session.name == name:
-            # Whoever looks for why a run broke off looks here.
+            # The log is where an operator looks for the cause of an interrupted run.
             level = logging.INFO if self.state.phase is Phase.IDLE else logging.WARNING
             log.log(level, "session ended session=%s reason=%s", name, reason)
             session.end(reason)
             self.ended_session, self.ended_reason = name, reason
             self._session = None
 
-    # ---- telling ---------------------------------------------------------------------
+    # ---- reports to the controller ---------------------------------------------------
 
     def _tell(self, event: AgentEvent) -> bool:
         return self._session is None or self._session.put(event)
@@ -362,7 +364,7 @@ class Agent:
         if self._shards.are_running() or self._metrics is not None:
             counters = self._shards.counters()
             if self._metrics is not None:
-                # Prometheus counts on over all runs.
+                # Prometheus counters must not start at 0 in every run.
                 self._metrics.update(
                     replace(counters, values=self.metering.totals()),
                     self.metering.rows(),
@@ -372,11 +374,11 @@ class Agent:
     async def _wait_until(
         self, condition: Callable[[], bool], *, timeout_s: float | None = STOP_TIMEOUT_S
     ) -> None:
-        """Wait for *condition*, at most *timeout_s*; who asks looks what came of it."""
+        """Wait for *condition*, at most *timeout_s*; the caller checks the outcome."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("waited in vain phase=%s", self.phase_name)
+            log.warning("wait timed out phase=%s", self.phase_name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def default_listen() -> str:
-    """Return where an agent listens that is not told: only its owner gets there."""
+    """Return the default listen address, a Unix socket that only its owner can use."""
     return f"unix:{state_root()}/agent.sock"
 
 
@@ -43,7 +43,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what the command understands."""
+    """Return the argument parser of the command."""
     top = argparse.ArgumentParser(
         prog="chakram-agent",
         description="Replays the ranks that a chakram controller places on this host.",
@@ -54,99 +54,126 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser(
         "serve",
-        help="wait for a controller and do what it says",
-        description="Wait for a controller and do what it says. Prints a line "
-        "'ready ADDRESS' once controllers can connect.",
-        epilog="Whoever reaches an agent commands it, with the agent's rights. So it\n"
-        "listens on a Unix socket that its owner alone may open, or on TCP with\n"
-        f"certificates on both sides.\n\n{_EXAMPLES}",
+        help="wait for a controller and run its plans",
+        description=(
+            "Wait for a controller and run its plans. Prints a line 'ready ADDRESS' "
+            "once controllers can connect."
+        ),
+        epilog="A client that can connect to an agent controls it, with the agent's\n"
+        "rights. Therefore, the agent listens on a Unix socket that only its owner\n"
+        f"can open, or on TCP with certificates on both sides.\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help=f"unix:/path, or host:port with certificates (default {default_listen()})",
+        help=(
+            "listen address: unix:/path, or host:port with certificates (default "
+            f"{default_listen()})"
+        ),
     )
-    verb.add_argument("--tls-ca", type=Path, metavar="FILE", help="who signs")
-    verb.add_argument("--tls-cert", type=Path, metavar="FILE", help="our certificate")
-    verb.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+    verb.add_argument(
+        "--tls-ca",
+        type=Path,
+        metavar="FILE",
+        help="CA certificate to verify controllers with",
+    )
+    verb.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="certificate of this agent"
+    )
+    verb.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="private key of the certificate"
+    )
     verb.add_argument(
         "--insecure",
         action="store_true",
-        help="listen on a loopback address without certificates: every local user can "
-        "then command the agent",
+        help=(
+            "listen on a loopback address without certificates; every local user can "
+            "then control the agent"
+        ),
     )
     verb.add_argument(
         "--allow",
         action="append",
         metavar="PREFIX",
-        help="send to these addresses only; may be repeated "
-        f"(default {', '.join(DEFAULT_ALLOW)})",
+        help=(
+            "send only to addresses in this prefix; may be repeated (default "
+            f"{', '.join(DEFAULT_ALLOW)})"
+        ),
     )
     verb.add_argument(
-        "--max-rate", metavar="RATE", help="never send more in all, e.g. 10Gbit"
+        "--max-rate", metavar="RATE", help="limit the total send rate, e.g. 10Gbit"
     )
     verb.add_argument(
-        "--metrics", metavar="HOST:PORT", help="serve metrics for Prometheus there"
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve Prometheus metrics at this address",
     )
     verb.add_argument(
         "--pin",
         action="store_true",
-        help="keep each data-plane process on a core of its own",
+        help="pin each data-plane process to its own core",
     )
     verb.add_argument(
         "--nice",
         type=int,
         choices=range(-20, 20),
         metavar="N",
-        help="niceness of the agent, its data-plane processes and its session, if it "
-        "leads one, -20 to 19; below 0 they go before everything else on this host, "
-        "also before a controller that runs here with less (default: that of whoever "
-        "starts the agent)",
+        help=(
+            "niceness of the agent and its data-plane processes, -20 to 19, and of its "
+            "session if it leads one; below 0, they take precedence over other "
+            "processes of this host, including a controller with a higher niceness "
+            "(default: inherited)"
+        ),
     )
     verb.add_argument(
         "--die-with-parent",
         action="store_true",
-        help="end with the program that started this one, which may then be silent for "
-        "longer than other controllers",
+        help=(
+            "end when the program that started this one ends; tolerate longer silence "
+            "from the controller"
+        ),
     )
-    verb.add_argument("--verbose", action="store_true", help="log what happens")
+    verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
     return top
 
 
 def serve_options(arguments: argparse.Namespace) -> ServeOptions:
-    """Return what the arguments ask for.
+    """Return the options that the parsed arguments specify.
 
     Raises:
-        ConfigError: If they make no sense.
+        ConfigError: If the arguments are invalid or contradict each other.
     """
     files = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
     if any(files) and not all(files):
         raise ConfigError(
             "--tls-ca, --tls-cert, --tls-key",
             "only some of them are given",
-            "all three or none",
+            "give all three or none",
         )
     listen: str = arguments.listen or default_listen()
     if not listen.startswith("unix:") and not listen.rpartition(":")[2].isdigit():
         raise ConfigError(
-            "--listen", f"{listen!r} is no address", "unix:/path or host:port"
+            "--listen", f"{listen!r} is not an address", "use unix:/path or host:port"
         )
     if all(files) and listen.startswith("unix:"):
         raise ConfigError(
             f"--listen {listen}",
-            "certificates are for TCP: who may use a Unix socket says its file",
-            "give --listen HOST:PORT, or no certificates",
+            "certificates are for TCP; file permissions protect a Unix socket",
+            "use --listen HOST:PORT, or remove the certificates",
         )
     if all(files) and arguments.insecure:
-        raise ConfigError("--insecure", "certificates are given too", "leave it out")
+        raise ConfigError(
+            "--insecure", "cannot be combined with certificates", "remove one of them"
+        )
     return ServeOptions(
         listen=listen,
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
         insecure=arguments.insecure,
         pin=arguments.pin,
-        # Who dies with the controller need not be afraid of outliving it; and a lab's
-        # shards and switches may leave the controller beside them without a core.
+        # An agent that dies with the controller cannot outlive it, so a longer lease is
+        # safe. The longer lease is also needed: on a lab's host, shards and switches
+        # may use all cores and delay the controller's heartbeats.
         traffic_lease_ns=(
             QUIET_LEASE_NS if arguments.die_with_parent else TRAFFIC_LEASE_NS
         ),
@@ -164,34 +191,34 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
     )
 
 
-def be_nice(nice: int) -> None:
-    """Take a niceness, which data-plane processes inherit, for the own session, too.
+def apply_niceness(nice: int) -> None:
+    """Set the niceness of the agent, its session and its data-plane processes.
 
-    They never go before the agent: where they take all cores, its heartbeats would be
-    late though nobody is gone.
+    The data-plane processes inherit the niceness, so they never take precedence over
+    the agent. Otherwise they could occupy all cores and delay heartbeats.
 
     Raises:
-        PrivilegeError: If this user may not have it.
+        PrivilegeError: If this user may not set that niceness.
     """
     try:
         set_niceness(os.getpid(), nice)
     except PermissionError:
         raise PrivilegeError(
             f"--nice {nice}",
-            "this user may not go before others",
-            "be root, or leave it out",
+            "this user may not raise the priority of processes",
+            "run as root, or remove the option",
         ) from None
 
 
 async def run(options: ServeOptions, metrics: str | None) -> None:
-    """Serve until a signal says stop."""
+    """Serve until SIGTERM or SIGINT arrives."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
     def ready(address: str) -> None:
-        # Whoever started us reads this line, maybe through a pipe.
+        # The parent process reads this line, possibly through a pipe.
         print(f"ready {address}", flush=True)
 
     with metrics_at(metrics) as served:
@@ -200,16 +227,16 @@ async def run(options: ServeOptions, metrics: str | None) -> None:
 
 @contextmanager
 def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
-    """Serve metrics while the body runs, if there is an address for them.
+    """Serve metrics at *listen* while the body runs; do nothing if *listen* is None.
 
     Raises:
-        ConfigError: If that is no address.
-        EnvironmentProblem: If they cannot be served there.
+        ConfigError: If *listen* is not a valid address.
+        EnvironmentProblem: If the endpoint cannot listen there.
     """
     if listen is None:
         yield None
         return
-    # Only who serves metrics loads what that needs.
+    # Import lazily: only an agent that serves metrics needs these modules.
     from chakram_agent.metrics_endpoint import AgentMetrics
 
     metrics = AgentMetrics(listen)
@@ -221,7 +248,7 @@ def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+    """Run the command and return its exit code."""
     with plain_output():
         return _run(arguments)
 
@@ -237,7 +264,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             die_with_parent(os.getppid(), signal_number=signal.SIGTERM)
         options = serve_options(parsed)
         if parsed.nice is not None:
-            be_nice(parsed.nice)
+            apply_niceness(parsed.nice)
         if parsed.listen is None:
             prepare_root(state_root())
         with suppress(KeyboardInterrupt):

@@ -1,9 +1,10 @@
-"""Carries what the engine has counted over to the shared counters.
+"""Transfers the engine's statistics to the counters shared with the agent.
 
-A snapshot of a queue pair or port takes tens of microseconds, in which no packet moves,
-and a shard may have thousands of them. So each turn looks at a few only, and turns are
-many: a counter is exact when its last queue pair has had its turn, and ``finish`` gives
-all of them one. What a turn finds is also written down as the queue pair's own row.
+Reading the statistics of a queue pair or port takes tens of microseconds, in which the
+shard handles no packets. A shard may have thousands of queue pairs. Each turn therefore
+updates only a few, and turns are frequent. A counter is exact after a turn for every
+queue pair; ``finish`` updates all of them. A turn also writes the row of each queue
+pair and port that it updates.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
 TURNS_PER_BIN = 8
-"""A snapshot takes a few microseconds, and while it is taken no packet moves."""
+"""Turns per bin. A sample takes a few microseconds, in which no packet moves."""
 
 
 class Sampler(samples.Sampler):
@@ -43,8 +44,8 @@ class Sampler(samples.Sampler):
 
     Args:
         plane: The data plane.
-        plan: What it executes: the part of one shard.
-        bin_ns: Time between two samples; 0: none are taken before the end.
+        plan: The part of the plan that this shard executes.
+        bin_ns: Time between two samples; 0: samples are taken only at the end.
     """
 
     def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
@@ -64,7 +65,7 @@ class Sampler(samples.Sampler):
 def port_row(
     line: Line, shard: int, counted: tuple[int, ...], disturbances: int
 ) -> tuple[int, ...]:
-    """Return the values of ``PORT_FIELDS`` behind time and number."""
+    """Return the values of ``PORT_FIELDS`` that follow time and port number."""
     port = line.port
     return port_values(
         counted,
@@ -76,19 +77,19 @@ def port_row(
     )
 
 
-# A process that is at its limit need not let anything wait that is due: its
-# acknowledgements come late, and windows hold the others back.  So how long due packets
-# waited does not show it, and neither does its share of a run, with all the time in
-# which ranks compute.
-class Utilisation:
-    """How busy a data plane is while its ranks are measured and communicate.
+# Neither the lag of due packets nor the busy share of the whole run reveals an
+# overloaded process. Such a process sends acknowledgments late. The windows of its
+# peers then limit traffic, so few packets become due. The whole run includes the time
+# in which ranks compute.
+class Utilization:
+    """How busy a data plane is while its measured ranks communicate.
 
     Args:
         plane: The data plane.
 
     Attributes:
         measured_ns: Time in which a rank communicated in a measured iteration.
-        measured_busy_ns: What of that the plane was busy for.
+        measured_busy_ns: Part of that time in which the plane was busy.
     """
 
     def __init__(self, plane: DataPlane) -> None:
@@ -99,7 +100,7 @@ class Utilisation:
         self._busy_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Count the time since the last look, by what ranks do now."""
+        """Attribute the time since the last call to the ranks' current activity."""
         before_ns, self._looked_ns = self._looked_ns, now_ns
         busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
         if before_ns is None:
@@ -111,7 +112,7 @@ class Utilisation:
 
 QUEUE_PAIRS_PER_TURN = 2
 TURNS_PER_PORT = 10
-"""Turns until every port, and the load, has had one."""
+"""Number of turns in which every port and the load are updated once."""
 TURNS_PER_DISTRIBUTION = 500
 
 
@@ -132,7 +133,7 @@ _CPU_NS = slot("cpu_ns")
 
 
 def _queued_ns() -> int:
-    """Return how long this process has waited for a core; 0 where that is unknown."""
+    """Return how long this process has waited for a core; 0 if unknown."""
     try:
         with open("/proc/self/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -142,7 +143,7 @@ def _queued_ns() -> int:
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """A queue pair, who it belongs to, and what has been counted of it."""
+    """A queue pair with its rank, its peer and the statistics counted so far."""
 
     pair: QueuePair
     rank: int
@@ -154,13 +155,13 @@ class _Pair:
 
 
 class Tally:
-    """Counts for all lines of a data plane.
+    """Updates the shared counters from all lines of a data plane.
 
     Args:
         plane: The data plane.
-        plan: What it executes.
-        counters: Where to write.
-        shard: Its number.
+        plan: The part of the plan that this shard executes.
+        counters: Shared counters to write to.
+        shard: Index of the shard among the agent's processes.
     """
 
     def __init__(
@@ -174,13 +175,14 @@ class Tally:
         self._plane = plane
         self._counters = counters
         self._shard = shard
-        # What the plan calls it; processes are numbered without gaps.
+        # The shard's number in the plan. These numbers may have gaps, unlike *shard*.
         (self._place,) = plan.shard_numbers()
-        # Of the first turn: before, the process waits for the others to be ready.
+        # Set in the first turn: before it, the process waits for other agents to be
+        # ready.
         self._began_ns = 0
         self._began_cpu_ns = 0
         self._began_queued_ns = 0
-        self._utilisation = Utilisation(plane)
+        self._utilisation = Utilization(plane)
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
         self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
@@ -201,11 +203,11 @@ class Tally:
         self._distributions: dict[tuple[str, int], HistogramCounts] = {}
 
     def look(self, now_ns: int) -> None:
-        """See how busy the plane is; call it much more often than ``turn``."""
+        """Measure how busy the plane is; call this much more often than ``turn``."""
         self._utilisation.look(now_ns)
 
     def turn(self) -> None:
-        """Bring the next few ports, queue pairs and distributions up to date."""
+        """Update the next few ports, queue pairs and distributions."""
         lines = len(self._plane.lines)
         for index in range(self._turns % TURNS_PER_PORT, lines, TURNS_PER_PORT):
             self._count_port(index)
@@ -222,7 +224,7 @@ class Tally:
             self._next = (self._next + 1) % len(self._pairs)
 
     def finish(self) -> None:
-        """Bring everything up to date."""
+        """Update all counters."""
         lines = len(self._plane.lines)
         for index in range(lines):
             self._count_port(index)
@@ -280,9 +282,9 @@ class Tally:
         )
 
     def _count_distributions_of(self, index: int) -> None:
-        """Bring the distributions of a line up to date; behind the last: of the plane.
+        """Update the distributions of a line, or of the plane if *index* is too large.
 
-        Each of them is some thirty numbers.
+        Each distribution has about thirty numbers.
         """
         if index == len(self._plane.lines):
             self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())

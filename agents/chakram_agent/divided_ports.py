@@ -1,8 +1,8 @@
-"""Divided ports: what the agent opens for all data-plane processes of one port.
+"""Divided ports: ports that several data-plane processes of the agent share.
 
-The agent outlives its shards, so it opens the receiving sockets, in their order, and
-keeps them until all shards have ended: were one closed before, packets for others would
-go astray.
+The agent outlives its shards, so it opens the receiving sockets, in order, and keeps
+them until all shards have ended. If one socket closed earlier, packets for other shards
+would be misdirected.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan, PortPlan
 
 
-# Every process has a receiving socket of its own, all bound to one address and UDP port
-# (SO_REUSEPORT). Which of them gets a datagram is decided in the kernel by a program of
-# classic BPF: it reads the low bits of the destination queue pair number, which name
+# Every process has its own receiving socket. All are bound to one address and UDP port
+# (SO_REUSEPORT). A classic BPF program in the kernel selects the socket for each
+# datagram. It reads the low bits of the destination queue pair number, which identify
 # the shard.
 #
-# Facts that this rests on (Linux):
+# This relies on the following properties of Linux:
 #
-# * The program sees the payload of the datagram, that is, the BTH first; a load behind
-# its end ends the program with 0. * Its result counts the sockets in the order in which
-# they were bound, and closing one puts the last one in its place. So one process, which
-# outlives the others, opens all of them. * A result that is no socket's number lets the
-# kernel choose by a hash of addresses. * A run of packets that was joined on the way
-# (GRO) is steered by its first packet; the plan sees to it that such runs are for one
-# shard (``chakram.plan.queue_pairs``). * The first socket is bound before it may be
-# shared, so an address that another program has, or another run, is refused as it is
-# for ports that are not divided.
+# * The program can read the payload of the datagram, which begins with the BTH. A load
+#   beyond the end of the payload ends the program with result 0.
+# * The result is an index into the sockets in the order in which they were bound. When
+#   a socket closes, the last one takes its index. Therefore one process opens all
+#   sockets and outlives the others.
+# * If the result is not a valid index, the kernel selects a socket by a hash of
+#   addresses.
+# * A batch of packets coalesced by GRO is steered by its first packet. The plan ensures
+#   that all packets of such a batch are for one shard (``chakram.plan.queue_pairs``).
+# * The first socket is bound before it allows sharing. If another program or run uses
+#   the address, binding therefore fails, as it does for undivided ports.
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
 
-# linux/filter.h, linux/bpf_common.h: a byte of the packet, a constant, conditions.
+# Classic BPF instructions (linux/filter.h, linux/bpf_common.h).
 _LOAD_BYTE = 0x30
 _AND = 0x54
 _JUMP_IF_EQUAL = 0x15
 _RETURN = 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOW_BYTE_OF_QPN = 7
-"""Bytes 5 to 7 of a BTH are the destination queue pair number."""
+"""Offset of the last of the three QPN bytes (5 to 7) in the BTH."""
 
 
 def steering_program(shards: Sequence[int]) -> bytes:
-    """Return the program that gives packets for *shards* to sockets 0, 1, 2, ...
+    """Return a BPF program that steers packets for *shards* to sockets 0, 1, 2, ...
 
-    Whatever else arrives, be it no packet at all, goes to socket 0 and is counted
-    there.
+    All other datagrams go to socket 0 and are counted there.
     """
     code = [(_LOAD_BYTE, 0, 0, _LOW_BYTE_OF_QPN), (_AND, 0, 0, MAX_SHARDS - 1)]
     for index, shard in enumerate(shards):
@@ -73,7 +74,7 @@ def open_receivers(
 ) -> list[socket.socket]:
     """Open the receiving sockets of a divided port, one for each of *shards*.
 
-    They belong to the calling thread's network namespace.
+    The sockets belong to the calling thread's network namespace.
 
     Raises:
         EnvironmentProblem: If the port cannot be opened; see ``bound_socket``.
@@ -101,7 +102,7 @@ def open_receivers(
 
 def _attach(sock: socket.socket, program: bytes, where: str) -> None:
     code = ctypes.create_string_buffer(program, len(program))
-    # struct sock_fprog: so many instructions, at this address.
+    # struct sock_fprog: number of instructions, address of the first.
     described = struct.pack(
         "@HP", len(program) // _INSTRUCTION.size, ctypes.addressof(code)
     )
@@ -110,20 +111,20 @@ def _attach(sock: socket.socket, program: bytes, where: str) -> None:
     except OSError as error:
         raise FabricError(
             where,
-            f"the kernel does not steer packets to processes ({error.strerror})",
+            f"the kernel cannot distribute packets among processes ({error.strerror})",
             "set agents.shards so that no port is divided (chakram plan shows them)",
         ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DividedPort:
-    """What the parts of one port share.
+    """The resources that the shards of one port share.
 
     Attributes:
-        number: Of the port.
-        shards: That it is divided among.
-        receivers: The socket of each of them.
-        line: Descriptor of the memory for ``chakram.roce.shared_line``.
+        number: Number of the port.
+        shards: Shards that share the port.
+        receivers: Receiving socket of each shard, in the same order.
+        line: Descriptor of the shared memory for ``chakram.roce.shared_line``.
     """
 
     number: int
@@ -132,7 +133,7 @@ class DividedPort:
     line: int
 
     def part(self, shard: int) -> pb.PortPart:
-        """Return what a shard is told; the descriptors are those of this process."""
+        """Return the part of the port for *shard*, with this process's descriptors."""
         index = self.shards.index(shard)
         return pb.PortPart(
             port=self.number,
@@ -142,24 +143,24 @@ class DividedPort:
         )
 
     def close(self) -> None:
-        """Close all of it, once all shards have ended."""
+        """Close all descriptors; call this once all shards have ended."""
         os.close(self.line)
         for receiver in self.receivers:
             receiver.close()
 
 
 class DividedPorts:
-    """The divided ports of the plan that an agent executes; none at first."""
+    """The divided ports of the agent's current plan; initially none."""
 
     def __init__(self) -> None:
         self._ports: list[DividedPort] = []
         self._users: set[int] = set()
 
     def open(self, plan: AgentPlan) -> None:
-        """Open the ports of *plan* whose ranks live in several shards.
+        """Open the ports of *plan* whose ranks run in several shards.
 
         Raises:
-            ChakramError: If one cannot be opened.
+            ChakramError: If a port cannot be opened.
         """
         shards_of = plan.shards_of_ports()
         self._users = set(range(len(plan.shard_numbers())))
@@ -173,17 +174,17 @@ class DividedPorts:
             raise
 
     def parts(self, shard: int) -> list[pb.PortPart]:
-        """Return the parts that a shard has."""
+        """Return the parts that *shard* gets."""
         return [port.part(shard) for port in self._ports if shard in port.shards]
 
     def leave(self, number: int) -> None:
-        """Note that process *number* has ended; everything is closed with the last."""
+        """Record the end of shard *number*; after the last one, close all ports."""
         self._users.discard(number)
         if not self._users:
             self.close()
 
     def close(self) -> None:
-        """Close all of it."""
+        """Close all ports."""
         for port in self._ports:
             port.close()
         self._ports = []

@@ -1,4 +1,4 @@
-"""The agent as a gRPC server: a thin shell around ``chakram_agent.agent``."""
+"""The gRPC server of the agent: a thin layer over ``chakram_agent.agent``."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ _CODES: tuple[tuple[type[ChakramError], grpc.StatusCode], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """How an agent listens.
+    """Listen address, security and limits of an agent.
 
     Attributes:
-        listen: ``unix:/path`` or ``host:port``; port 0 takes a free one.
-        tls: Certificates; None only where nobody from outside can connect.
-        insecure: Whether every local user may command it: TCP on loopback without
-            certificates.
-        policy: What the agent allows.
-        pin: Whether each data-plane process keeps to one core.
-        traffic_lease_ns: How long heartbeats may be away while there is traffic.
+        listen: ``unix:/path`` or ``host:port``; port 0 selects a free port.
+        tls: Certificates; None only if no remote host can connect.
+        insecure: Whether to allow TCP on loopback without certificates. Every local
+            user can then command the agent.
+        policy: Limits on destinations and rate.
+        pin: Whether to pin each data-plane process to one core.
+        traffic_lease_ns: Longest time without a heartbeat while there is traffic.
     """
 
     listen: str
@@ -97,7 +97,7 @@ class ServeOptions:
 
 
 class AgentService(AgentServicer):
-    """The calls of a controller."""
+    """Handles the calls of a controller."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -105,27 +105,27 @@ class AgentService(AgentServicer):
     async def Describe(
         self, request: pb.DescribeRequest, context: Context
     ) -> pb.Description:
-        """Say who the agent is."""
+        """Return a description of the agent."""
         return encode_description(describe(self._agent))
 
     async def ClockPing(
         self, request: pb.ClockPingRequest, context: Context
     ) -> pb.ClockPong:
-        """Say what the clock shows."""
+        """Return the time of the monotonic clock."""
         received_ns = time.monotonic_ns()
         return pb.ClockPong(received_ns=received_ns, sent_ns=time.monotonic_ns())
 
     async def Prepare(
         self, request: pb.PrepareRequest, context: Context
     ) -> pb.PrepareReply:
-        """Take a plan and open its ports."""
+        """Accept a plan and open its ports."""
         async with _refusals(context):
             plan = decode_plan(request.plan)
             await self._agent.prepare(request.session, plan)
         return pb.PrepareReply()
 
     async def Arm(self, request: pb.ArmRequest, context: Context) -> pb.ArmReply:
-        """Take the time of the start."""
+        """Accept the start time."""
         async with _refusals(context):
             self._agent.arm(request.session, request.start_ns)
         return pb.ArmReply()
@@ -137,7 +137,7 @@ class AgentService(AgentServicer):
         return pb.AbortReply()
 
     async def Reset(self, request: pb.ResetRequest, context: Context) -> pb.ResetReply:
-        """Forget the run."""
+        """Discard the run."""
         async with _refusals(context):
             await self._agent.reset(request.session)
         return pb.ResetReply()
@@ -147,7 +147,7 @@ class AgentService(AgentServicer):
         requests: AsyncIterator[pb.Heartbeat],
         context: Context,
     ) -> AsyncIterator[pb.AgentEvent]:
-        """Hold a session: heartbeats in, events out."""
+        """Run a session: receive heartbeats, send events."""
         async with _refusals(context):
             session = await self._begin(requests)
             reader = asyncio.create_task(
@@ -168,7 +168,7 @@ class AgentService(AgentServicer):
             async with asyncio.timeout(FIRST_HEARTBEAT_S):
                 first = await anext(aiter(requests))
         except (TimeoutError, StopAsyncIteration):
-            raise AgentError("session", "it began without a heartbeat") from None
+            raise AgentError("session", "it started without a heartbeat") from None
         if not 0 < len(first.session) <= MAX_NAME:
             raise AgentError("session", "it has no name")
         return await self._agent.attach(first.session, first.controller[:MAX_NAME])
@@ -180,27 +180,28 @@ class AgentService(AgentServicer):
             async for heartbeat in requests:
                 self._agent.heartbeat(heartbeat.session)
         except AgentError:
-            pass  # the lease has run out; the session says so
+            pass  # the lease has run out; the end of the session reports it
         self._agent.detach(session.name)
 
 
 @asynccontextmanager
 async def _refusals(context: Context) -> AsyncIterator[None]:
-    """Answer errors of ours with a status that carries them whole."""
+    """Answer a Chakram error with a gRPC status that carries the whole error."""
     try:
         yield
     except ChakramError as error:
         log.info("refused a call error=%s", error)
         await context.abort(
             next(code for kind, code in _CODES if isinstance(error, kind)),
-            # HTTP/2 headers hold about 8 KiB, and the whole error travels beside this.
+            # HTTP/2 headers hold about 8 KiB, and the metadata carries the whole error
+            # as well.
             str(error)[:500],
             trailing_metadata=((METADATA_KEY, encode_error(error)),),
         )
 
 
 def describe(agent: Agent) -> AgentDescription:
-    """Return what the agent says about itself."""
+    """Return the description of the agent."""
     compiled = compiled_status()
     now_ns = time.monotonic_ns()
     policy = agent.policy
@@ -231,7 +232,7 @@ def describe(agent: Agent) -> AgentDescription:
 
 
 def _largest_buffer() -> int | None:
-    """Return net.core.rmem_max, which bounds who may not force."""
+    """Return net.core.rmem_max, the limit without CAP_NET_ADMIN; None if unknown."""
     try:
         return int(Path("/proc/sys/net/core/rmem_max").read_text())
     except (OSError, ValueError):
@@ -245,21 +246,21 @@ async def serve(
     stop: asyncio.Event,
     metrics: AgentMetrics | None = None,
 ) -> None:
-    """Listen until *stop* is set; then end all traffic and go.
+    """Listen until *stop* is set; then end all traffic and return.
 
     Args:
-        options: Where to listen, for whom.
+        options: Where to listen, and the agent's limits.
         ready: Called with the address once controllers can connect.
         stop: Set by a signal, or by a test.
-        metrics: Where the counters go; None: to the controller alone.
+        metrics: Endpoint that also gets the counters; None: only the controller does.
 
     Raises:
-        ConfigError: If it would listen to the world without certificates, or to all
-            local users without having been told to.
-        PortInUse: If another process listens there.
+        ConfigError: If remote hosts could connect without certificates, or all local
+            users could and ``insecure`` is not set.
+        PortInUse: If another process listens on the address.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
-    _refuse_strangers(options)
+    _check_listen_address(options)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     with ExitStack() as stack:
         gate = None
@@ -296,15 +297,16 @@ async def serve(
                 for task in own:
                     task.cancel()
         finally:
-            # After a failure above; ends at once where it has been stopped before.
+            # Needed after a failure above; returns at once if the server is stopped
+            # already.
             await server.stop(0)
 
 
-def _refuse_strangers(options: ServeOptions) -> None:
-    """Listen only where those can connect who may command the agent.
+def _check_listen_address(options: ServeOptions) -> None:
+    """Refuse a listen address that unauthorized clients could connect to.
 
     Raises:
-        ConfigError: If others could as well.
+        ConfigError: If *options* allow unauthorized clients to connect.
     """
     if options.tls is not None or options.listen.startswith("unix:"):
         return
@@ -312,32 +314,34 @@ def _refuse_strangers(options: ServeOptions) -> None:
     if not is_local(options.listen):
         raise ConfigError(
             where,
-            "without certificates an agent listens on Unix sockets and loopback only",
-            "give --tls-ca, --tls-cert and --tls-key (chakram certs makes them)",
+            "without certificates, an agent listens only on Unix sockets and loopback "
+            "addresses",
+            "give --tls-ca, --tls-cert and --tls-key (create the files with chakram "
+            "certs)",
         )
     if not options.insecure:
         raise ConfigError(
             where,
-            "without certificates every local user could command the agent there",
-            "listen on unix:/path, give --tls-ca, --tls-cert and --tls-key (chakram "
-            "certs makes them), or say --insecure",
+            "without certificates, every local user could control the agent at this "
+            "address",
+            "listen on unix:/path, give --tls-ca, --tls-cert and --tls-key (create the "
+            "files with chakram certs), or give --insecure",
         )
-    log.warning(
-        "%s: there are no certificates: every local user can command this agent", where
-    )
+    log.warning("%s: no certificates: every local user can control this agent", where)
 
 
 def bind(server: grpc.aio.Server, listen: str) -> str:
-    """Open the listening socket; return its address, with the port that it got.
+    """Open the listening socket and return its address with the actual port.
 
     Raises:
-        PortInUse: If another process listens there.
+        PortInUse: If another process listens on the address.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
     if listen.startswith("unix:"):
         _clear_unix_socket(listen.removeprefix("unix:"))
     try:
-        # Any process that can open the socket can command the agent: the owner only.
+        # A process that can open the socket can command the agent: allow only the
+        # owner.
         before = os.umask(0o177)
         try:
             port = server.add_insecure_port(listen)
@@ -355,12 +359,12 @@ def _host(listen: str) -> str:
 
 
 def _listener(listen: str) -> socket.socket:
-    """Return the socket of an address ``host:port``; ``::`` takes IPv4 as well.
+    """Return a socket that listens on ``host:port``; ``::`` also accepts IPv4.
 
     Raises:
-        PortInUse: If another process listens there.
+        PortInUse: If another process listens on the address.
         EnvironmentProblem: If it cannot listen there for another reason.
-        ConfigError: If that is no address.
+        ConfigError: If *listen* is not a valid address.
     """
     host, _, port = listen.rpartition(":")
     try:
@@ -383,18 +387,20 @@ def _listener(listen: str) -> socket.socket:
 
 
 def _clear_unix_socket(path: str) -> None:
-    """Remove a socket that nobody listens on any more.
+    """Remove a socket file that no process listens on.
 
     Raises:
-        PortInUse: If somebody does.
-        EnvironmentProblem: If something else is there.
+        PortInUse: If a process listens on it.
+        EnvironmentProblem: If the path is not a socket.
     """
     place = Path(path)
     if not place.exists():
         return
     if not place.is_socket():
         raise EnvironmentProblem(
-            f"--listen unix:{path}", "there is a file of that name", "choose another"
+            f"--listen unix:{path}",
+            "a file with that name exists",
+            "choose another path",
         )
     with socket.socket(socket.AF_UNIX) as probe:
         try:
@@ -409,19 +415,21 @@ def _clear_unix_socket(path: str) -> None:
 
 
 def _why_not(listen: str) -> ChakramError:
-    """Find out why gRPC could not listen: it does not say."""
+    """Return an error that explains why *listen* failed; gRPC gives no reason."""
     where = f"--listen {listen}"
     if listen.startswith("unix:"):
         return EnvironmentProblem(
             where,
             "cannot listen there",
-            "is the folder there, and the path shorter than 108 bytes?",
+            "check that the folder exists and that the path is shorter than 108 bytes",
         )
     host, _, port = listen.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
-        return ConfigError(where, f"that is no address ({error})", "e.g. 0.0.0.0:7411")
+        return ConfigError(
+            where, f"that is not a valid address ({error})", "e.g. 0.0.0.0:7411"
+        )
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

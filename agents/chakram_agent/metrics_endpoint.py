@@ -1,10 +1,12 @@
-"""The agent's own metrics endpoint, for agents that nobody's controller serves.
+"""The agent's own metrics endpoint, for agents whose controller serves no metrics.
 
-Beside the metrics, whose labels are few, it serves ``/queue-pairs`` and ``/ports``: the
-counters of each of them in the last run (``chakram.metrics.live_rows``).
+The metrics have few labels. In addition, the endpoint serves ``/queue-pairs`` and
+``/ports``: the counters of each queue pair and port in the last run
+(``chakram.metrics.live_rows``).
 
-The numbers are those that the controller gets, once a second; a scrape reads a copy in
-a thread of its own and never waits for, or holds up, anything.
+The agent updates the values once a second, with those that it sends to the controller.
+A separate thread answers scrapes from a copy, so a scrape neither waits for the agent
+nor delays it.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ if TYPE_CHECKING:
 
 
 _OF_RUNS = ("chakram_run_", "chakram_generator_bound")
-"""What only a controller knows."""
+"""Prefixes of metrics that only a controller can provide."""
 
 
 class AgentMetrics(MetricsState):
-    """The numbers of one agent.
+    """The metrics of one agent.
 
     Args:
-        listen: Where to serve them: ``host:port``.
+        listen: Address to serve them at: ``host:port``.
 
     Raises:
-        ConfigError: If that is no address.
-        EnvironmentProblem: If it cannot be served there.
+        ConfigError: If *listen* is not a valid address.
+        EnvironmentProblem: If the endpoint cannot listen there.
     """
 
     def __init__(self, listen: str) -> None:
@@ -60,25 +62,25 @@ class AgentMetrics(MetricsState):
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """URL of the metrics."""
         return self._server.url
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to serve."""
         self._server.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._server.close()
 
     def begin(self, plan: AgentPlan) -> None:
-        """Note whose queue pairs and ports are counted from now on."""
+        """Start counting for the queue pairs and ports of *plan*."""
         self._rows.begin([plan])
 
     def update(
         self, counters: CountersSnapshot, rows: RecordRows | None = None
     ) -> None:
-        """Take the numbers as they are now, and those of queue pairs and ports."""
+        """Update the counters, and the rows of queue pairs and ports if given."""
         if rows is not None:
             self._rows.take(rows)
         self.set_agent_up(self._agent, True)
@@ -86,7 +88,7 @@ class AgentMetrics(MetricsState):
         self.set_loads(self._agent, counters.loads)
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of the numbers that an agent has."""
+        """Return a copy of the metrics that an agent can provide."""
         everything = super().snapshot()
         return Snapshot(
             {

@@ -1,7 +1,7 @@
 """Messages between an agent and a shard, over a pair of stream sockets.
 
-A message is its length (four bytes, little-endian) and its bytes.  The shard's side
-never waits: what the agent does not take at once is kept, up to a bound.
+A message is its length (four bytes, little-endian) followed by its bytes. The shard
+never blocks: bytes that the agent does not accept at once are queued, up to a bound.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4
 MAX_QUEUED_BYTES = 64 * 2**20
-"""About 400,000 flows that the agent did not take; then something is badly wrong."""
+"""Bound of the queue: about 400,000 flow records."""
 
 _READ_BYTES = 2**18
 
 
 def frame(message: bytes) -> bytes:
-    """Return *message* with its length before it."""
+    """Return *message* prefixed with its length."""
     return len(message).to_bytes(HEADER_BYTES, "little") + message
 
 
@@ -33,7 +33,7 @@ def frame_bytes(header: bytes | bytearray, where: str) -> int:
     """Return the length of the message that follows *header*.
 
     Raises:
-        PeerError: At *where*, if it is too long.
+        PeerError: If the message is too long; *where* is its location.
     """
     length = int.from_bytes(header, "little")
     if length > MAX_MESSAGE_BYTES:
@@ -42,11 +42,11 @@ def frame_bytes(header: bytes | bytearray, where: str) -> int:
 
 
 class ShardPipe:
-    """The shard's end.
+    """The shard's end of the connection.
 
     Attributes:
-        closed: The agent has closed its end, or has ended.
-        queued_bytes: What waits to be taken.
+        closed: Whether the agent has closed its end or has ended.
+        queued_bytes: Bytes that the agent has not accepted yet.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -58,19 +58,18 @@ class ShardPipe:
         self._in = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor, readable when the agent has said something."""
+        """Return the descriptor; it is readable when the agent has sent something."""
         return self._sock.fileno()
 
     def send(self, message: bytes, *, last: bool = False) -> None:
-        """Queue a message, and hand over what the agent takes now.
+        """Queue a message and write as much of the queue as the socket accepts.
 
         Args:
-            message: Its bytes.
-            last: It says that the end has come, so it is queued in any case.
+            message: Bytes of the message.
+            last: Whether this is a final message, which is queued despite the bound.
 
         Raises:
-            RunFailed: If the agent has taken nothing for so long that the bound is
-                reached: no record may be lost unnoticed.
+            RunFailed: If the queue exceeds its bound. No record may be lost silently.
         """
         framed = frame(message)
         self._out.append(memoryview(framed))
@@ -79,12 +78,12 @@ class ShardPipe:
         if self.queued_bytes > MAX_QUEUED_BYTES and not last:
             raise RunFailed(
                 "shard",
-                f"the agent left {self.queued_bytes} bytes of records lying",
+                f"the agent did not accept {self.queued_bytes} bytes of records",
                 "is the host overloaded, or the controller slow?",
             )
 
     def flush(self) -> bool:
-        """Hand over what the agent takes now; tell whether that is all."""
+        """Write as much as the socket accepts; return whether the queue is empty."""
         while self._out and not self.closed:
             chunk = self._out[0]
             try:
@@ -102,7 +101,7 @@ class ShardPipe:
         return not self._out or self.closed
 
     def receive(self) -> list[bytes]:
-        """Return what the agent has said since the last call.
+        """Return the messages that have arrived since the last call.
 
         Raises:
             PeerError: If a message is too long.
@@ -127,7 +126,7 @@ class ShardPipe:
         return messages
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something can be received or handed over, or after a while."""
+        """Wait up to *timeout_s* for messages, or for room if bytes are queued."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if self._out else 0))
         poll.poll(timeout_s * 1000)

@@ -1,8 +1,7 @@
 """Sends and receives probes for the ports of one process.
 
-A shard drives it as it does the data plane of a run: ``turn``, ``wait``.
-What happens to packets is counted, not listed; when all is over the counts are the rows
-of a record.
+A shard drives a ``Prober`` like the data plane of a run, with ``turn`` and ``wait``.
+Outcomes of packets are counted rather than listed; the counts become rows of records.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000
 _POLL_NS = 2_000_000
 _TRAIN_LIMIT_NS = 100_000_000
-"""A sender that has had no room for so long gives its train up."""
+"""Longest time without room to send before a sender abandons its train."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """What one port sends, in its order, no faster than it may.
+    """The packets that one port sends, in order and within its rate.
 
     Attributes:
-        due_ns: When the next packet is due; None: there is no more.
+        due_ns: When the next packet is due; None if there are no more.
     """
 
     port: PortPlan
@@ -80,7 +79,7 @@ class _Lane:
                 yield target, packet, path
 
     def _advance(self, earliest_ns: int) -> None:
-        """Take up the next packet, which leaves at *earliest_ns* or later."""
+        """Select the next packet; it leaves at *earliest_ns* or later."""
         self._next = next(self._todo, None)
         self.due_ns = (
             None
@@ -89,7 +88,7 @@ class _Lane:
         )
 
     def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
-        """Send what is due; return (event, which probe, how often, value) of it."""
+        """Send the next packet; return (event, probe, count, value) of each outcome."""
         if self._next is None:
             return []
         target, packet, path = self._next
@@ -131,9 +130,10 @@ class _Lane:
 def _train(
     leave: Callable[[], int | None], packets: int, wire_ns: int
 ) -> tuple[int, int]:
-    """Send packets back to back; return how many left, and how late at the most.
+    """Send packets back to back; return how many were sent and the largest lag.
 
-    One is late that leaves after a link of *wire_ns* for each had sent all before it.
+    The lag of a packet is its delay compared with an ideal link that sends one packet
+    every *wire_ns*.
     """
     began_ns = time.monotonic_ns()
     late_ns = sent = 0
@@ -152,14 +152,14 @@ def _train(
 
 
 class Prober:
-    """All ports of one process.
+    """Sends and receives the probes of all ports of one process.
 
     Args:
-        plan: With probes.
-        ports: Their sockets, by number; closed by ``close``.
+        plan: A plan with probes.
+        ports: Sockets by port number; ``close`` closes them.
 
     Attributes:
-        packets: How many have been sent and received so far.
+        packets: Number of events counted so far: packets sent, received or refused.
     """
 
     def __init__(self, plan: AgentPlan, ports: Mapping[int, ProbePort]) -> None:
@@ -171,10 +171,10 @@ class Prober:
         self._ports = ports
         self._token = token_of(plan.run_id)
         self._counts: Counter[tuple[int, ...]] = Counter()
-        # Of trains: packets arrived, and when the later half began and ended.
+        # Values of each train: packets arrived, begin and end of the later half.
         self._trains: dict[ProbeName, tuple[int, int, int]] = {}
         self._drops = dict.fromkeys(ports, 0)
-        # (when, number of the port): who sends next.
+        # Heap of (due time, port number).
         self._due: list[tuple[int, int]] = []
         self._lanes: dict[int, _Lane] = {}
         self._end_ns: int | None = None
@@ -189,14 +189,14 @@ class Prober:
         for descriptor in self._receivers:
             self._epoll.register(descriptor, select.EPOLLIN)
         for descriptor in self._senders:
-            self._epoll.register(descriptor, 0)  # errors are always told
+            self._epoll.register(descriptor, 0)  # epoll always reports errors
 
     def watch(self, descriptor: int) -> None:
-        """Wake up from ``wait`` when *descriptor* is readable, too."""
+        """Also wake up from ``wait`` when *descriptor* is readable."""
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def arm(self, start_ns: int) -> None:
-        """Begin at *start_ns* (CLOCK_MONOTONIC)."""
+        """Schedule the start at *start_ns* (CLOCK_MONOTONIC)."""
         self._end_ns = start_ns + self._probes.end_ns
         for port in self._plan.ports:
             lane = _Lane(
@@ -206,7 +206,7 @@ class Prober:
             self._schedule(lane)
 
     def turn(self, now_ns: int) -> None:
-        """Receive what has come, send what is due."""
+        """Receive arrived packets, then send due ones."""
         self._receive(0)
         while self._due and self._due[0][0] <= now_ns:
             due_ns, number = heappop(self._due)
@@ -217,25 +217,25 @@ class Prober:
             self._schedule(lane)
 
     def wait(self, limit_ns: int) -> None:
-        """Return when there is work: soon, or after *limit_ns* at the latest."""
+        """Return soon if there is work, and after *limit_ns* at the latest."""
         sleep_ns = limit_ns
         if self._due:
             sleep_ns = min(sleep_ns, self._due[0][0] - time.monotonic_ns())
         if sleep_ns >= _POLL_NS:
-            self._receive(sleep_ns)  # poll counts in milliseconds
+            self._receive(sleep_ns)  # the timeout of poll has a resolution of 1 ms
         elif sleep_ns > 0:
             time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
 
     def receive_all(self) -> None:
-        """Count all that has come, however late this process is."""
+        """Count all packets that have arrived, even if this process is late."""
         before = -1
         while self.packets != before:
             before = self.packets
             self._receive(0)
 
     def finished(self, now_ns: int) -> bool:
-        """Tell whether all is sent and has had the time to arrive."""
-        # What left late needs its time to arrive all the same.
+        """Return whether all probes are sent and have had time to arrive."""
+        # A packet that left late needs as much time to arrive as any other.
         return (
             self._end_ns is not None
             and not self._due
@@ -243,7 +243,7 @@ class Prober:
         )
 
     def take_rows(self) -> RecordRows:
-        """Return what was counted since the last call."""
+        """Return the counts since the last call; spans of trains are cumulative."""
         rows = RecordRows()
         for (event, source, destination, packet, path, value, address), count in sorted(
             self._counts.items()
@@ -294,16 +294,17 @@ class Prober:
         for answer in port.answers(source_port):
             name = name_of(answer.datagram, token=self._token)
             if name is None:
-                continue  # too little of it came back
+                continue  # the ICMP message returned too little of the datagram
             event, value = ProbeEvent.UNREACHABLE, answer.number
             if answer.number == errno.EMSGSIZE:
                 event, value = ProbeEvent.TOO_BIG, answer.mtu
             self._count(event, name, value, answer.address)
 
     def _note_arrival(self, name: ProbeName, stamp_ns: int) -> None:
-        """Note when a packet of a train came, by the kernel's clock.
+        """Record the kernel's arrival time of a packet of a train.
 
-        What a shaper lets pass at once, as it has saved it up, is in the earlier half.
+        Only the later half is timed. The earlier half contains the packets that a
+        shaper with accumulated credit passes at once.
         """
         arrived, first_ns, _ = self._trains.get(name, (0, 0, 0))
         if arrived <= self._probes.copies // 2:
@@ -324,7 +325,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def open_prober(plan: AgentPlan, policy: Policy) -> Prober:
-    """Open the ports of a plan of probes, each in its network namespace.
+    """Open the ports of a probe plan, each in its network namespace.
 
     Raises:
         ChakramError: If a port cannot be opened, or a destination is not allowed or
@@ -346,7 +347,7 @@ def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
     where = f"port {port.number} ({port.host})"
     if not port.open.startswith("udp:") or probes is None:
         raise ConfigError(
-            where, f"{port.open!r} cannot send probes", "ports of kind udp: can"
+            where, f"{port.open!r} cannot send probes", "use a port of kind udp:"
         )
     targets = [each.address for each in probes.targets if each.source == port.number]
     with place_of(port, targets, policy=policy, members=plan.peers):
@@ -373,11 +374,11 @@ def probe(
     arm_lease: Callable[[], None],
     check_lease: Callable[[int], None],
 ) -> bool:
-    """Send and receive until the agent says stop; tell whether it did.
+    """Send and receive until the agent sends stop; return whether it did.
 
     Raises:
-        PeerError: If the agent says something else.
-        RunFailed: If it gives no sign of life any more.
+        PeerError: If the agent sends an unexpected command.
+        RunFailed: If the agent's lease has lapsed.
     """
     prober.watch(pipe.fileno())
     armed = finished = False
@@ -397,11 +398,12 @@ def probe(
                     _report(prober, pipe, now_ns, finished=False, is_over=True)
                     return True
                 case kind:
-                    raise PeerError("agent", f"said {kind} to a shard that probes")
+                    raise PeerError("agent", f"sent {kind} to a shard that probes")
         pipe.flush()
         if armed and now_ns >= next_report_ns:
             next_report_ns = now_ns + _REPORT_NS
-            # What other agents send later than this one counts, too.
+            # Keep reporting after the end: packets that other agents send later count
+            # too.
             has_ended = not finished and prober.finished(now_ns)
             _report(prober, pipe, now_ns, finished=has_ended, is_over=finished)
             finished = finished or has_ended

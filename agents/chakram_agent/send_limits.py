@@ -1,8 +1,9 @@
-"""What an agent allows, whatever a plan says. Pure.
+"""Limits on what an agent sends, regardless of the plan.
 
-A traffic generator is a weapon: an agent sends only to members of the plan *and* only
-into prefixes that its own administrator allows, and in all no faster than its own cap.
-This is checked when a plan arrives, and again where a port gets its destinations.
+A traffic generator can be misused. An agent therefore sends only to members of the
+plan, only into prefixes that its own administrator allows, and never faster than its
+own cap. The agent checks these limits when a plan arrives, and again when a port gets
+its destinations. This module is pure: it does no I/O.
 """
 
 from __future__ import annotations
@@ -19,34 +20,35 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
-"""The prefixes reserved for benchmarks of networks (RFC 2544, RFC 5180), loopback."""
+"""Prefixes reserved for network benchmarks (RFC 2544, RFC 5180), and loopback."""
 
 SHORTEST_PREFIX = {4: 8, 6: 32}
-"""By IP version. A shorter one is no test network; 0.0.0.0/0 is the internet."""
+"""Shortest allowed prefix by IP version; test networks have longer prefixes."""
 
 Prefix = IPv4Network | IPv6Network
 
 
 def parse_prefix(text: str, *, where: str) -> Prefix:
-    """Return a prefix that may be sent to.
+    """Parse a prefix that the agent may send to.
 
     Raises:
-        ConfigError: At *where*, if it is none, or nearly everything.
+        ConfigError: If *text* is not a prefix or covers too many addresses; *where* is
+            its location.
     """
     try:
         prefix = ip_network(text)
     except ValueError as error:
         raise ConfigError(
             where,
-            f"{text!r} is no prefix ({error})",
+            f"{text!r} is not a prefix ({error})",
             "e.g. 198.18.0.0/15 or 2001:2::/48",
         ) from None
     shortest = SHORTEST_PREFIX[prefix.version]
     if prefix.prefixlen < shortest:
         raise ConfigError(
             where,
-            f"{text} allows {prefix.num_addresses} addresses",
-            f"an agent never sends to more than a /{shortest}",
+            f"{text} covers {prefix.num_addresses} addresses",
+            f"use /{shortest} or a longer prefix",
         )
     return prefix
 
@@ -56,8 +58,8 @@ class Policy:
     """The limits of one agent.
 
     Attributes:
-        allow: Prefixes that may be sent to.
-        max_rate_bps: What all ports together send at most; None: no limit.
+        allow: Prefixes that the agent may send to.
+        max_rate_bps: Highest rate of all ports together; None: no limit.
     """
 
     allow: tuple[Prefix, ...] = tuple(map(ip_network, DEFAULT_ALLOW))
@@ -67,31 +69,33 @@ class Policy:
         """Refuse an address that is not allowed.
 
         Raises:
-            PlanError: At *where*.
+            PlanError: If the address is outside all allowed prefixes; *where* is its
+                location.
         """
         parsed = ip_address(address)
         if not any(parsed in prefix for prefix in self.allow):
             raise PlanError(
                 where,
                 f"this agent does not send to {address}",
-                f"it allows {', '.join(map(str, self.allow))}; its administrator can "
-                "add to that with --allow",
+                f"it allows {', '.join(map(str, self.allow))}; add a prefix with the "
+                "agent's option --allow",
             )
 
     def check_destinations(self, addresses: set[str], *, where: str) -> None:
         """Refuse the first address that is not allowed.
 
         Raises:
-            PlanError: At *where*.
+            PlanError: If an address is outside all allowed prefixes; *where* is its
+                location.
         """
         for address in sorted(addresses):
             self.check_destination(address, where=where)
 
     def port_rate_bps(self, rate_bps: int | None, *, ports: int) -> int | None:
-        """Return what a port may send: what the plan says, but not above its share.
+        """Return the rate of a port: the plan's rate, but at most its share of the cap.
 
-        The cap is divided evenly among the agent's ports, so that they keep it
-        together whatever they do, without a word among them.
+        The cap is divided evenly among the agent's ports, so together they never exceed
+        it and need not coordinate.
         """
         if self.max_rate_bps is None:
             return rate_bps
@@ -99,7 +103,7 @@ class Policy:
         return share_bps if rate_bps is None else min(rate_bps, share_bps)
 
     def limit(self, plan: AgentPlan) -> tuple[AgentPlan, list[str]]:
-        """Return *plan* with its ports within the cap, and what that changed.
+        """Return *plan* with its port rates within the cap, and notes on the changes.
 
         Raises:
             PlanError: If the plan sends to an address that is not allowed.
@@ -112,8 +116,9 @@ class Policy:
             rate_bps = self.port_rate_bps(port.rate_bps, ports=len(plan.ports))
             if rate_bps != port.rate_bps and rate_bps is not None:
                 notes.append(
-                    f"port {port.number} ({port.host}) sends {format_rate(rate_bps)} "
-                    f"at most: the cap of agent {plan.agent} shared by its ports"
+                    f"port {port.number} ({port.host}) sends at most "
+                    f"{format_rate(rate_bps)}: its share of the rate limit of agent "
+                    f"{plan.agent}"
                 )
                 port = replace(port, rate_bps=rate_bps)
             ports.append(port)

@@ -1,10 +1,12 @@
 """A data-plane process: endpoints, ports and the loop that drives them.
 
-An agent starts it as a program of its own (``python -m chakram_agent.shard``), so that
-neither control traffic nor a scrape shares its interpreter; it never imports gRPC,
-asyncio or a netlink library.  It gets its part of the plan over a pair of sockets,
-opens its ports in their network namespaces, waits for the start, works, and hands over
-what it records.  It ends when it is told to, or with its agent.
+The agent starts each shard as a separate program (``python -m chakram_agent.shard``).
+Control traffic and metrics scrapes therefore do not share its interpreter. A shard
+never imports gRPC, asyncio or a netlink library.
+
+The shard receives its part of the plan over a socket pair and opens its ports in their
+network namespaces. It waits for the start, replays its ranks and sends its records to
+the agent. It ends on command, or when its agent ends.
 """
 
 from __future__ import annotations
@@ -31,8 +33,7 @@ from chakram.control.protocol_messages import decode_message, pb
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
 from chakram.records.row_layout import RecordRows
-from chakram.replay.endpoint import Endpoint
-from chakram.replay.same_host_messages import connect_local
+from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.roce.shared_line import SharedLine
 from chakram_agent.counter_updates import TURNS_PER_PORT, Sampler, Tally
 from chakram_agent.dataplane.loop import DataPlane
@@ -57,13 +58,14 @@ def build_plane(
     """Open all ports of *plan*, each in its network namespace, with their endpoints.
 
     Args:
-        plan: The shard's part of it.
-        policy: What this agent may send to.
-        parts: What the agent has opened for ports that other shards have as well.
+        plan: The shard's part of the plan.
+        policy: Destinations this agent may send to.
+        parts: Sockets and memory that the agent opened for divided ports.
 
     Raises:
-        ChakramError: If a port cannot be opened, a destination is not allowed or would
-            be reached through ``lo``, or a program does not fit its queue pairs.
+        ChakramError: If a port cannot be opened, a destination is refused, or a program
+            does not fit its queue pairs. A destination is refused if it is not allowed
+            or would be reached through ``lo``.
     """
     network = MemoryNetwork()
     part_of = {part.port: part for part in parts}
@@ -113,7 +115,7 @@ def _shared_line(
 ) -> SharedLine | None:
     try:
         if port.rate_bps is None:
-            return None  # nothing to keep together
+            return None  # no rate to share
         words = mmap.mmap(part.line, os.fstat(part.line).st_size)
     finally:
         os.close(part.line)
@@ -127,26 +129,26 @@ def _shared_line(
 
 
 CHORES_NS = 1_000_000
-"""How often the loop looks at anything but packets."""
+"""Interval between chores, the work of the loop other than handling packets."""
 TALLY_NS = 1_000_000
-"""How often a part of what is counted is carried over."""
+"""Interval between turns of the tally, each of which updates a few counters."""
 REPORT_NS = 50_000_000
 REPORT_ROWS = 4096
 STALLED_NS = 1_000_000_000
-"""Without progress for so long, reports say who waits for whom."""
+"""Time without progress after which reports say what each rank waits for."""
 LONGEST_WAIT_NS = 50_000_000
 GARBAGE_THRESHOLD = 100_000
-"""Objects that may come, more than go, before somebody looks for cycles."""
+"""Net new objects before the garbage collector looks for cycles."""
 GOODBYE_S = 1.0
-"""How long the last words may take."""
+"""Longest time to flush the last messages."""
 
 
 class Shard:
-    """Drives a data plane, and talks with the agent now and then.
+    """Drives a data plane and exchanges messages with the agent.
 
     Args:
-        pipe: To the agent.
-        counters: Shared with the agent.
+        pipe: Connection to the agent.
+        counters: Counters in memory shared with the agent.
     """
 
     def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
@@ -170,7 +172,7 @@ class Shard:
         self._next_report_ns = 0
 
     def run(self) -> None:
-        """Work until the agent says stop, or is gone."""
+        """Work until the agent sends stop or has ended."""
         try:
             self._set_up()
             self._work()
@@ -182,7 +184,7 @@ class Shard:
             if self._prober is not None:
                 self._prober.close()
         self._wait_for_stop()
-        self._say_goodbye()
+        self._send_final_report()
 
     def _set_up(self) -> None:
         setup = self._wait_for_setup()
@@ -205,8 +207,9 @@ class Shard:
         self._sampler = Sampler(
             self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
         )
-        # Everything that lives now lives until the end: no collection need look at it.
-        # What comes later is in no cycles; looking for some took 7 % of the time.
+        # All objects that exist now remain until the end, so exclude them from
+        # collection. Later objects form no cycles; searching for cycles took 7 % of the
+        # time.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD)
@@ -225,7 +228,7 @@ class Shard:
         return None
 
     def _next_command(self) -> pb.ShardCommand | None:
-        """Return what the agent said next; None if it has said nothing more yet."""
+        """Return the agent's next command, or None if none has arrived."""
         if not self._said:
             self._said.extend(self._pipe.receive())
         if not self._said:
@@ -248,7 +251,8 @@ class Shard:
             return
         next_chores_ns = 0
         while not self._stopping and not self._pipe.closed:
-            # Before packets: whoever was stopped meanwhile sends none any more.
+            # Chores come first: after a suspension, the process must check its lease
+            # before it sends.
             now_ns = time.monotonic_ns()
             if now_ns >= next_chores_ns:
                 self._do_chores(plane, now_ns)
@@ -257,10 +261,10 @@ class Shard:
             plane.wait(LONGEST_WAIT_NS)
 
     def _check_lease(self, now_ns: int) -> None:
-        """Go on only as long as the agent lives.
+        """Check that the agent has renewed the lease.
 
         Raises:
-            RunFailed: If it has given no sign of life for too long.
+            RunFailed: If the lease has lapsed.
         """
         if not self._lease.holds(stamp_ns=self._counters.stamp_ns, now_ns=now_ns):
             raise RunFailed("shard", LEASE_SENTENCE)
@@ -275,7 +279,7 @@ class Shard:
         if self._tally is not None:
             self._tally.look(now_ns)
             if now_ns >= self._next_tally_ns:
-                # After sleep what was left out comes at once.
+                # After a sleep, make up for the turns that were missed.
                 turns = 1 + (now_ns - self._next_tally_ns) // TALLY_NS
                 self._next_tally_ns = now_ns + TALLY_NS
                 for _ in range(min(turns, TURNS_PER_PORT)):
@@ -283,7 +287,8 @@ class Shard:
         if self._sampler is not None:
             self._sampler.turn(now_ns)
         if self._finished and not self._goes_on:
-            # Others may not have all acknowledgements yet: what they ask for counts.
+            # Peers may lack acknowledgments and retransmit: report the rows this
+            # causes.
             if now_ns >= self._next_report_ns:
                 self._next_report_ns = now_ns + REPORT_NS
                 self._report_rows(plane)
@@ -292,7 +297,7 @@ class Shard:
         if failure is not None:
             raise RunFailed("shard", failure)
         if not self._finished and now_ns >= self._start_ns and plane.finished():
-            # Ranks that are not waited for go on for as long as others need them to.
+            # Background ranks continue for as long as other jobs need them.
             self._finished = True
             self._finish_samples(now_ns)
             self._report(plane, now_ns)
@@ -313,15 +318,17 @@ class Shard:
             case "stop":
                 self._stopping = True
             case kind:
-                raise PeerError("agent", f"said {kind} to a shard that is set up")
+                raise PeerError(
+                    "agent", f"sent {kind} to a shard that is already set up"
+                )
 
-    # ---- what it tells ---------------------------------------------------------------
+    # ---- reports to the agent --------------------------------------------------------
 
     def _tell(self, report: pb.ShardReport) -> None:
         self._pipe.send(report.SerializeToString())
 
     def _report(self, plane: DataPlane, now_ns: int) -> None:
-        """Hand over new rows, and how far the ranks are."""
+        """Send new rows and the progress of the ranks."""
         self._report_rows(plane)
         counter = sum(line.endpoint.progress_counter() for line in plane.lines)
         if counter != self._progress:
@@ -344,7 +351,7 @@ class Shard:
         self._tell(pb.ShardReport(progress=encode_progress(progress)))
 
     def _report_rows(self, plane: DataPlane) -> None:
-        """Hand over new rows."""
+        """Send new rows."""
         rows = RecordRows()
         if self._sampler is not None:
             rows.extend(self._sampler.rows.take())
@@ -372,7 +379,7 @@ class Shard:
             self._tally.finish()
 
     def _fail(self, error: ChakramError) -> None:
-        """Say why it cannot go on; nothing is sent to the network any more."""
+        """Report the error; the shard sends no packets afterward."""
         report = pb.ShardReport(
             failed=pb.ShardFailed(
                 error=error_message(error), waiting_for=self._waiting_for()[:64]
@@ -388,14 +395,14 @@ class Shard:
             if not self._stopping:
                 self._pipe.wait(GOODBYE_S)
 
-    def _say_goodbye(self) -> None:
-        """Hand over the rest: the last rows, and what the ranks waited for."""
+    def _send_final_report(self) -> None:
+        """Send the last rows and what the ranks waited for."""
         if self._pipe.closed:
             return
         plane = self._plane
         if plane is not None and self._armed:
             self._finish_samples(time.monotonic_ns())
-            # Beyond the bound the rest is lost; the reason why has been said.
+            # Rows beyond the bound of the pipe are lost; the cause is already reported.
             with suppress(RunFailed):
                 self._report(plane, time.monotonic_ns())
             self._finish_tally()
@@ -413,7 +420,7 @@ def _rows(plane: DataPlane) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one shard; an agent starts it, with the descriptors that it inherits."""
+    """Run one shard with the descriptors inherited from the agent."""
     parser = argparse.ArgumentParser(prog="chakram_agent.shard", description=__doc__)
     parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--counters", type=int, required=True)
@@ -422,9 +429,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
     if options.core is not None:
-        with suppress(OSError):  # it may have been taken away since
+        with suppress(OSError):  # the core may have been taken away since
             os.sched_setaffinity(0, {options.core})
-    # Ctrl-C in a terminal reaches us too; the agent decides what comes of it.
+    # Ctrl-C in a terminal also signals the shards; the agent decides how to react.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = ShardPipe(socket.socket(fileno=options.control))
     counters = SharedCounters(options.counters)

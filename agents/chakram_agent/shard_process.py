@@ -1,4 +1,4 @@
-"""The agent's view of one shard: its process, its pipe, its counters."""
+"""The agent's handle of one shard: its process, pipe and counters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 from chakram_agent.shared_counters import SharedCounters
 
 STOP_GRACE_S = 1.2
-"""A shard that has not ended by then is killed: all traffic must be over in 2 s."""
+"""Time after which a stopped shard is killed: all traffic must end within 2 s."""
 
 
 async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
-    """Return the next message of a shard; None if it has ended.
+    """Return the next message of a shard, or None if it has ended.
 
     Raises:
-        PeerError: At *where*, if the message is too long.
+        PeerError: If the message is too long; *where* is its location.
     """
     try:
         header = await reader.readexactly(HEADER_BYTES)
@@ -34,11 +34,11 @@ async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | Non
 
 @dataclass(slots=True)
 class ShardProcess:
-    """A running data-plane process; ``start`` makes it.
+    """A running data-plane process; create it with ``start``.
 
     Attributes:
-        number: Of the shard.
-        counters: What it counts.
+        number: Number of the shard.
+        counters: The shard's counters.
     """
 
     number: int
@@ -58,13 +58,13 @@ class ShardProcess:
         ports: int = 0,
         inherited: Sequence[int] = (),
     ) -> ShardProcess:
-        """Start the process of shard *number*; *core* is the one that it keeps to.
+        """Start the process of shard *number*, pinned to *core* unless that is None.
 
-        Its counters have room for so many *queue_pairs* and *ports*; it *inherits* so
-        many more descriptors, with their numbers.
+        Its counters have room for *queue_pairs* queue pairs and *ports* ports. The
+        process also inherits the descriptors in *inherited*, under the same numbers.
 
         Raises:
-            EnvironmentProblem: If the machine does not start another process.
+            EnvironmentProblem: If the process cannot be started.
         """
         counters = SharedCounters.create(
             f"chakram-shard-{number}", queue_pairs=queue_pairs, ports=ports
@@ -94,37 +94,36 @@ class ShardProcess:
         return cls(number, counters, process, reader, writer)
 
     def tell(self, command: pb.ShardCommand) -> None:
-        """Say something to the shard; it is gone if it does not hear it."""
+        """Send a command to the shard; do nothing if the shard has ended."""
         with suppress(ConnectionError):
             self._writer.write(frame(command.SerializeToString()))
 
     async def reports(self) -> AsyncIterator[pb.ShardReport]:
-        """Yield what the shard says, until it ends.
+        """Yield the reports of the shard until it ends.
 
         Raises:
-            PeerError: If it says what is no report.
+            PeerError: If a message is not a valid report.
         """
         where = f"shard {self.number}"
         while (data := await read_frame(self._reader, where=where)) is not None:
             yield decode_message(pb.ShardReport, data, where=where)
 
     def stop(self) -> None:
-        """Ask the shard to end, and make it end if it does not listen."""
+        """Ask the shard to end; kill it after ``STOP_GRACE_S``."""
         self.tell(pb.ShardCommand(stop=pb.ShardStop()))
         if self._killer is None:
             loop = asyncio.get_running_loop()
             self._killer = loop.call_later(STOP_GRACE_S, self.kill)
 
     def kill(self) -> None:
-        """End the process, now."""
+        """Kill the process now."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def close(self) -> str:
-        """Wait for the end of the process; return how it ended.
+        """Stop the shard, wait for its process to end, and return how it ended.
 
-        A shard closes its pipe when it ends; one that closes the pipe and goes on is
-        killed.
+        A shard that closed its pipe but does not exit is killed.
         """
         self.stop()
         code = await self._process.wait()
@@ -136,6 +135,6 @@ class ShardProcess:
         if code < 0:
             return f"the process of shard {self.number} was killed by signal {-code}"
         return (
-            f"the process of shard {self.number} ended with exit code {code}; "
-            "the agent's own log says more"
+            f"the process of shard {self.number} ended with exit code {code}; see the "
+            "agent's log"
         )

@@ -1,4 +1,4 @@
-"""The shards of an agent: starts their processes, listens to them, sees them end."""
+"""The shards of an agent: starts their processes and handles their reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chakram.control.plan_codec import encode_plan
 from chakram.control.protocol_messages import pb
 from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError
-from chakram_agent import state_events
+from chakram_agent import state_events as events
 from chakram_agent.divided_ports import DividedPorts
 from chakram_agent.shard_process import ShardProcess
 from chakram_agent.stall_lease import LAPSED, Lease
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Shards:
-    """The data-plane processes of one plan after the other.
+    """The data-plane processes of one plan at a time.
 
     Attributes:
-        policy: What the agent allows.
-        tasks: Owns the tasks that listen to them.
-        metering: Adds up what they count.
-        pin: Whether each keeps to one core.
-        dispatch: Takes what happens to them, for the agent to decide upon.
-        tell: Takes what the controller is to know; False: it has too much to take.
-        failure: What ended a run first, as far as a shard has said it.
-        waiting_for: What ranks waited for when a run failed, a sentence each.
+        policy: Limits of the agent.
+        tasks: Task group that owns the tasks that read the shards' reports.
+        metering: Adds up the shards' counters.
+        pin: Whether to pin each shard to one core.
+        dispatch: Passes shard events to the agent's state machine.
+        tell: Sends an event to the controller; returns False if too many records wait.
+        failure: First error of this run that a shard reported, or that prevented its
+            start.
+        waiting_for: What ranks waited for when a run failed, one sentence each.
     """
 
     policy: Policy
@@ -47,7 +48,7 @@ class Shards:
     metering: Metering
     _: KW_ONLY
     pin: bool
-    dispatch: Callable[[state_events.Event], None]
+    dispatch: Callable[[events.Event], None]
     tell: Callable[[AgentEvent], bool]
     failure: ChakramError | None = None
     waiting_for: list[str] = field(default_factory=list)
@@ -57,22 +58,22 @@ class Shards:
     _lease: Lease = field(default_factory=Lease)
     _progress: dict[int, Progress] = field(default_factory=dict)
 
-    # ---- what the agent asks for -----------------------------------------------------
+    # ---- requests of the agent -------------------------------------------------------
 
     def open(self, plan: AgentPlan) -> None:
-        """Open the ports of *plan* that several shards have.
+        """Open the ports of *plan* that are divided among several shards.
 
         Raises:
-            ChakramError: If one cannot be opened.
+            ChakramError: If a port cannot be opened.
         """
         self._divided.open(plan)
 
     def close(self) -> None:
-        """Close what was opened for shards that are not started."""
+        """Close the divided ports; call this if the shards will not be started."""
         self._divided.close()
 
     def start(self, plan: AgentPlan) -> None:
-        """Start the shards of *plan*; `dispatch` hears what becomes of them."""
+        """Start the shards of *plan*; `dispatch` gets their events."""
         self.forget()
         self._called_off = False
         numbers = plan.shard_numbers()
@@ -90,17 +91,17 @@ class Shards:
             )
 
     def arm(self, start_ns: int) -> None:
-        """Let all of them start at *start_ns*; they live on our signs of life then."""
+        """Start all shards at *start_ns*; they then need the agent's lease."""
         self._stamp(time.monotonic_ns())
         self._lease.arm()
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
-    def show_life(self, now_ns: int) -> bool:
-        """Let them go on, unless they have been left alone for too long.
+    def renew_lease(self, now_ns: int) -> bool:
+        """Renew the lease of the shards unless it has lapsed.
 
         Returns:
-            False if they have been, and are not to go on.
+            False if the lease has lapsed.
         """
         stamps_ns = [shard.counters.stamp_ns for shard in self._processes.values()]
         if stamps_ns:
@@ -113,24 +114,24 @@ class Shards:
             shard.counters.stamp_ns = stamp_ns
 
     def stop(self) -> None:
-        """End them, also those whose processes only start."""
+        """Stop all shards, including those whose process is still starting."""
         self._called_off = True
         for shard in self._processes.values():
             shard.stop()
 
     def forget(self) -> None:
-        """Forget what they have said, and whether they lived on our signs of life."""
+        """Discard the lease, failure and progress of the last run."""
         self._lease = Lease()
         self.failure = None
         self.waiting_for = []
         self._progress = {}
 
     def are_running(self) -> bool:
-        """Tell whether there is any process."""
+        """Return whether any shard process is running."""
         return bool(self._processes)
 
     def counters(self) -> CountersSnapshot:
-        """Return all counters of the run as they are now."""
+        """Return the current counters of the run."""
         return CountersSnapshot(
             time_ns=time.monotonic_ns(),
             values=self.metering.of_run(),
@@ -139,7 +140,7 @@ class Shards:
             ),
         )
 
-    # ---- what becomes of them --------------------------------------------------------
+    # ---- events of the shards --------------------------------------------------------
 
     async def _run(
         self,
@@ -148,7 +149,7 @@ class Shards:
         core: int | None,
         parts: list[pb.PortPart],
     ) -> None:
-        """Start a shard and listen to it until it ends."""
+        """Start a shard and handle its reports until it ends."""
         reason = "its process ended"
         try:
             shard = await ShardProcess.start(
@@ -163,7 +164,7 @@ class Shards:
         except ChakramError as error:
             self.failure = self.failure or error
             self._divided.leave(number)
-            self.dispatch(state_events.ShardStopped(shard=number, reason=str(error)))
+            self.dispatch(events.ShardStopped(shard=number, reason=str(error)))
             return
         except asyncio.CancelledError:
             self._divided.leave(number)
@@ -172,7 +173,7 @@ class Shards:
         self.metering.add_shard(number, shard.counters)
         try:
             if self._called_off:
-                shard.stop()  # while the process started
+                shard.stop()  # stop was called while the process started
             setup = pb.ShardSetup(
                 shard=number,
                 plan=encode_plan(plan),
@@ -183,7 +184,7 @@ class Shards:
             async for report in shard.reports():
                 self._take_report(number, report)
         except ChakramError as error:
-            self.dispatch(state_events.ShardFailed(shard=number, reason=str(error)))
+            self.dispatch(events.ShardFailed(shard=number, reason=str(error)))
         except asyncio.CancelledError:
             shard.kill()
             raise
@@ -195,14 +196,14 @@ class Shards:
                 self.metering.remove_shard(number)
                 self._divided.leave(number)
         if not self._processes:
-            self.tell(self.counters())  # with what the last words have added
-        self.dispatch(state_events.ShardStopped(shard=number, reason=reason))
+            self.tell(self.counters())  # includes the counts of the last messages
+        self.dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
         now_ns = time.monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
-                self.dispatch(state_events.ShardReady(shard=number))
+                self.dispatch(events.ShardReady(shard=number))
             case "progress":
                 self._note_progress(
                     number, decode_progress(report.progress, time_ns=now_ns)
@@ -212,19 +213,17 @@ class Shards:
                 self.metering.note(rows)
                 if not self.tell(RecordBatch(time_ns=now_ns, rows=rows)):
                     self.dispatch(
-                        state_events.Abort(
-                            reason="the controller does not take the records"
+                        events.Abort(
+                            reason="the controller does not accept the records"
                         )
                     )
             case "finished":
-                self.dispatch(state_events.ShardFinished(shard=number))
+                self.dispatch(events.ShardFinished(shard=number))
             case "failed":
                 error = rebuild(report.failed.error)
                 self.failure = self.failure or error
                 self.waiting_for.extend(report.failed.waiting_for)
-                self.dispatch(
-                    state_events.ShardFailed(shard=number, reason=_reason(error))
-                )
+                self.dispatch(events.ShardFailed(shard=number, reason=_reason(error)))
             case "stopped":
                 self.waiting_for.extend(
                     sentence
@@ -233,7 +232,7 @@ class Shards:
                 )
 
     def _note_progress(self, number: int, progress: Progress) -> None:
-        """Tell the controller about all shards as one."""
+        """Report the progress of all shards to the controller as one event."""
         self._progress[number] = progress
         parts = self._progress.values()
         self.tell(
@@ -250,7 +249,7 @@ class Shards:
 
 
 def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
-    """Return what shard *number* has to know of a plan."""
+    """Return the part of a plan that shard *number* needs."""
     if plan.probes is not None:
         return plan
     ranks = tuple(rank for rank in plan.ranks if rank.shard == number)
@@ -263,5 +262,5 @@ def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
 
 
 def _reason(error: ChakramError) -> str:
-    """Return an error as a reason: a run that failed says only what happened."""
+    """Return the text of an error, without the location if that is just "shard"."""
     return error.found if error.where == "shard" else str(error)

@@ -1,16 +1,18 @@
-"""Counters in memory that a shard shares with its agent, and those of all shards.
+"""Counters in memory that a shard shares with its agent, and their sums.
 
-A shard writes plain 64-bit integers; the agent copies them whenever somebody asks.
-Neither waits for the other: an aligned 64-bit store is seen whole or not at all.  The
-first ``TOTAL_SLOTS`` have the layout of ``chakram.records.counter_slots``; what
-describes the load of the shard follows, then the one number that the agent writes and
-the shard reads (``chakram_agent.stall_lease``), and then a row for each of its queue
-pairs and each of its ports, with the columns of ``QUEUE_PAIR_FIELDS`` and
-``PORT_FIELDS``.
+A shard writes plain 64-bit integers, and the agent copies them on request. Neither
+waits for the other: an aligned 64-bit store is atomic. The memory holds, in this order:
 
-A row has a version before it, which is odd while the row is written.  A reader that
-finds it odd, or another one after the copy, reads again; so no row is half of one time
-and half of another.
+* ``TOTAL_SLOTS`` counters with the layout of ``chakram.records.counter_slots``;
+* the load of the shard;
+* the numbers of rows allocated for queue pairs and ports;
+* the stamp, the one number that the agent writes (``chakram_agent.stall_lease``);
+* one row per queue pair, with the columns of ``QUEUE_PAIR_FIELDS``;
+* one row per port, with the columns of ``PORT_FIELDS``.
+
+A version number precedes each row and is odd while the row is being written. A reader
+that finds it odd, or changed after the copy, reads the row again. A row is therefore
+always consistent.
 """
 
 from __future__ import annotations
@@ -52,18 +54,18 @@ _QUEUE_PAIRS, _PORTS, _STAMP, _FIRST_ROW = (
 _PAIR_ROW = 1 + len(QUEUE_PAIR_FIELDS)
 _PORT_ROW = 1 + len(PORT_FIELDS)
 _TRIES = 100
-"""Times that a row is read again while it changes; writing one takes a microsecond."""
+"""Attempts to read a row while it changes; writing one takes a microsecond."""
 
 
 class SharedCounters:
-    """The counters of one shard, in memory behind ``descriptor``.
+    """The counters of one shard, in the memory behind ``descriptor``.
 
     Args:
-        descriptor: Of the memory, which is created by the agent; owned from here on.
+        descriptor: Descriptor of memory from ``create``; this object closes it.
 
     Attributes:
-        queue_pairs: Queue pairs that there is room for.
-        ports: Likewise.
+        queue_pairs: Number of rows allocated for queue pairs.
+        ports: Number of rows allocated for ports.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -71,7 +73,7 @@ class SharedCounters:
         nbytes = os.fstat(descriptor).st_size
         self._map = mmap.mmap(descriptor, nbytes)
         self.values = memoryview(self._map).cast("q")
-        """All slots; writing here is all that a shard does."""
+        """All slots; a shard updates its counters by writing here."""
         self.queue_pairs = self.values[_QUEUE_PAIRS]
         self.ports = self.values[_PORTS]
 
@@ -79,7 +81,7 @@ class SharedCounters:
     def create(
         cls, name: str, *, queue_pairs: int = 0, ports: int = 0
     ) -> SharedCounters:
-        """Return new counters, all 0; *name* is what /proc shows."""
+        """Return new counters, all 0; /proc shows the memory as *name*."""
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             slots = _FIRST_ROW + _PAIR_ROW * queue_pairs + _PORT_ROW * ports
@@ -94,7 +96,7 @@ class SharedCounters:
 
     @property
     def stamp_ns(self) -> int:
-        """When the agent lived last, as it has written."""
+        """Time of the agent's last stamp."""
         return self.values[_STAMP]
 
     @stamp_ns.setter
@@ -108,35 +110,35 @@ class SharedCounters:
         return copy
 
     def set_load(self, load: ShardLoad) -> None:
-        """Write how the shard keeps up."""
+        """Write the load of the shard."""
         for name, number in _LOAD_SLOT.items():
             self.values[number] = getattr(load, name)
 
     def load(self, shard: int) -> ShardLoad:
-        """Return how the shard keeps up."""
+        """Return the load of the shard."""
         found = {name: self.values[number] for name, number in _LOAD_SLOT.items()}
         return ShardLoad(shard=shard, **found)
 
     def set_queue_pair(self, index: int, row: Sequence[int]) -> None:
-        """Write the row of the queue pair with number *index* in the shard.
+        """Write the row of queue pair *index* of the shard.
 
-        One for which there is no room is left out.
+        A row beyond the allocated room is dropped.
         """
         if index < self.queue_pairs:
             self._write(_FIRST_ROW + index * _PAIR_ROW, row)
 
     def set_port(self, index: int, row: Sequence[int]) -> None:
-        """Write the row of the port with number *index* in the shard; likewise."""
+        """Write the row of port *index* of the shard; drop it if there is no room."""
         if index < self.ports:
             first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
             self._write(first + index * _PORT_ROW, row)
 
     def queue_pair_rows(self) -> array[int]:
-        """Return the rows of queue pairs that have been written, as they are now."""
+        """Return the current rows of all queue pairs written so far."""
         return self._rows(_FIRST_ROW, self.queue_pairs, _PAIR_ROW)
 
     def port_rows(self) -> array[int]:
-        """Return the rows of ports, likewise."""
+        """Return the current rows of all ports written so far."""
         first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
         return self._rows(first, self.ports, _PORT_ROW)
 
@@ -160,7 +162,7 @@ class SharedCounters:
         return rows
 
     def close(self) -> None:
-        """Give the memory back; nothing happens the second time."""
+        """Release the memory; a second call does nothing."""
         if self.descriptor >= 0:
             self.values.release()
             self._map.close()
@@ -168,8 +170,8 @@ class SharedCounters:
             self.descriptor = -1
 
 
-# Completion times are counted here and not in the shards: the agent sees every record
-# anyway, and time in a shard is dear.
+# The agent counts completion times, not the shards: the agent receives every record
+# anyway, and CPU time in a shard is scarce.
 
 _WIDTH = len(FLOW_FIELDS)
 _RANK = FLOW_FIELDS.index("rank")
@@ -181,7 +183,7 @@ _DELIVERED = slot("delivered_bytes")
 
 
 class Metering:
-    """Adds up what an agent counts, over all of its runs."""
+    """Adds up the counters of an agent over all of its runs."""
 
     def __init__(self) -> None:
         self._past = array("q", bytes(8 * TOTAL_SLOTS))
@@ -190,7 +192,7 @@ class Metering:
         self._ops: dict[int, list[CollectiveOp]] = {}
 
     def begin(self, plan: AgentPlan) -> None:
-        """Learn what the operations of a plan are; its run is what counts from now."""
+        """Start counting the run of *plan*, and store the operations of its ranks."""
         self._before = self.totals()
         self._ops = {
             rank.number: [
@@ -204,22 +206,22 @@ class Metering:
         }
 
     def add_shard(self, number: int, counters: SharedCounters) -> None:
-        """Count what a shard counts."""
+        """Add a shard whose counters are included from now on."""
         self._live[number] = counters
 
     def remove_shard(self, number: int) -> None:
-        """Keep what a shard has counted, and give its memory back."""
+        """Keep the counts of a shard that has ended, and release its memory."""
         counters = self._live.pop(number, None)
         if counters is not None:
             self._past = sum_counters([self._past, counters.snapshot()])
             counters.close()
 
     def shards(self) -> Iterable[tuple[int, SharedCounters]]:
-        """Return the shards that live."""
+        """Return the running shards with their counters, by number."""
         return sorted(self._live.items())
 
     def rows(self) -> RecordRows:
-        """Return the counters of each queue pair and port at work, as they are now."""
+        """Return the current counters of each queue pair and port of running shards."""
         rows = RecordRows()
         for _, counters in self.shards():
             rows.queue_pairs.extend(counters.queue_pair_rows())
@@ -227,7 +229,7 @@ class Metering:
         return rows
 
     def note(self, rows: RecordRows) -> None:
-        """Count the flows of a batch of records."""
+        """Count the flows in a batch of records."""
         values = self._past
         flows = rows.flows
         for start in range(0, len(flows), _WIDTH):
@@ -238,7 +240,7 @@ class Metering:
             values[_DELIVERED] += flows[start + _SIZE]
 
     def of_run(self) -> array[int]:
-        """Return the counters of the last run that has begun, without earlier ones."""
+        """Return the counters of the current or last run alone."""
         before = self._before
         return array(
             "q",

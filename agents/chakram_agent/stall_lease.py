@@ -1,22 +1,27 @@
-"""How long traffic goes on without a sign of life of the agent. Pure.
+"""The lease that ends traffic if the agent hangs.
 
-An agent that hangs cannot end its traffic: it may be stopped (SIGSTOP), or its event
-loop may be held up.  So the event loop writes the time into memory that it shares with
-its data-plane processes, and these fall silent by themselves where it ceases to.
+A hung agent cannot end its traffic: it may be stopped (SIGSTOP), or its event loop may
+be blocked. The event loop therefore writes the time into memory shared with its
+data-plane processes. They stop sending when the time is no longer updated.
 
-Both sides decide by the same rule, from the last stamp and the time, and neither takes
-it back.  So an agent that goes on, or an agent and its processes that were stopped
-together, never resumes such a run: whoever looks first sees how old the stamp is.
+Both sides apply the same rule to the last stamp and the current time, and the decision
+is final. An agent that resumes, alone or together with its processes, therefore never
+continues such a run: the first side to check finds the old stamp.
+
+This module is pure: it does no I/O and reads no clock.
 """
 
 from __future__ import annotations
 
 LEASE_NS = 1_500_000_000
-"""From the last stamp: what remains to 2 s is for noticing it.  An agent stamps every
-50 ms, so 30 of them may be late."""
+"""Duration of the lease from the last stamp.
+
+Traffic must end within 2 s; the rest of that time is for detecting the lapse. An agent
+stamps every 50 ms, so it can miss up to 30 stamps.
+"""
 
 LAPSED = -1
-"""A stamp that says that the lease is over, whatever the time."""
+"""A stamp that ends the lease, whatever the current time."""
 
 LEASE_SENTENCE = (
     f"the agent stalled for more than {LEASE_NS / 1e9:g} s, so its traffic has "
@@ -25,10 +30,10 @@ LEASE_SENTENCE = (
 
 
 class Lease:
-    """Whether traffic may go on; it counts only once it is armed.
+    """The lease that permits traffic; it takes effect once armed.
 
     Attributes:
-        lapsed: It may not, for ever.
+        lapsed: Whether the lease has ended; it cannot be renewed then.
     """
 
     __slots__ = ("_armed", "lapsed")
@@ -38,15 +43,15 @@ class Lease:
         self.lapsed = False
 
     def arm(self) -> None:
-        """Let it count from now on."""
+        """Put the lease into effect."""
         self._armed = True
 
     def holds(self, *, stamp_ns: int, now_ns: int) -> bool:
-        """Tell whether it still holds.
+        """Return whether the lease still holds.
 
         Args:
-            stamp_ns: When the agent lived last.
-            now_ns: By the same clock.
+            stamp_ns: Last stamp of the agent.
+            now_ns: Current time by the same clock.
         """
         if self._armed and (stamp_ns == LAPSED or now_ns - stamp_ns >= LEASE_NS):
             self.lapsed = True

@@ -1,21 +1,23 @@
-"""The life of an agent as a state machine: events in, instructions out. Pure.
+"""State machine of an agent: takes events, returns instructions.
 
 ::
 
     IDLE --Prepare--> PREPARING --all shards ready--> PREPARED --Arm--> ARMED
-    ARMED --the start comes--> RUNNING --all shards finished--> DONE
-    PREPARING ... RUNNING --Abort, ShardFailed, ShardStopped--> DRAINING --> FAILED
-    PREPARING ... DONE --the controller is lost--> DRAINING --all stopped--> IDLE
+    ARMED --start time--> RUNNING --all shards finished--> DONE
+    PREPARING ... RUNNING --ShardFailed, ShardStopped--> DRAINING --> FAILED
+    PREPARING ... DONE --Abort--> DRAINING --all stopped--> FAILED
+    PREPARING ... DONE --controller lost--> DRAINING --all stopped--> IDLE
     PREPARED, DONE --Reset--> DRAINING --all stopped--> IDLE
-    FAILED --Reset, the controller is lost--> IDLE
+    FAILED --Reset, controller lost--> IDLE
 
-In DONE the shards still answer packets of their peers, who may not have got every
-acknowledgement; in DRAINING they have been told to stop and hand over what they have
-recorded.  A session is the time during which one controller has the agent: it ends
-with the controller's stream, or when its heartbeats cease.
+In DONE the shards still answer packets from their peers, which may be missing
+acknowledgments. In DRAINING the shards stop and send the rest of their records. A
+session is the time during which one controller holds the agent. It ends with the
+controller's stream, or when heartbeats cease.
 
-The shell (``chakram_agent.grpc_server``) carries out the instructions and turns what
-comes of them into the next events.  A refused event raises and changes nothing.
+``chakram_agent.agent`` carries out the instructions and passes the resulting events
+back. A refused event raises an error and changes nothing. This module is pure: it does
+no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -24,19 +26,22 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from chakram.foundation.errors import AgentError, UnexpectedEvent
-from chakram_agent import state_events
+from chakram_agent import state_events as events
 
 NEVER = 2**63 - 1
 TRAFFIC_LEASE_NS = 1_500_000_000
-"""Heartbeats may be away for so long while there is traffic, or about to be."""
+"""Longest time without a heartbeat while traffic flows or is about to start."""
 QUIET_LEASE_NS = 15_000_000_000
-"""And otherwise: a controller that plans or writes results may be slow to answer."""
+"""Longest time without a heartbeat otherwise.
+
+A controller that plans or writes results may be slow to send heartbeats.
+"""
 LATEST_START_NS = 3600 * 10**9
-"""A start further away than this is a mistake of clocks."""
+"""Longest delay until the start of a run; a longer one indicates a clock error."""
 
 
 class Phase(Enum):
-    """Where an agent is."""
+    """A phase of the agent."""
 
     IDLE = auto()
     PREPARING = auto()
@@ -54,7 +59,7 @@ ACTIVE = frozenset({Phase.PREPARING, Phase.PREPARED, *TRAFFIC})
 
 @dataclass(slots=True)
 class AgentState:
-    """Decides what an agent does next."""
+    """Decides what the agent does next."""
 
     phase: Phase = Phase.IDLE
     session: str | None = None
@@ -70,43 +75,44 @@ class AgentState:
     _finished: set[int] = field(default_factory=set)
     _goes_on: bool = False
     _releasing: bool = False
-    """DRAINING leads to IDLE: nobody waits for a report."""
+    """Whether DRAINING leads to IDLE, without a report."""
     _heartbeat_ns: int = 0
 
-    def handle(self, event: state_events.Event) -> list[state_events.Instruction]:
-        """Take an event; return what is to be done, in this order.
+    def handle(self, event: events.Event) -> list[events.Instruction]:
+        """Handle an event and return the instructions to carry out, in order.
 
         Raises:
-            UnexpectedEvent: If the phase does not allow it; nothing has changed.
-            AgentError: If the one who asks may not, or asks for what cannot be;
-                nothing has changed.
+            UnexpectedEvent: If the phase does not allow the event. The state is
+                unchanged.
+            AgentError: If the session has no right to the request or the request is
+                invalid. The state is unchanged.
         """
         match event:
-            case state_events.Attach():
+            case events.Attach():
                 return self._attach(event)
-            case state_events.Heartbeat():
+            case events.Heartbeat():
                 self._require_session(event.session)
                 self._heartbeat_ns = max(self._heartbeat_ns, event.now_ns)
                 return []
-            case state_events.Detach():
+            case events.Detach():
                 return self._lost(event.session, "the controller has left")
-            case state_events.Prepare():
+            case events.Prepare():
                 return self._prepare(event)
-            case state_events.Arm():
+            case events.Arm():
                 return self._arm(event)
-            case state_events.Abort():
+            case events.Abort():
                 if self.phase in ACTIVE or self.phase is Phase.DONE:
                     return self._drain(event.reason)
                 return []
-            case state_events.Reset():
+            case events.Reset():
                 return self._reset(event)
-            case state_events.Tick():
+            case events.Tick():
                 return self._tick(event.now_ns)
             case _:
                 return self._shard_event(event)
 
     def next_deadline_ns(self) -> int:
-        """Return when a ``Tick`` may change something; NEVER if none does."""
+        """Return when a ``Tick`` may next change the state; NEVER if none can."""
         deadline_ns = NEVER
         if self.session is not None:
             deadline_ns = self._heartbeat_ns + self._lease_ns()
@@ -115,16 +121,16 @@ class AgentState:
         return deadline_ns
 
     def check(self) -> list[str]:
-        """Return the invariants that do not hold; empty if all do."""
+        """Return the violated invariants; empty if all hold."""
         problems: list[str] = []
         everyone = set(range(self._shards))
         if not self._finished <= self._ready <= everyone:
             problems.append("a shard finished before it was ready")
         if not self._live <= everyone:
-            problems.append("a shard lives that was not started")
+            problems.append("a shard runs that was not started")
         if self.phase is Phase.IDLE:
             if self.run_id is not None or self._shards or self.reason is not None:
-                problems.append("idle, but a run is remembered")
+                problems.append("idle, but has a run")
         elif self.run_id is None:
             problems.append(f"{self.phase.name} without a run")
         if self.session is None and self.phase not in (Phase.IDLE, Phase.DRAINING):
@@ -138,19 +144,19 @@ class AgentState:
         if self.phase is Phase.DONE and self._finished != everyone:
             problems.append("done, but a shard is not")
         if self.phase is Phase.DRAINING and not self._live:
-            problems.append("drains nobody")
+            problems.append("draining without shards")
         if self.phase is Phase.FAILED and (self._live or self.reason is None):
             problems.append("failed with live shards or without a reason")
         return problems
 
-    # ---- the controller --------------------------------------------------------------
+    # ---- controller events -----------------------------------------------------------
 
-    def _attach(self, event: state_events.Attach) -> list[state_events.Instruction]:
+    def _attach(self, event: events.Attach) -> list[events.Instruction]:
         if self.session is not None:
             raise AgentError(
                 "session",
-                f"the agent belongs to {self.controller or 'another controller'}",
-                "one controller has an agent at a time; end the other one",
+                f"the agent is in use by {self.controller or 'another controller'}",
+                "an agent serves one controller at a time; end the other one",
             )
         if self.phase is not Phase.IDLE:
             raise AgentError(
@@ -167,11 +173,13 @@ class AgentState:
         if session != self.session:
             raise AgentError(
                 "session",
-                "it has ended" if self.session is None else "another controller has it",
+                "it has ended"
+                if self.session is None
+                else "another controller uses it",
                 "attach again",
             )
 
-    def _prepare(self, event: state_events.Prepare) -> list[state_events.Instruction]:
+    def _prepare(self, event: events.Prepare) -> list[events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.IDLE:
             raise self._unexpected("prepare", "reset it first")
@@ -182,9 +190,9 @@ class AgentState:
         self._shards = event.shards
         self._goes_on = event.goes_on
         self._live = set(range(event.shards))
-        return [state_events.StartShards(count=event.shards)]
+        return [events.StartShards(count=event.shards)]
 
-    def _arm(self, event: state_events.Arm) -> list[state_events.Instruction]:
+    def _arm(self, event: events.Arm) -> list[events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.PREPARED:
             raise self._unexpected("arm", "prepare it first")
@@ -193,13 +201,13 @@ class AgentState:
             raise AgentError(
                 "start",
                 f"{event.start_ns} is {ahead_ns / 1e9:.6f} s from now",
-                "a start lies in the next hour of the agent's own clock",
+                "choose a start within the next hour of the agent's own clock",
             )
         self.phase = Phase.ARMED
         self.start_ns = event.start_ns
-        return [state_events.ArmShards(start_ns=event.start_ns)]
+        return [events.ArmShards(start_ns=event.start_ns)]
 
-    def _reset(self, event: state_events.Reset) -> list[state_events.Instruction]:
+    def _reset(self, event: events.Reset) -> list[events.Instruction]:
         self._require_session(event.session)
         match self.phase:
             case Phase.IDLE:
@@ -211,13 +219,13 @@ class AgentState:
                 return self._drain("reset")
         raise self._unexpected("reset", "abort it first")
 
-    def _lost(self, session: str, reason: str) -> list[state_events.Instruction]:
-        """End the session; what it was for ends with it."""
+    def _lost(self, session: str, reason: str) -> list[events.Instruction]:
+        """End the session and the run that it controlled."""
         if session != self.session:
-            return []  # its end has been noticed before
+            return []  # the session has ended already
         self.session = None
         self.controller = ""
-        ended = state_events.EndSession(session=session, reason=reason)
+        ended = events.EndSession(session=session, reason=reason)
         match self.phase:
             case Phase.IDLE:
                 return [ended]
@@ -229,11 +237,11 @@ class AgentState:
         self._releasing = True
         return [*self._drain(reason), ended]
 
-    def _tick(self, now_ns: int) -> list[state_events.Instruction]:
+    def _tick(self, now_ns: int) -> list[events.Instruction]:
         if self.session is not None and now_ns - self._heartbeat_ns >= self._lease_ns():
             seconds = self._lease_ns() / 1e9
             return self._lost(
-                self.session, f"no heartbeat of the controller for {seconds:g} s"
+                self.session, f"no heartbeat from the controller for {seconds:g} s"
             )
         if (
             self.phase is Phase.ARMED
@@ -249,39 +257,35 @@ class AgentState:
         )
         return self.traffic_lease_ns if has_traffic else QUIET_LEASE_NS
 
-    # ---- the shards ------------------------------------------------------------------
+    # ---- shard events ----------------------------------------------------------------
 
-    def _shard_event(
-        self, event: state_events.ShardEvent
-    ) -> list[state_events.Instruction]:
+    def _shard_event(self, event: events.ShardEvent) -> list[events.Instruction]:
         if event.shard not in self._live:
             raise UnexpectedEvent(
                 f"agent in phase {self.phase.name}",
-                f"got {event}, but that shard does not live",
+                f"got {event}, but that shard is not running",
             )
-        if isinstance(event, state_events.ShardStopped):
+        if isinstance(event, events.ShardStopped):
             return self._shard_stopped(event)
         if self.phase in (Phase.DRAINING, Phase.DONE):
-            return []  # said before it heard that it is to stop
+            return []  # sent before the shard received the stop command
         match event:
-            case state_events.ShardReady() if self.phase is Phase.PREPARING:
+            case events.ShardReady() if self.phase is Phase.PREPARING:
                 self._ready.add(event.shard)
                 if len(self._ready) == self._shards:
                     self.phase = Phase.PREPARED
                 return []
-            case state_events.ShardFinished() if self.phase in TRAFFIC:
+            case events.ShardFinished() if self.phase in TRAFFIC:
                 self._finished.add(event.shard)
                 if len(self._finished) < self._shards:
                     return []
                 self.phase = Phase.DONE
-                return [state_events.ReportFinished()]
-            case state_events.ShardFailed():
+                return [events.ReportFinished()]
+            case events.ShardFailed():
                 return self._drain(event.reason)
         raise UnexpectedEvent(f"agent in phase {self.phase.name}", f"got {event}")
 
-    def _shard_stopped(
-        self, event: state_events.ShardStopped
-    ) -> list[state_events.Instruction]:
+    def _shard_stopped(self, event: events.ShardStopped) -> list[events.Instruction]:
         self._live.discard(event.shard)
         if self.phase in ACTIVE:
             return self._drain(event.reason)
@@ -289,26 +293,26 @@ class AgentState:
             return self._drained()
         return []
 
-    def _drain(self, reason: str) -> list[state_events.Instruction]:
+    def _drain(self, reason: str) -> list[events.Instruction]:
         self.reason = reason
         if not self._live:
             return self._drained()
         self.phase = Phase.DRAINING
-        return [state_events.StopShards()]
+        return [events.StopShards()]
 
-    def _drained(self) -> list[state_events.Instruction]:
+    def _drained(self) -> list[events.Instruction]:
         if self._releasing:
             return self._release()
         self.phase = Phase.FAILED
-        return [state_events.ReportFailed(reason=self.reason or "")]
+        return [events.ReportFailed(reason=self.reason or "")]
 
-    def _release(self) -> list[state_events.Instruction]:
+    def _release(self) -> list[events.Instruction]:
         self.phase = Phase.IDLE
         self.run_id = self.start_ns = self.reason = None
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
         self._releasing = self._goes_on = False
-        return [state_events.Release()]
+        return [events.Release()]
 
     def _unexpected(self, asked: str, hint: str) -> UnexpectedEvent:
         return UnexpectedEvent(

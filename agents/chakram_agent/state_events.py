@@ -1,4 +1,4 @@
-"""What happens to an agent, and what it does about it: see ``chakram_agent.state``."""
+"""Events and instructions of the state machine in ``chakram_agent.state``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """A controller wants a session; ``controller`` says who it is."""
+    """A controller asks for a session; ``controller`` is its name."""
 
     session: str
     controller: str
@@ -18,7 +18,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """The controller lives."""
+    """A heartbeat of the controller arrived."""
 
     session: str
     now_ns: int
@@ -26,25 +26,25 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detach:
-    """The stream of a session has ended."""
+    """The stream of a session ended."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """The controller gives a plan for so many shards; it has been checked."""
+    """The controller sent a valid plan for ``shards`` shards."""
 
     session: str
     run_id: str
     shards: int
     goes_on: bool = False
-    """There are ranks that send for as long as those of other agents need."""
+    """Whether the plan has background ranks, which send until other jobs end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """The controller names the start."""
+    """The controller set the start time."""
 
     session: str
     start_ns: int
@@ -53,35 +53,35 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """Somebody wants the traffic to end."""
+    """The run must end early."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """The controller has all that it wants of this run."""
+    """The controller no longer needs this run."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReady:
-    """A shard has opened its ports."""
+    """A shard opened its ports."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFinished:
-    """The ranks of a shard have done all iterations; its records are here."""
+    """The ranks of a shard completed all iterations, and all records have arrived."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFailed:
-    """A shard cannot go on."""
+    """A shard cannot continue."""
 
     shard: int
     reason: str
@@ -89,7 +89,7 @@ class ShardFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardStopped:
-    """The process of a shard has ended; nothing more will come from it."""
+    """The process of a shard ended; no more reports come from it."""
 
     shard: int
     reason: str
@@ -97,7 +97,7 @@ class ShardStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time goes by."""
+    """Time has passed."""
 
     now_ns: int
 
@@ -118,19 +118,19 @@ class StartShards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmShards:
-    """Tell all shards the start."""
+    """Send the start time to all shards."""
 
     start_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopShards:
-    """Make all shards end, willing or not."""
+    """Stop all shards, by force if necessary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndSession:
-    """Close the controller's stream, if it is still there."""
+    """Close the controller's stream if it is still open."""
 
     session: str
     reason: str
@@ -138,19 +138,19 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFinished:
-    """Tell the controller that all work is done."""
+    """Report to the controller that all work is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailed:
-    """Tell the controller that the run has ended early, and why."""
+    """Report to the controller that the run ended early, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Forget the plan and everything that belonged to the run."""
+    """Discard the plan and the state of the run."""
 
 
 Instruction = (

@@ -1,9 +1,9 @@
-"""The gate of an agent on TCP: it checks certificates before gRPC gets a connection.
+"""The TLS gate of an agent: checks client certificates in front of gRPC on TCP.
 
-A client that shows no certificate holds a place among the connections that wait for
-one, until it is refused.  gRPC has one limit for all connections, so such a client
-could shut out controllers.  Here each source has its own limit, and a connection with a
-certificate never makes room for others.
+A client without a certificate occupies a place among the waiting connections until it
+is refused. gRPC has a single limit for all connections, so such clients could lock out
+controllers. The gate limits waiting connections per source, and never drops a
+connection with a certificate to admit another.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 3.0
 MOST_WAITING = 128
-"""Connections that have not shown a certificate yet."""
+"""Highest number of connections that have not shown a certificate yet."""
 MOST_WAITING_PER_SOURCE = 64
-"""A controller needs a place for some milliseconds: at 200 other connections a second
-from its own address it has 320 ms."""
+"""Highest number of such connections per source.
+
+A controller waits for only a few milliseconds. Even if its address opens 200 other
+connections per second, the gate does not drop it for 320 ms.
+"""
 MOST_KNOWN = 256
-"""Sources with a certificate that are remembered."""
+"""Number of sources to remember that have shown a certificate."""
 _CHUNK_BYTES = 1 << 18
 _SHUTDOWN_TIMEOUT_S = 1.0
 _ACCEPT_AGAIN_S = 0.05
@@ -40,13 +43,16 @@ _C = TypeVar("_C", bound="Hashable")
 
 
 class WaitingRoom(Generic[_C]):
-    """Connections that wait for their certificate; decides which one makes room. Pure.
+    """Connections that have not shown a certificate yet; selects the one to drop.
 
-    That is one of the source that has most of them: the oldest that has sent nothing,
-    else the oldest.  Sources that have shown a certificate before make room last.
+    If the source of a new connection exceeds its limit, that source loses a connection.
+    If only the total limit is exceeded, the source with the most connections loses one.
+    Sources that have shown a certificate before are considered last. The dropped
+    connection is the oldest one that has sent nothing, or else the oldest one.
 
     Args:
-        has_sent: Tells whether a connection has sent something: controllers do at once.
+        has_sent: Returns whether a connection has sent data; controllers send
+            immediately.
     """
 
     def __init__(self, has_sent: Callable[[_C], bool]) -> None:
@@ -55,7 +61,7 @@ class WaitingRoom(Generic[_C]):
         self._known: dict[str, None] = {}
 
     def arrive(self, connection: _C, source: str) -> _C | None:
-        """Admit a connection; return the one that has to leave for it, if any."""
+        """Admit a connection; return the connection to drop for it, or None."""
         self._sources[connection] = source
         counts = Counter(self._sources.values())
         if counts[source] <= MOST_WAITING_PER_SOURCE:
@@ -69,7 +75,7 @@ class WaitingRoom(Generic[_C]):
         return leaving
 
     def leave(self, connection: _C, *, source: str, has_certificate: bool) -> None:
-        """Note that a connection waits no longer."""
+        """Remove a connection that no longer waits."""
         self._sources.pop(connection, None)
         if has_certificate:
             self._known.pop(source, None)
@@ -78,16 +84,16 @@ class WaitingRoom(Generic[_C]):
                 del self._known[next(iter(self._known))]
 
     def is_waiting(self, connection: _C) -> bool:
-        """Tell whether a connection still has its place."""
+        """Return whether a connection is still waiting."""
         return connection in self._sources
 
     def waiting(self) -> tuple[_C, ...]:
-        """Return the connections that wait, the oldest first."""
+        """Return the waiting connections, oldest first."""
         return tuple(self._sources)
 
 
 def source_of(address: str) -> str:
-    """Return what counts as one source: an IPv4 address, or a /64 of IPv6."""
+    """Return the source of an address: the IPv4 address or the IPv6 /64 prefix."""
     if not is_ipv6(address):
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -96,13 +102,13 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True)
 class Gate:
-    """Passes connections with a certificate on to gRPC on a Unix socket.
+    """Forwards connections with a valid certificate to gRPC on a Unix socket.
 
     Attributes:
-        listener: Where controllers connect.
-        context: Certificates, and whose are accepted.
+        listener: Socket that controllers connect to.
+        context: TLS context with the agent's certificate and the accepted CA.
         inner: Path of gRPC's socket.
-        tasks: Owns the tasks of connections.
+        tasks: Task group that owns the tasks of connections.
     """
 
     listener: socket.socket
@@ -116,7 +122,7 @@ class Gate:
         self._room = WaitingRoom(self._has_sent)
 
     async def serve(self) -> None:
-        """Accept connections until this is cancelled."""
+        """Accept connections until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -134,7 +140,8 @@ class Gate:
                 self.tasks.create_task(
                     self._handle(connection, source), name=f"connection-{source}"
                 )
-                # Accepting does not wait while more connections are queued.
+                # Accepting does not yield while more connections are queued, so yield
+                # here.
                 await asyncio.sleep(0)
         finally:
             for waiting in self._room.waiting():
@@ -149,13 +156,13 @@ class Gate:
             return False
 
     async def _handle(self, connection: socket.socket, source: str) -> None:
-        """Check the certificate of a connection, then pass on what it sends."""
+        """Check the certificate of a connection, then forward its data."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         has_certificate = False
         try:
-            # A client that sends nothing costs a descriptor, and no buffers of TLS.
+            # A client that sends nothing costs a descriptor, but no TLS buffers.
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 await _wait_readable(connection)
             if not self._room.is_waiting(connection):
@@ -182,7 +189,7 @@ class Gate:
             there, back = await asyncio.open_unix_connection(
                 self.inner, limit=_CHUNK_BYTES
             )
-        except OSError as error:  # the agent is about to end
+        except OSError as error:  # the agent is about to exit
             log.info("cannot pass a connection on error=%s", error)
             await _close(writer)
             return
@@ -190,7 +197,7 @@ class Gate:
 
 
 async def _wait_readable(connection: socket.socket) -> None:
-    """Wait until a connection has sent something, or has ended."""
+    """Wait until a connection has sent data or has ended."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
@@ -201,7 +208,7 @@ async def _wait_readable(connection: socket.socket) -> None:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes until either side closes."""
+    """Forward data until either side closes."""
     try:
         while data := await reader.read(_CHUNK_BYTES):
             writer.write(data)
@@ -221,7 +228,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """End a connection; its task sees the end and closes it."""
+    """Shut down a connection; its task then closes it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError as error:

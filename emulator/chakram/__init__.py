@@ -1,8 +1,8 @@
 """Chakram: replay AI training traffic as RoCEv2 through a network under test.
 
-What `__all__` names is for users, and loaded when it is asked for: data-plane processes
-import this module at start, so it imports nothing of the library but the finder that
-chooses between the compiled and the plain form of the hot modules.
+`__all__` lists the public names. They are loaded on first use, so that data-plane
+processes, which import this package, start quickly. The import itself loads only the
+finder that chooses between the compiled and the plain form of each hot module.
 """
 
 from importlib import import_module
@@ -47,7 +47,7 @@ install()
 
 
 def __getattr__(name: str) -> object:
-    """Load what is for users where somebody asks for it."""
+    """Load a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

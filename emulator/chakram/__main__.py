@@ -1,4 +1,4 @@
-"""The ``chakram`` command, also as ``python -m chakram``."""
+"""The ``chakram`` command, also available as ``python -m chakram``."""
 
 import faulthandler
 import gc
@@ -8,23 +8,27 @@ import sys
 from contextlib import suppress
 
 _INTERRUPTED = 130
-"""Exit code of ``chakram.foundation.errors.RunInterrupted``, not imported so early."""
+"""Exit code of ``chakram.foundation.errors.RunInterrupted``, copied to avoid an
+import."""
 
 GARBAGE_THRESHOLD = 1_000_000
-"""Objects that may come, more than go, before somebody looks for cycles: nearly all
-live as long as the command, and looking at them took a tenth to a quarter of it, or at
-100,000 still a tenth of simulations of hundreds of ranks."""
+"""Net allocations that trigger a search for reference cycles.
+
+Nearly all objects live as long as the command. With Python's default threshold, garbage
+collection took 10 to 25 % of the run time. With a threshold of 100,000 it still took 10
+% in simulations with hundreds of ranks."""
 
 
 def main() -> int:
     """Run the command; return its exit code."""
     gc.set_threshold(GARBAGE_THRESHOLD)
-    # What native code of a library ends (an abort, a fault) would end without a word.
+    # An abort or a fault in native code would otherwise print nothing.
     if sys.stderr is not None:
         faulthandler.enable()
-    # Loading takes a few tenths of a second, and Ctrl-C in them would end in a
-    # traceback of whatever is being imported.  Without a handler the signal just ends
-    # the process.  What is ignored, as in the background of a script, stays ignored.
+    # The imports take a few tenths of a second. Python's handler would print a
+    # traceback if you pressed Ctrl-C in that time. The default action of the signal
+    # just ends the process. If the signal is ignored, as in a script's background jobs,
+    # it stays ignored.
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -35,7 +39,7 @@ def main() -> int:
     outlive_readers()
     code = run()
     if code == _INTERRUPTED:
-        # To free the gigabytes of a large simulation first would take half a minute.
+        # Freeing the gigabytes of a large simulation would take half a minute.
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 with suppress(OSError, ValueError):

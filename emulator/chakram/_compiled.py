@@ -1,19 +1,23 @@
-"""Choose between the compiled and the plain form of the hot modules.
+"""Import hook that chooses the compiled or the plain form of each hot module.
 
-A module is *hot* if a ``.pxd`` of the same name lies beside its ``.py`` (one source,
-two speeds: Cython compiles the same ``.py``), or if it is a ``.pyx`` (compiled only;
-its users fall back to something else). Importing `chakram` puts a finder before
-Python's own; for hot modules it does what the variable ``CHAKRAM_COMPILED`` says:
+A module is *hot* in two cases:
 
-``auto``     the extension if it was built from these very sources, else the ``.py``
-``require``  the extension, or an ImportError that says why not
-``off``      the ``.py``, always
+- A ``.pxd`` of the same name is next to its ``.py``. Cython compiles the same ``.py``,
+  so both forms have one source.
 
-Whether an extension belongs to the sources is decided by digests, which ``setup.py``
-records in ``_compiled.*.json`` when it builds: of the module and of all declarations
-that were compiled into it. Times of files would not do, since installers and version
-control set them as they like, and a changed ``.pxd`` of *another* module can move the
-fields of a class without a word from the linker.
+
+Importing `chakram` installs a finder ahead of Python's own finders. The environment
+variable ``CHAKRAM_COMPILED`` selects the form of the hot modules:
+
+``auto``     the extension if it was built from the current sources, else the ``.py``
+``require``  the extension; an ImportError gives the reason if there is none
+``off``      always the ``.py``
+
+When ``setup.py`` builds an extension, it records digests in ``_compiled.*.json``: of
+the module and of all declarations compiled into it. An extension is up to date if these
+digests match the current files. Modification times are unreliable, because installers
+and version control set them. Declarations are included because a changed ``.pxd`` of
+*another* module can move the fields of a class, and no linker error reports that.
 """
 
 from __future__ import annotations
@@ -41,51 +45,52 @@ PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
 COMPILED = "compiled"
 NOT_BUILT = "not built"
-# One interpreter's extensions, and its record: others may share the checkout.
+# Each interpreter has its own suffix and record; several may share a checkout.
 SUFFIX = EXTENSION_SUFFIXES[0]
 RECORD = f"_compiled{os.path.splitext(SUFFIX)[0]}.json"
 
 Digests = dict[str, str]
-"""Digest by file name; names start with the top package, as in chakram/roce/psn.py."""
+"""Digest by file name. Names start with the top package: chakram/roce/psn.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStatus:
-    """Which form of each hot module runs, or would run when imported.
+    """The form of each hot module: loaded already, or to be loaded by an import.
 
     Attributes:
-        mode: What ``CHAKRAM_COMPILED`` asked for.
-        modules: By full name, in order: ``"compiled"``, or why it is not.
+        mode: The value of ``CHAKRAM_COMPILED``.
+        modules: ``"compiled"`` or the reason why not, by full module name, sorted.
     """
 
     mode: Mode
     modules: Mapping[str, str]
 
     def is_compiled(self) -> bool:
-        """Tell whether there are hot modules and all of them are compiled."""
+        """Return whether there are hot modules and all of them are compiled."""
         return bool(self.modules) and all(
             state == COMPILED for state in self.modules.values()
         )
 
 
 class CompiledFinder:
-    """A meta-path finder for the hot modules of *packages*; it ignores all others."""
+    """Meta-path finder for the hot modules of *packages*; it ignores all others."""
 
     def __init__(
         self, mode: Mode, *, packages: Sequence[str] = PACKAGES, record: str
     ) -> None:
-        """Read the digests recorded in the file *record*, where it exists."""
+        """Read the digests from the file *record*, if it exists."""
         self.mode = mode
         self._packages = frozenset(packages)
         self._recorded = read_record(record)
         self._users = users(self._recorded)
-        # The first look at a module decides for the life of the process: an extension
-        # that was compiled against another one must meet it, not its plain form, even
-        # if a source is edited between the two imports.
+        # The first result for a module is final for the life of the process. An
+        # extension must import the compiled form of each module it was compiled
+        # against, even if a source is edited between the two imports.
         self._looked: dict[str, tuple[str, str | None]] = {}
-        # Most declarations are compiled into several modules.
+        # Cached, because most declarations are compiled into several modules.
         self._digests: dict[str, str | None] = {}
-        # Modules all of whose own are compiled: most are of few large families.
+        # Modules whose dependencies and users are all compiled, to avoid repeated
+        # searches.
         self._whole: set[str] = set()
 
     def find_spec(
@@ -94,11 +99,13 @@ class CompiledFinder:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return how to load the hot module *fullname*; None if it is not hot.
+        """Return the spec that loads the module *fullname*; None if it is not hot.
 
         Raises:
-            ImportError: If the mode is ``require`` and there is no extension of these
-                sources, or if the mode is not and the module is a ``.pyx`` without one.
+            ImportError: If the mode is ``require`` and no extension matches the
+                sources.
+            ModuleNotFoundError: If the module is a ``.pyx`` without a matching
+                extension.
         """
         top, _, rest = fullname.partition(".")
         if not rest or path is None or top not in self._packages:
@@ -142,12 +149,12 @@ class CompiledFinder:
         return CompiledStatus(mode=self.mode, modules=dict(sorted(modules.items())))
 
     def _examine(self, fullname: str, stem: str) -> tuple[str, str | None]:
-        """Return the state of a hot module, and its extension if it is to be used.
+        """Return the state of a hot module, and the extension to load, if any.
 
-        An extension that was compiled against others cannot work with their plain
-        forms, and the plain form of a module not with extensions that it was to be
-        compiled against: they keep to themselves what its extension may change. So
-        of modules that belong together all are used as extensions, or none.
+        An extension cannot work with the plain form of a module it was compiled
+        against. The reverse holds too: a plain module caches state that the extension
+        may change. Modules that depend on each other are therefore either all loaded as
+        extensions or all in plain form.
         """
         state, extension = self._look(fullname, stem)
         if state != COMPILED or fullname in self._whole:
@@ -173,13 +180,13 @@ class CompiledFinder:
         return state, extension
 
     def _look(self, fullname: str, stem: str) -> tuple[str, str | None]:
-        """Return what `_examine` does, but of this module alone."""
+        """Return the result of `_examine`, but ignore related modules."""
         if fullname not in self._looked:
             self._looked[fullname] = self._look_afresh(fullname, stem)
         return self._looked[fullname]
 
     def _look_afresh(self, fullname: str, stem: str) -> tuple[str, str | None]:
-        """Do the work of `_look`."""
+        """Do the work of `_look` without its cache."""
         if self.mode == "off":
             return f"{VARIABLE}=off", None
         extension = stem + SUFFIX
@@ -199,7 +206,7 @@ class CompiledFinder:
 def hot_source(stem: str) -> str | None:
     """Return the source of the hot module at *stem* (a path without suffix), or None.
 
-    Of a package no ``__init__`` is hot, whatever lies beside it.
+    An ``__init__`` is never hot, even if it has a ``.pxd``.
     """
     if os.path.isfile(stem + ".pyx"):
         return stem + ".pyx"
@@ -209,7 +216,7 @@ def hot_source(stem: str) -> str | None:
 
 
 def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield full name and stem of the hot modules of *package*, which is *folder*."""
+    """Yield full name and stem of the hot modules of *package* in *folder*."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         below = os.path.relpath(parent, folder)
@@ -222,14 +229,15 @@ def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def module_of(source: str) -> str:
-    """Return the module whose source is named *source*, as in ``Digests``."""
+    """Return the module of the source named *source*, as in ``Digests``."""
     return os.path.splitext(source)[0].replace("/", ".")
 
 
 def users(recorded: Mapping[str, Digests]) -> dict[str, set[str]]:
-    """Return by module those of its package that were compiled against it.
+    """Return, by module, the modules of the same package that were compiled against it.
 
-    Another package may never be imported, and is examined when it is.
+    Modules of other packages are omitted. They may never be imported; if they are, the
+    finder examines them then.
     """
     found: dict[str, set[str]] = {module: set() for module in recorded}
     for module, digests in recorded.items():
@@ -242,9 +250,10 @@ def users(recorded: Mapping[str, Digests]) -> dict[str, set[str]]:
 
 
 def source_path(name: str) -> str:
-    """Return where the source *name*, e.g. chakram/roce/psn.pxd, lies.
+    """Return the path of the source *name*, for example chakram/roce/psn.pxd.
 
-    In a checkout the top packages have different parents, installed they have one.
+    In a checkout the top packages have different parents. An installation has one
+    parent for both.
     """
     top, _, below = name.partition("/")
     return os.path.join(sys.modules[top].__path__[0], below)
@@ -252,8 +261,8 @@ def source_path(name: str) -> str:
 
 def digest(path: str) -> str | None:
     """Return the digest of the file at *path*; None if it cannot be read."""
-    # Imported here because it loads OpenSSL, and nothing needs it where no extension
-    # was ever built.
+    # Imported here because hashlib loads OpenSSL, which is needed only if an extension
+    # was built.
     import hashlib
 
     try:
@@ -264,9 +273,10 @@ def digest(path: str) -> str | None:
 
 
 def read_record(path: str) -> dict[str, Digests]:
-    """Return the digests recorded at *path* by module; none if it cannot be read.
+    """Return the recorded digests by module; empty if the file cannot be read.
 
-    A record that is damaged is like none: what it describes then counts as not built.
+    A damaged file is treated like a missing one: the finder cannot check any extension,
+    so it loads none.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -276,15 +286,15 @@ def read_record(path: str) -> dict[str, Digests]:
 
 
 def record_path() -> str:
-    """Return where the build records its digests."""
+    """Return the path where the build records its digests."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), RECORD)
 
 
 def requested_mode(environment: Mapping[str, str]) -> Mode:
-    """Return the mode that *environment* asks for, ``auto`` by default.
+    """Return the mode that *environment* selects; ``auto`` by default.
 
     Raises:
-        ImportError: If it asks for something else (this runs at import).
+        ImportError: If the value is not a mode, because this runs during an import.
     """
     wanted = environment.get(VARIABLE) or "auto"
     for mode in MODES:
@@ -294,17 +304,17 @@ def requested_mode(environment: Mapping[str, str]) -> Mode:
 
 
 def install() -> None:
-    """Put the finder before Python's own, once per process."""
+    """Install the finder ahead of Python's own finders, once per process."""
     if not any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):
         finder = CompiledFinder(requested_mode(os.environ), record=record_path())
         sys.meta_path.insert(0, finder)
 
 
 def status() -> CompiledStatus:
-    """Return which form of each hot module this process runs, or would run.
+    """Return the form of each hot module that this process has loaded or would load.
 
     Raises:
-        RuntimeError: If the finder is gone from ``sys.meta_path``.
+        RuntimeError: If the finder is no longer in ``sys.meta_path``.
     """
     for finder in sys.meta_path:
         if isinstance(finder, CompiledFinder):

@@ -1,4 +1,4 @@
-"""Experiments from Python: what ``import chakram`` offers, see ``chakram.__all__``."""
+"""Python interface to experiments; the ``chakram`` package exports it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["Results", "open_run", "run", "simulate"]
 
 AnyExperiment = str | Path | Mapping[str, Any] | Experiment
-"""The experiment file, what would stand in one, or one that is read."""
+"""The path of an experiment file, its content as a mapping, or a loaded experiment."""
 
 _SIMULATE, _RUN = "simulate", "run"
 
 
 class Results(reader.RunResults):
-    """What a run has left: Arrow tables, and dataclasses made from them.
+    """Results of a run: Arrow tables, and dataclasses computed from them.
 
-    ``print`` shows what the command prints; so does a notebook.
+    ``print`` and notebooks show the same table as ``chakram show``.
     """
 
     @property
@@ -56,22 +56,24 @@ class Results(reader.RunResults):
         return self.table("operations")
 
     def why(self, *, until: str | None = None, job: str | None = None) -> Why:
-        """Return what time was lost by, as ``chakram why`` tells it.
+        """Return the causes of lost time, like ``chakram why``.
 
         Args:
-            until: A collective, by its name or as ``group#k``: the time until it ended.
-            job: Of this job alone.
+            until: Explain only the time until this collective completed. Identify it by
+                name or as ``group#k``.
+            job: Explain this job only.
 
         Raises:
-            InputError: If the records do not say it, or there is no such collective.
+            InputError: If the records are insufficient, or the collective does not
+                exist.
         """
         return why_of(self, until=until, job=job)
 
     def compare(self, other: reader.RunResults | str | Path) -> Comparison:
-        """Return what differs in another run, or file, as ``chakram compare`` does.
+        """Return the differences from another run or file, like ``chakram compare``.
 
         Raises:
-            ChakramError: If it is nothing that can be compared.
+            ChakramError: If *other* cannot be compared.
         """
         path = other.path if isinstance(other, reader.RunResults) else Path(other)
         return comparison.compare(read_side(self.path), read_side(path))
@@ -87,10 +89,10 @@ class Results(reader.RunResults):
 
 
 def open_run(directory: str | Path) -> Results:
-    """Return the results in a run directory, also while it is written.
+    """Return the results in a run directory, even while the run is still writing it.
 
     Raises:
-        ChakramError: If it is none, or cannot be read.
+        ChakramError: If *directory* is not a run directory, or cannot be read.
     """
     found = reader.open_run(Path(directory))
     return Results(found.path, found.manifest)
@@ -105,25 +107,25 @@ def simulate(
     alone: str | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Run an experiment in virtual time, as ``chakram simulate`` does.
+    """Run an experiment in virtual time, like ``chakram simulate``.
 
     Args:
-        experiment: The experiment file, a mapping of what would stand in one, or what
-            `load_experiment` has returned.  Relative paths in a mapping start at the
+        experiment: The path of an experiment file, its content as a mapping, or the
+            result of `load_experiment`. Relative paths in a mapping are relative to the
             current folder.
-        set: What ``--set`` says: values by key, e.g. ``{"transport.window": "64KiB",
-            "iterations.measured": 3}``.
-        runs: Folder of run directories, instead of the experiment's.
+        set: Settings to change, like ``--set``: values by key, e.g.
+            ``{"transport.window": "64KiB", "iterations.measured": 3}``.
+        runs: Folder for the run directory; by default, the one in the experiment.
         plan: A saved plan to take the programs from, instead of the traces.
-        alone: The one job that is run, where it is placed beside the others.
-        progress: Told how far it is.
+        alone: The only job to run. It keeps its placement among the other jobs.
+        progress: Receives progress reports.
 
     Returns:
-        What its run directory holds.
+        The results in the run directory.
 
     Raises:
-        ChakramError: If the experiment is wrong, or does not come to its end; the run
-            directory is there all the same if it began.
+        ChakramError: If the experiment is invalid, or the simulation does not complete.
+            A simulation that has started always leaves its run directory.
     """
     request = _request(experiment, set or {}, runs, plan, alone, progress)
     return _results(simulate_experiment.simulate_experiment(request))
@@ -139,26 +141,27 @@ def run(
     alone: str | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Run an experiment on its fabric, as ``chakram run`` does.
+    """Run an experiment on its fabric, like ``chakram run``.
 
-    Where an event loop runs already, as in a notebook, it runs in a thread with a loop
-    of its own, and this call waits for it all the same.  In the main thread signals end
-    the run in order.
+    The call blocks until the run ends. If an event loop is already running, as in a
+    notebook, the run uses a separate loop in another thread. If you call this in the
+    main thread, signals end the run cleanly.
 
     Args:
-        experiment: As for `simulate`, like all but *world*.
-        world: ``run``, or nothing: the experiment's fabric; ``simulate``: virtual time;
-            else the kind of fabric that takes its place, e.g. ``loopback``.  That one
-            keeps the keys that both kinds have, and the rate of the slowest port;
-            *set* changes it.
-        set: Likewise; `lab` and `metrics` of the command are keys of the file.
-        runs: Likewise.
-        plan: Likewise.
-        alone: Likewise.
-        progress: Likewise.
+        experiment: As for `simulate`.
+        world: ``run`` or None uses the experiment's fabric. ``simulate`` uses virtual
+            time. Any other value is the fabric type to use instead, e.g. ``loopback``.
+            The new fabric keeps the settings that both types share, and the rate of the
+            slowest port. *set* can change the new fabric.
+        set: As for `simulate`. The keys ``lab`` and ``metrics`` replace the command's
+            options ``--lab`` and ``--metrics``.
+        runs: As for `simulate`.
+        plan: As for `simulate`.
+        alone: As for `simulate`.
+        progress: As for `simulate`.
 
     Returns:
-        What its run directory holds.
+        The results in the run directory.
 
     Raises:
         ChakramError: As for `simulate`.
@@ -173,9 +176,9 @@ def run(
 
 
 def _fabric_of_kind(experiment: AnyExperiment, kind: str) -> dict[str, Any]:
-    """Return the change that replaces the fabric by one of another kind.
+    """Return the change that replaces the fabric with one of type *kind*.
 
-    The new fabric keeps the keys that its kind has too, and the rate of the ports.
+    The new fabric keeps the settings that both types share, and the port rate.
     """
     written = _read(experiment, {})[0].written.fabric
     if written.kind == kind:
@@ -213,7 +216,7 @@ def _ended(request: RunRequest) -> RunOutcome:
         try:
             return future.result()
         except KeyboardInterrupt:
-            # Leaving the block waits until all that was built is taken down.
+            # At the end of this block, the pool waits until the run has cleaned up.
             for loop, task in under_way:
                 loop.call_soon_threadsafe(task.cancel)
             raise RunInterrupted("run", "interrupted by SIGINT") from None
@@ -241,7 +244,7 @@ def _request(
 def _read(
     experiment: AnyExperiment, changes: Mapping[str, Any]
 ) -> tuple[Experiment, str]:
-    """Return an experiment with its changes, and its text for the record."""
+    """Return the experiment with its changes, and the text to save with the run."""
     said = {
         key: value if isinstance(value, str) else json.dumps(value, default=str)
         for key, value in changes.items()
@@ -255,7 +258,7 @@ def _read(
             document = experiment.written.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
             )
-        # JSON is YAML that means the same to everybody.
+        # JSON is also YAML, and every parser reads it the same way.
         text = json.dumps(document, indent=2, default=str) + "\n"
         if isinstance(experiment, Experiment) and not said:
             settings = experiment

@@ -1,6 +1,6 @@
-"""Fixtures for tests of networks; pytest finds them wherever Chakram is installed.
+"""Pytest fixtures for network tests, available wherever Chakram is installed.
 
-The library is loaded when a test asks for one of them, not before.
+The library is loaded only when a test requests one of these fixtures.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["chakram_run", "chakram_runs", "chakram_simulate"]
 
 @pytest.fixture
 def chakram_runs(tmp_path: Path) -> Path:
-    """Return the folder of the run directories of this test."""
+    """Return the folder for the run directories of this test."""
     return tmp_path / "runs"
 
 
 @pytest.fixture
 def chakram_simulate(chakram_runs: Path) -> Callable[..., Results]:
-    """Return `chakram.simulate`, whose run directories go to `chakram_runs`."""
+    """Return `chakram.simulate`, with run directories in `chakram_runs`."""
     from chakram.api import simulate
 
     def simulated(experiment: Any, **options: Any) -> Results:
@@ -37,7 +37,7 @@ def chakram_simulate(chakram_runs: Path) -> Callable[..., Results]:
 
 @pytest.fixture
 def chakram_run(chakram_runs: Path) -> Callable[..., Results]:
-    """Return `chakram.run`, likewise, in a lab that no other process has."""
+    """Return `chakram.run`, with a lab per process and runs in `chakram_runs`."""
     from chakram.api import run
 
     def done(experiment: Any, **options: Any) -> Results:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.cli import main
 from chakram.config.experiment import parse_experiment
-from chakram.execution.observer import Silent
-from chakram.execution.request import RunRequest
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.link_faults import LinkFaults, simulated_with
 from chakram.preparation.link_records import directions_of
+from chakram.preparation.resolved_run import load_run
 from chakram.records.row_layout import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
@@ -98,12 +97,9 @@ class Simulations:
 def _measured(design: Design, folder: Path) -> Measured:
     text = json.dumps(design.experiment(folder))
     experiment = parse_experiment(text)
-    request = RunRequest(
-        experiment=experiment, text=text, runs_directory=folder, progress=Silent()
-    )
-    jobs = request.jobs()
-    topology = simulated_topology(experiment, jobs)
-    plan = request.plan(jobs, experiment.fabric.simulated_ports(topology), "draw")
+    resolved = load_run(experiment)
+    topology = simulated_topology(resolved)
+    plan = resolved.plan(experiment.fabric.simulated_ports(topology), "draw")
     switching = experiment.fabric.switching(experiment.seed)
     settings = experiment.faults.links
     result = simulated_with(

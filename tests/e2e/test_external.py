@@ -114,16 +114,16 @@ REFUSALS = {
             hosts=changed("h2", agent=f"{ADDRESSES['h2']}:{CONTROL_PORT + 1}")
         ),
         AGENT_ERROR,
-        r"agent h2 \(198\.18\.0\.2:7412\): nobody listens there "
+        r"agent h2 \(198\.18\.0\.2:7412\): no agent listens at this address "
         r"\(start it: chakram-agent serve --listen 198\.18\.0\.2:7412 --tls-ca FILE "
         r"--tls-cert FILE --tls-key FILE\)",
     ),
     "wrong-certificate": (
         lambda found: found.fabric(authority=found.strangers),
         AGENT_ERROR,
-        r"agent h1 \(198\.18\.0\.1:7411\): it closed the connection, as it does when "
-        r"it does not accept our certificate \(the controller's certificate must be "
-        r"signed by the agent's CA\)",
+        r"agent h1 \(198\.18\.0\.1:7411\): it closed the connection, probably because "
+        r"it does not accept the controller's certificate \(use a controller "
+        r"certificate that the agent's CA has signed\)",
     ),
     "no-certificate": (
         lambda found: found.fabric(tls=None),
@@ -136,8 +136,8 @@ REFUSALS = {
         ),
         WRONG_INPUT,
         r"agent h[234] .*: this agent does not send to 198\.18\.1\.1 "
-        r"\(it allows 198\.18\.0\.0/24, 2001:2::/64; its administrator can add to that "
-        r"with --allow\)",
+        r"\(it allows 198\.18\.0\.0/24, 2001:2::/64; add a prefix with the agent's "
+        r"option --allow\)",
     ),
     "through-lo": (
         lambda found: found.fabric(
@@ -148,8 +148,8 @@ REFUSALS = {
         ),
         ENVIRONMENT,
         r"agent h[14] .*: port at 198\.18\.0\.\d+: packets to 198\.18\.0\.\d+ would go "
-        r"through lo, not through the network \(give each port a network namespace of "
-        r"its own \(isolate: namespace\)\)",
+        r"through lo, not through the network \(give each port its own network "
+        r"namespace \(isolate: namespace\)\)",
     ),
     "no-such-interface": (
         lambda found: found.fabric(
@@ -249,9 +249,9 @@ def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) 
 
         assert refused.code == AGENT_ERROR
         assert re.fullmatch(
-            r"agent h1 .*: the agent belongs to chakram run on \S+, process "
-            rf"{going.process.pid} \(one controller has an agent at a time; end the "
-            r"other one\)",
+            r"agent h1 .*: the agent is in use by chakram run on \S+, process "
+            rf"{going.process.pid} \(an agent serves one controller at a time; end "
+            r"the other one\)",
             refused.sentence,
         )
         assert refused.results.manifest.status == FAILED

@@ -108,7 +108,7 @@ def test_a_transport_that_gives_up_names_its_peer(tmp_path: Path, kind: str) -> 
     assert summary.retransmitted >= 2
     assert summary.traffic is not None
     assert summary.traffic.for_timeout >= 2
-    assert re.search(r"^# Sent again: .* after \d+ timeouts, ", ended.output, re.M)
+    assert re.search(r"^# Retransmitted: .* after \d+ timeouts, ", ended.output, re.M)
 
 
 def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ EXPECTED = {
     "reach": ("h2 -> all others", "no packet arrives"),
     "mtu": (
         "h3 -> all others",
-        "packets of 1088 bytes (path MTU 1024) do not arrive, path MTU 512 does; "
-        "no router reports it: a black hole",
+        "packets of 1088 bytes (path MTU 1024) do not arrive, but those of path MTU "
+        "512 do; no ICMP error arrives: the path silently drops large packets",
     ),
     "dscp": ("h4 -> all others", "DSCP 26 arrives as 0: bleached"),
 }
@@ -129,7 +129,7 @@ def test_a_missing_host_is_named_and_the_others_are_tested(
     document = json.loads(ended.output)
     agents = [each for each in document["findings"] if each["check"] == "agent"]
     assert [each["where"] for each in agents] == ["h2", "h3"], agents
-    assert agents[0]["found"].startswith("nobody listens there")
+    assert agents[0]["found"].startswith("no agent listens at this address")
     assert "there is no interface eth9" in agents[1]["found"]
     tested = {(pair["source"], pair["destination"]) for pair in document["pairs"]}
     assert tested == {("h1", "h4"), ("h4", "h1")}

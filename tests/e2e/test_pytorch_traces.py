@@ -95,7 +95,7 @@ def check_six_ranks(results: RunResults) -> None:
     assert carried(results) == six_ranks_bytes()
     # Two steps, each with one gradient of 64 x 256 floats.
     assert reduced(results) == Counter({("world", 65_536): 2})
-    assert "leave: 2 all_reduce in '0', 4 all_to_all_v in '1'" in " ".join(
+    assert "imply: 2 all_reduce in '0', 4 all_to_all_v in '1'" in " ".join(
         results.manifest.banners
     )
 

@@ -74,16 +74,16 @@ def refused_while_in_use(experiment: Path) -> None:
         assert standing().in_use
         ended = run(experiment)
         everything = chakram("fabric", "down", "--all", runs=ended.runs)
-        assert f"a run uses them: {LAB}" in everything.output
+        assert f"in use by runs, not removed: {LAB}" in everything.output
     assert ended.code == 3
-    assert f"lab {LAB}: another run is in it, process {os.getpid()}" in ended.sentence
+    assert f"lab {LAB}: another run uses it (process {os.getpid()})" in ended.sentence
     assert not standing().in_use
 
 
 def refused_for_another_fabric(experiment: Path) -> None:
     ended = run(experiment, "--set", "fabric.links.host.rate=100Mbit")
     assert ended.code == 3
-    assert "is up, and is not the fabric of the experiment: h0-s0, h1-s0" in (
+    assert "is up, but differs from the fabric of the experiment: h0-s0, h1-s0" in (
         ended.sentence
     )
-    assert "have 200Mbit/s with a queue of 2MiB, the experiment 100M" in ended.sentence
+    assert "have 200Mbit/s with a queue of 2MiB, but 100M" in ended.sentence

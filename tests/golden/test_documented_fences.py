@@ -25,7 +25,10 @@ from tests.waiting import wait_until
 
 ALL = [fence for page in PAGES for fence in fences(page)]
 
-OTHER_LANGUAGES = {"", "diff", "yaml", "text", "promql", "sql", "ini", "json"}
+OTHER_LANGUAGES = {"", "diff", "yaml", "text", "promql", "sql", "ini", "json"} | {
+    # Directives of the site.
+    *("{toctree}", "{glossary}", "{eval-rst}")
+}
 
 PROGRAMS = re.compile(
     r"^(\$ |(chakram|chakram-agent|make|curl|docker|ip|tshark|pip|python3?|git) )",

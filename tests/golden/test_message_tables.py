@@ -14,7 +14,7 @@ import pytest
 
 from chakram.console.message_tables import message_lines
 from chakram.summary.message_summary import SentMessage
-from chakram.summary.summarize_messages import summarise_messages
+from chakram.summary.summarize_messages import summarize_messages
 from tests.messages import JOB, message, transport
 
 EXPECTED = Path(__file__).parent / "messages"
@@ -86,7 +86,7 @@ def test_tables_of_messages_are_as_agreed(name: str) -> None:
         for (_, rank), port in ports.ports.items()
         for job in (JOB, "other")
     }
-    found = summarise_messages(
+    found = summarize_messages(
         CASES[name],
         replace(ports, ports=known),
         marked={(JOB, 1, 0): 12},

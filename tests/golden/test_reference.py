@@ -13,7 +13,7 @@ from chakram.cli.common.options import DOCUMENTS
 from chakram.console.collective_tables import render_table
 from chakram.report.trace.document import trace_document
 from chakram.summary.run_summary import Measurements, RunFacts
-from chakram.summary.summarize_run import summarise
+from chakram.summary.summarize_run import summarize_run
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.support import REPO_ROOT
@@ -83,7 +83,7 @@ def test_every_document_of_json_is_in_the_reference_with_its_version() -> None:
 
 def test_every_column_of_the_table_of_a_run_is_in_the_reference() -> None:
     facts = RunFacts(run_id="r", name="n", world="namespaces")
-    text = render_table(summarise(Measurements(facts=facts, collectives=[])))
+    text = render_table(summarize_run(Measurements(facts=facts, collectives=[])))
     (heading,) = (line for line in text.splitlines() if "#wrong" in line)
     columns = set(heading.removeprefix("#").replace("FCT ", "").split())
     written = first_cells("table.md", heading="## Collectives")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from chakram.chakra.lint.problems import ProblemKind
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

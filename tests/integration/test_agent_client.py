@@ -35,7 +35,7 @@ class FakeAgent(AgentServicer):
             protocol=self.protocol,
             version="9.9",
             ended_session=self.ended_session,
-            ended_reason="no heartbeat of the controller for 1.5 s",
+            ended_reason="no heartbeat from the controller for 1.5 s",
         )
 
     async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
@@ -77,7 +77,7 @@ async def talking_to(fake: FakeAgent, folder: Path) -> AsyncIterator[AgentClient
 async def test_an_agent_of_another_protocol_is_refused(tmp_path: Path) -> None:
     fake = FakeAgent()
     fake.protocol = 99
-    with pytest.raises(AgentError, match=r"speaks version 99 .*\(chakram 9\.9\)"):
+    with pytest.raises(AgentError, match=r"uses protocol version 99 \(chakram 9\.9\)"):
         async with talking_to(fake, tmp_path):
             pass
 
@@ -116,14 +116,14 @@ async def test_events_that_contradict_themselves_are_refused(tmp_path: Path) -> 
             return [first, pb.AgentEvent(records=pb.Records(flows=b"x"))]
 
     async with talking_to(Confused(), tmp_path) as client:
-        with pytest.raises(PeerError, match="1 bytes are no rows"):
+        with pytest.raises(PeerError, match="1 bytes are not rows"):
             async for _ in client.events():
                 pass
 
 
 async def test_an_error_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
-        with pytest.raises(PeerError, match="are no ErrorDetail"):
+        with pytest.raises(PeerError, match="are not a valid ErrorDetail"):
             await client.abort("enough")
 
 

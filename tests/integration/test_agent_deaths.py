@@ -86,7 +86,7 @@ async def test_a_controller_that_was_stopped_is_named(tmp_path: Path) -> None:
         said = (await controller.stdout.readline()).decode()
         assert re.search(
             r"^ControllerStalled .*: the controller stalled for [\d.]+ s: agent a "
-            r"ended the session \(no heartbeat of the controller for 1\.5 s\)",
+            r"ended the session \(no heartbeat from the controller for 1\.5 s\)",
             said,
         ), said
         await controller.wait()

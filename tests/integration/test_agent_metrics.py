@@ -114,7 +114,7 @@ def test_an_address_that_is_taken_is_said() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
     try:
         address = metrics.url.removeprefix("http://").removesuffix("/metrics")
-        with pytest.raises(PortInUse, match="another program listens there"):
+        with pytest.raises(PortInUse, match="another program uses this address"):
             AgentMetrics(address)
     finally:
         metrics.close()

@@ -73,7 +73,7 @@ async def test_a_plan_for_what_is_not_installed_is_refused(tmp_path: Path) -> No
         await start(client, ring_plan())
         await until_the_end(client)
     assert "there is no congestion control 'acme' here" in str(caught.value)
-    assert "install acme 1.0 there, too" in str(caught.value)
+    assert "install acme 1.0 on the agent's host, too" in str(caught.value)
 
 
 async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_what_is_no_namespace_holds_nobody_up(
             ranks=tuple(replace(rank, port=0) for rank in plan.ranks),
         )
     async with agent_in(tmp_path) as client:
-        with pytest.raises(FabricError, match="it is something else"):
+        with pytest.raises(FabricError, match="it is not a network namespace"):
             await client.prepare(plan)
         await client.reset()
         assert (await client.describe()).phase == "IDLE"
@@ -296,7 +296,7 @@ async def test_a_cap_is_said(tmp_path: Path) -> None:
         events = await until_the_end(client)
         lines = [event.text for event in events if isinstance(event, LogLine)]
         assert len(lines) == 2
-        assert "port 0 (h0) sends 100Mbit/s at most" in lines[0]
+        assert "port 0 (h0) sends at most 100Mbit/s: " in lines[0]
 
 
 async def test_orders_out_of_turn_are_refused(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ async def test_one_controller_at_a_time(tmp_path: Path) -> None:
         await AgentClient.connect(target, name="a") as other,
     ):
         await client.attach(controller="first@host")
-        with pytest.raises(AgentError, match="the agent belongs to first@host"):
+        with pytest.raises(AgentError, match="the agent is in use by first@host"):
             await other.attach()
 
 

@@ -339,7 +339,7 @@ def test_an_order_that_makes_no_sense_is_a_failure() -> None:
         talk.wait_for("ready")
         talk.set_up(memory_plan())
         failed = talk.wait_for("failed").failed
-        assert failed.error.found == "said setup to a shard that is set up"
+        assert failed.error.found == "sent setup to a shard that is already set up"
 
 
 def test_an_agent_that_takes_nothing_stops_the_shard(
@@ -359,4 +359,4 @@ def test_an_agent_that_takes_nothing_stops_the_shard(
             "what the agent leaves lying",
         )
         failed = talk.wait_for("failed").failed
-        assert "bytes of records lying" in failed.error.found
+        assert "the agent did not accept " in failed.error.found

@@ -70,35 +70,39 @@ async def test_both_sides_show_their_certificates(certificates: Path) -> None:
 
 async def test_a_controller_without_certificates_is_refused(certificates: Path) -> None:
     async with serving("127.0.0.1:0", tls=tls(certificates / "lab", "h1")) as target:
-        with pytest.raises(AgentError, match="or it wants certificates"):
+        with pytest.raises(AgentError, match="or it requires certificates"):
             await connect(target, None)
 
 
 async def test_a_controller_of_another_authority_is_refused(certificates: Path) -> None:
     lab, other = certificates / "lab", certificates / "other"
     async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
-        with pytest.raises(AgentError, match="does not accept our certificate"):
+        with pytest.raises(
+            AgentError, match="does not accept the controller's certificate"
+        ):
             await connect(target, tls(other, "controller", ca=lab))
 
 
 async def test_an_agent_cannot_command_another_one(certificates: Path) -> None:
     lab = certificates / "lab"
     async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
-        with pytest.raises(AgentError, match="does not accept our certificate"):
+        with pytest.raises(
+            AgentError, match="does not accept the controller's certificate"
+        ):
             await connect(target, tls(lab, "h2"))
 
 
 async def test_an_agent_of_another_authority_is_refused(certificates: Path) -> None:
     lab, other = certificates / "lab", certificates / "other"
     async with serving("127.0.0.1:0", tls=tls(other, "h1")) as target:
-        with pytest.raises(AgentError, match="not one that we trust"):
+        with pytest.raises(AgentError, match="not trusted"):
             await connect(target, tls(lab, "controller"))
 
 
 async def test_a_certificate_of_another_address_is_refused(certificates: Path) -> None:
     lab = certificates / "lab"
     async with serving("127.0.0.1:0", tls=tls(lab, "h2")) as target:
-        with pytest.raises(AgentError, match="not one that we trust for this address"):
+        with pytest.raises(AgentError, match="not trusted for this address"):
             await connect(target, tls(lab, "controller"))
 
 
@@ -126,11 +130,11 @@ async def test_files_that_do_not_fit_are_told(
         ),
         (
             TlsFiles(ca=lab / "ca.pem", cert=lab / "h1.pem", key=text),
-            r"tls\.key: .*text: it or .*h1\.pem is no PEM file",
+            r"tls\.key: .*text: it or .*h1\.pem is not a PEM file",
         ),
         (
             TlsFiles(ca=text, cert=lab / "h1.pem", key=lab / "h1.key"),
-            r"tls\.ca: .*text: holds no certificate of an authority",
+            r"tls\.ca: .*text: contains no CA certificate",
         ),
     ):
         with pytest.raises(ConfigError, match=found):
@@ -139,13 +143,13 @@ async def test_files_that_do_not_fit_are_told(
 
 
 async def test_another_host_is_controlled_with_certificates_only() -> None:
-    with pytest.raises(AgentError, match="with certificates only"):
+    with pytest.raises(AgentError, match="requires certificates"):
         await connect("192.0.2.1:7411", None)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "h1:7411"])
 async def test_the_world_is_served_with_certificates_only(listen: str) -> None:
-    with pytest.raises(ConfigError, match="Unix sockets and loopback only"):
+    with pytest.raises(ConfigError, match="only on Unix sockets and loopback"):
         async with serving(listen):
             pass
 
@@ -240,7 +244,9 @@ async def test_a_flood_without_certificates_shuts_no_controller_out(
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
-    nobody = r"nobody listens there \(start it: chakram-agent serve --listen "
+    nobody = (
+        r"no agent listens at this address \(start it: chakram-agent serve --listen "
+    )
     with pytest.raises(AgentError, match=rf"{nobody}unix:{tmp_path}/a\)"):
         await connect(f"unix:{tmp_path}/a", None)
     with pytest.raises(AgentError, match=rf"{nobody}127\.0\.0\.1:1 --insecure\)"):
@@ -270,7 +276,7 @@ async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None
 
 async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    with pytest.raises(EnvironmentProblem, match="there is a file of that name"):
+    with pytest.raises(EnvironmentProblem, match="a file with that name exists"):
         async with serving(f"unix:{tmp_path}/a"):
             pass
 
@@ -289,7 +295,7 @@ async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
         code, complaint = await run_agent("--listen", listen, "--insecure")
     assert code == PortInUse.exit_code
     warning, sentence = complaint.splitlines()
-    assert "every local user can command this agent" in warning
+    assert "every local user can control this agent" in warning
     assert sentence == (
         f"chakram-agent: {listen}: another program listens there "
         "(end it, or choose another port)"
@@ -299,16 +305,16 @@ async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--allow", "0.0.0.0/0"], "--allow: 0.0.0.0/0 allows 4294967296 addresses"),
+        (["--allow", "0.0.0.0/0"], "--allow: 0.0.0.0/0 covers 4294967296 addresses"),
         (["--max-rate", "fast"], "--max-rate: 'fast' is not a rate"),
         (["--tls-ca", "ca.pem"], "--tls-ca, --tls-cert, --tls-key: only some"),
-        (["--listen", "here"], "--listen: 'here' is no address"),
+        (["--listen", "here"], "--listen: 'here' is not an address"),
         (
             ["--listen", "127.0.0.1:0"],
-            "--listen 127.0.0.1:0: without certificates every local user could "
-            "command the agent there",
+            "--listen 127.0.0.1:0: without certificates, every local user could "
+            "control the agent at this address",
         ),
-        (["--metrics", "here"], "metrics.listen: 'here' is no address and port"),
+        (["--metrics", "here"], "metrics.listen: 'here' is not an address with a port"),
     ],
 )
 async def test_wrong_options_are_said_by_the_command(

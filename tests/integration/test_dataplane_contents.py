@@ -149,7 +149,7 @@ def test_contents_arrive_where_they_belong(open_spec: str) -> None:
 
 def test_a_queue_pair_that_is_there_is_not_added_again() -> None:
     endpoint = make_endpoint(0, "memory:", {})
-    with pytest.raises(PlanError, match="port 0: there is a queue pair 33 already"):
+    with pytest.raises(PlanError, match="port 0: queue pair 33 already exists"):
         endpoint.add_queue_pair(pair_of(0, QPNS["write"]), TRANSPORTS["write"])
 
 

@@ -24,7 +24,7 @@ from chakram.diagnosis.run_evidence import is_generator_bound
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ChakramError
 from chakram.run_directory.reader import RunResults, open_run
-from chakram.switch.ecmp import EcmpHash, NarrowedPaths
+from chakram.switch.ecmp import EcmpHash, RestrictedPaths
 
 HOSTS = 6
 SHAPES: dict[str, dict[str, Any]] = {
@@ -172,7 +172,7 @@ def test_a_switch_that_avoids_uplinks_is_told_from_dead_ones(
 
     def ecmp_hash(self: NamespaceFabric, seed: int) -> EcmpHash:
         # The first leaf sends everything by its second uplink.
-        return NarrowedPaths(inner=of_the_kind(self, seed), kept=(((0, 2), (1,)),))
+        return RestrictedPaths(inner=of_the_kind(self, seed), kept=(((0, 2), (1,)),))
 
     links = {"host": {"rate": "100Mbit"}, "uplink": {"rate": "150Mbit"}}
     with monkeypatch.context() as patched:

@@ -12,7 +12,7 @@ from chakram._compiled import status
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
-from chakram.roce.send_turns import SendOrder
+from chakram.roce.send_order import SendOrder
 from tests.virtual_wire import make_queue_pair
 
 pytestmark = pytest.mark.usefixtures("frozen_again")

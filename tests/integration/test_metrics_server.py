@@ -142,8 +142,8 @@ def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
         with pytest.raises(PortInUse) as caught:
             open_listener(f"127.0.0.1:{port}")
     assert str(caught.value) == (
-        f"metrics.listen 127.0.0.1:{port}: another program listens there "
-        "(end it, or choose another port, or switch metrics off)"
+        f"metrics.listen 127.0.0.1:{port}: another program uses this address (stop it, "
+        "choose another port, or disable metrics)"
     )
     assert caught.value.exit_code == 3
 
@@ -160,7 +160,7 @@ def test_ipv6_is_served_too() -> None:
 
 @pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", "127.0.0.1:http", "h:65536"])
 def test_what_is_no_address_is_refused(listen: str) -> None:
-    with pytest.raises(ConfigError, match="no address and port"):
+    with pytest.raises(ConfigError, match="not an address with a port"):
         open_listener(listen)
 
 

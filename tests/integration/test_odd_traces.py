@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.lint.problems import ProblemKind, check_trace_set
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError, TruncatedTrace, UnsupportedTrace
 from chakram.trace.node import NodeKind
 from tests.long_way import read_trace

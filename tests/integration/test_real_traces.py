@@ -12,9 +12,10 @@ import pytest
 
 from chakram.chakra.lint.problems import ProblemKind, check_trace_set
 from chakram.chakra.read.producers import Producer
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.summary.summary import summarize
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError
 from chakram.trace.node import NodeKind
 from tests.integration.real_sets import SETS, Expected

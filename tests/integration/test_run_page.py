@@ -206,7 +206,7 @@ def test_a_run_without_records_of_causes_says_so(
     (old / "operations.parquet").unlink()
     page = written(chakram.open_run(old), out=tmp_path / "page.html")
     assert "<b>Why</b>: left out, because it has no records of operations." in page
-    assert "from a rank&#39;s first message posted" in page
+    assert "from the first message that a rank posted" in page
 
 
 def test_source_ports_are_proposed_that_balance_the_uplinks(
@@ -214,7 +214,7 @@ def test_source_ports_are_proposed_that_balance_the_uplinks(
 ) -> None:
     found = re.search(r"transport: \{source_ports: (\[[0-9, ]+\])\}", page)
     assert found
-    said = re.search(r"MMR up ([\d.]+) now, ([\d.]+) then; down", page)
+    said = re.search(r"MMR up ([\d.]+) now, ([\d.]+) with the proposal; down", page)
     assert said
     now, then = map(float, said.groups())
     # What was sent again is in what was counted, and in no plan.
@@ -228,7 +228,7 @@ def test_source_ports_are_proposed_that_balance_the_uplinks(
     )
     assert balance(again) == pytest.approx(then, rel=0.02)
     page = written(again, out=tmp_path / "again.html")
-    assert "no others are better; single flows are as large as that" in page
+    assert "no other ports are better; single flows are this large" in page
 
 
 def balance(run: RunResults) -> float:
@@ -277,7 +277,7 @@ def test_the_sections_of_bmwg_have_no_verdict(
     numbered = [each for each in headings(page) if each[0].isdigit()]
     assert [each[0] for each in numbered] == list("12345678")
     assert "measured for" in page  # a deviation: less than 60 s
-    assert re.search(r"\b0 \(v\), 0 ?\w+ in all, over ports and classes", page)
+    assert re.search(r"\b0 \(v\), 0 ?\w+ in total over ports and classes", page)
     (longest,) = re.findall(r"([\d.]+[KM]iB) at (\S+) \(v\), P95 over time", page)
     samples = simulated.table("link_samples").to_pylist()
     of_switches = (row for row in samples if not row["port"].startswith("h"))

@@ -45,7 +45,7 @@ baseline: {case: plain, collectives.all_reduce: ring}
 repetitions: 2
 """
 SECTIONS = (
-    *("What varied", "Best and worst", "Cells", "Bus bandwidth by size"),
+    *("Varied settings", "Best and worst", "Cells", "Bus bandwidth by size"),
     *("Over two axes", "Changes from the baselines", "Spread of repetitions"),
     *("Anomalies", "Runs of the cells", "Raw files"),
 )
@@ -94,7 +94,7 @@ def test_every_section_and_every_cell_is_there(
     # Slower ports are what lost most, and the fastest cell is one of the others.
     worst = max(cells, key=lambda cell: cell["change"] or 0)
     assert worst["case"] == "slow"
-    lost = re.search(r'most lost .*?</th><td class="left">(.*?)</td>', page)
+    lost = re.search(r'largest loss .*?</th><td class="left">(.*?)</td>', page)
     assert lost
     assert lost[1].startswith("case slow")
     assert f"+{100 * worst['change']:.1f} %" in lost[1]

@@ -257,7 +257,7 @@ def test_every_packet_is_captured_by_itself(captured: Captured) -> None:
 
 def test_the_run_says_that_bursts_were_cut(captured: Captured) -> None:
     (note,) = (text for text in captured.results.manifest.banners if "captured" in text)
-    assert note.startswith("packets to and from h0, h3 go one by one")
+    assert note.startswith("packets to and from h0, h3 are sent one at a time")
 
 
 def test_both_ends_capture_the_same_packets(captured: Captured) -> None:

@@ -156,7 +156,7 @@ async def test_a_capture_that_dies_leaves_whole_frames_and_a_banner(
     assert len(frames_of(path)) == 10
     assert captures.results == ()
     assert captures.banners() == (
-        "captures are cut short: its process ended early: it said nothing",
+        "captures are cut short: its process ended early: it printed nothing",
     )
 
 

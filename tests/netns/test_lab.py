@@ -238,4 +238,4 @@ async def test_entering_for_a_while_comes_back_or_is_refused_beforehand() -> Non
     if has_net_admin():
         assert found == "came back"
     else:
-        assert found == "refused: this process could enter it but not come back"
+        assert found == "refused: this process could enter it but could not return"

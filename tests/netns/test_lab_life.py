@@ -55,7 +55,7 @@ async def test_two_labs_with_the_same_addresses_do_not_meet() -> None:
 async def test_a_lab_that_runs_is_not_built_twice() -> None:
     once = own_lab("once")
     async with await start_lab(star(2), lab_name=once) as handle:
-        with pytest.raises(FabricError, match=f"lab {once}: it runs already"):
+        with pytest.raises(FabricError, match=f"lab {once}: it is already running"):
             await start_lab(star(2), lab_name=once)
         assert traffic(handle.state, "pairs") == 2
 

@@ -79,7 +79,7 @@ async def test_a_lab_that_still_runs_is_named_and_can_be_ended(
     state_root: Path,
 ) -> None:
     state = await stray_lab(state_root, kill=False)
-    with pytest.raises(FabricError, match="it runs, and its directory in"):
+    with pytest.raises(FabricError, match="it is running, but its directory in"):
         await start_lab(star(2), lab_name=LAB)
     assert await down(LAB) == [LAB]
     assert ended(state)

@@ -109,7 +109,7 @@ def test_what_is_no_namespace_is_refused(tmp_path: Path) -> None:
     file.touch()
     for path, found in (
         ("/proc/4194305/fd/3", "it does not exist"),
-        (str(file), "it is something else"),
+        (str(file), "it is not a network namespace"),
     ):
         with pytest.raises(FabricError, match=found):
             enter_namespace(path)
@@ -279,15 +279,15 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
         (other, True),
         (small, True),
     ]
-    assert ended.stdout == f"ended: {small}\n"
+    assert ended.stdout == f"removed: {small}\n"
     assert isinstance(again.exception, NoLab)
-    assert f"there are: {other}" in str(again.exception)
+    assert f"existing labs: {other}" in str(again.exception)
     assert json.loads(rest.stdout) == {
         "schema": "chakram.labs-ended/1",
         "ended": [other],
         "in_use": [],
     }
-    assert nothing.stdout == "there is no lab\n"
+    assert nothing.stdout == "there are no labs\n"
     assert status() == []
 
 

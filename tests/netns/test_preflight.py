@@ -120,8 +120,8 @@ async def test_a_host_link_of_a_smaller_mtu_is_named(tmp_path: Path) -> None:
     assert failures(report) == [("mtu", "h1 <-> all others")]
     (finding,) = report.failures
     assert finding.found == (
-        "packets of 2112 bytes (path MTU 2048) do not arrive, path MTU 1024 does; "
-        "no router reports it: a black hole"
+        "packets of 2112 bytes (path MTU 2048) do not arrive, but those of path MTU "
+        "1024 do; no ICMP error arrives: the path silently drops large packets"
     )
     assert pair(report, "h0", "h1").path_mtu == 1024
     assert pair(report, "h0", "h2").path_mtu == 4096
@@ -162,5 +162,5 @@ async def test_short_packets_of_one_spine_are_named_by_source_port_and_router(
     # that drops what is too long for its other end, without a word.
     up = next(text for where, text in found.items() if "h0" in where)
     assert "from UDP source port" in up
-    assert "(of 8), path MTU 1024 does" in up
-    assert any("says that its MTU is 1500" in text for text in found.values())
+    assert "(of 8), but those of path MTU 1024 do" in up
+    assert any("reports an MTU of 1500" in text for text in found.values())

@@ -118,7 +118,7 @@ except ChakramError as error:
 @pytest.mark.parametrize(
     ("script", "found"),
     [
-        (NO_USER_NAMESPACE, "PrivilegeError 3 fabric: cannot make a user namespace"),
+        (NO_USER_NAMESPACE, "PrivilegeError 3 fabric: cannot create a user namespace"),
         (
             NO_NET_NAMESPACES,
             "FabricError 3 fabric: namespace 3 of 9: unshare: No space",

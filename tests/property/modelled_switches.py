@@ -110,7 +110,7 @@ class Wires:
         outcome = self.model.send(port, slot, self.now_ns)
         if outcome != QUEUED:
             self.drops.append((packets.get(slot, POSITION), outcome))
-            packets.give_back(slot)
+            packets.release_bytes(slot)
         self.drive(port)
         return outcome
 
@@ -158,7 +158,7 @@ class Wires:
                 )
             else:
                 self.drops.append((packets.get(slot, POSITION), outcome))
-            packets.give_back(slot)
+            packets.release_bytes(slot)
         self.settle()
 
     def settle(self) -> None:
@@ -172,7 +172,7 @@ class Wires:
             )
         for slot in model.take_dropped():
             self.drops.append((model.packets.get(slot, POSITION), -1))
-            model.packets.give_back(slot)
+            model.packets.release_bytes(slot)
         for number in model.take_link_changes():
             line = self.lines.get(number, deque())
             while line:
@@ -182,7 +182,7 @@ class Wires:
                 else:
                     model.receive(model.port(number).peer, slot, self.now_ns)
                 self.drops.append((model.packets.get(slot, POSITION), -1))
-                model.packets.give_back(slot)
+                model.packets.release_bytes(slot)
             self.drive(number)
 
     def obey(self, number: int, klass: int, duration_ns: int) -> None:

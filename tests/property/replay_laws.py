@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from chakram.collectives.algorithms import algorithm
-from chakram.collectives.schedule import rank_schedule, transfer_bytes, uneven_schedule
+from chakram.collectives.schedule import rank_schedule, transfer_bytes
+from chakram.collectives.uneven_messages import uneven_schedule
 from chakram.plan.plan import Plan
 from chakram.program.operations import (
     CollectiveOperation,

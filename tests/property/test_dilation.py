@@ -17,8 +17,8 @@ from chakram._compiled import status
 from chakram.config.experiment import parse_experiment
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import build_plan, planned_ports
 from chakram.preparation.predictions import bounds, durations
+from tests.experiments import planned_run
 from tests.made_plans import flow_rows
 
 SWITCH = "topology: {single_switch: {hosts: 4}}"
@@ -79,7 +79,7 @@ def told(name: str, dilation: int, seed: int = 1) -> Told:
         "iterations: {warmup: 0, measured: 2, sync: gap, gap: 5us}\n"
     )
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    plan = planned_run(experiment, jobs, "r")
     # What pacing may make up is this machine's own time, and is never stretched; here
     # it is, so that nothing is left that is not.
     plan = replace(

@@ -148,13 +148,13 @@ class Connection(RuleBasedStateMachine):
 
     @precondition(lambda self: self.wire)
     @rule()
-    def be_not_ready(self) -> None:
+    def set_not_ready(self) -> None:
         """Let a receiver have no room for the first packet, if that is its turn."""
         first = self.wire[0]
         psn = int.from_bytes(first.data[9:12], "big")
         is_data = len(first.data) > 11 and first.data[0] < 0x0C
         port = self.ports[first.to]
-        if is_data and port.be_not_ready(QPNS[first.to], psn, self.now_ns):
+        if is_data and port.set_not_ready(QPNS[first.to], psn, self.now_ns):
             del self.wire[0]
         self.serve()
 

@@ -11,7 +11,7 @@ from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
-from chakram.roce.send_turns import SendOrder
+from chakram.roce.send_order import SendOrder
 from tests.virtual_wire import make_queue_pair
 
 MTU = 256

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import uneven_schedule
 from chakram.collectives.split_sizes import Splits
+from chakram.collectives.uneven_messages import uneven_schedule
 from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.foundation.errors import MatchingError
 from chakram.predict.simulator.run_plan import simulate_plan

@@ -24,7 +24,7 @@ from chakram.predict.bound import bound_ns
 from chakram.predict.simulator.burst_size import program_traffic
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.preparation.plan_summary import summarise_plan
+from chakram.preparation.plan_summary import summarize_plan
 from chakram.program.check import ProgramChecks
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
@@ -145,7 +145,7 @@ def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     flows = flow_rows(records)
     assert Counter((flow.rank, flow.peer, flow.size_bytes) for flow in flows) == wanted
     payload = sum(size * count for (_, _, size), count in wanted.items())
-    summary = summarise_plan(plan, ())
+    summary = summarize_plan(plan, ())
     assert (summary.messages, summary.payload_bytes) == (wanted.total(), payload)
     traffic = program_traffic(programs, path_mtu=4096)
     assert traffic.messages == wanted.total()
@@ -186,9 +186,13 @@ def test_a_saved_plan_that_passes_on_something_else_is_refused() -> None:
     programs = relayed()
     (operation,) = programs[1].operations
     assert isinstance(operation, CollectiveOperation)
-    for passed in ((), tuple(size + 1 for size in operation.passed_bytes)):
+    more = tuple(size + 1 for size in operation.passed_bytes)
+    for passed, told in (
+        ((), "has sizes of 0 parts to forward, but its algorithm forwards 1"),
+        (more, "the parts that a member forwards do not match the splits"),
+    ):
         plan = saved_plan(passing_on(programs, passed))
-        with pytest.raises(PlanError, match="pass"):
+        with pytest.raises(PlanError, match=told):
             decode(encode(plan), where="f")
 
 
@@ -210,9 +214,9 @@ def test_members_that_pass_on_other_sizes_than_the_splits_are_refused() -> None:
     assert isinstance(operation, CollectiveOperation)
     more = tuple(size + 1 for size in operation.passed_bytes)
     (told,) = check_job(passing_on(programs, more))
-    assert "a member passes on other parts than the splits have" in told
+    assert "the parts that a member forwards do not match the splits" in told
     (told,) = check_job(passing_on(programs, ()))
-    assert "has sizes of 0 parts to pass on, its algorithm passes on" in told
+    assert "has sizes of 0 parts to forward, but its algorithm forwards" in told
 
 
 def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> None:
@@ -220,7 +224,7 @@ def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> Non
     message = encode_plan(plan.agents[0])
     of_job = message.programs[0]
     del of_job.splits[of_job.programs[1].splits[0]].passed_bytes[:]
-    with pytest.raises(PlanError, match="has sizes of 0 parts to pass on"):
+    with pytest.raises(PlanError, match="has sizes of 0 parts to forward"):
         decode_plan(message)
 
 

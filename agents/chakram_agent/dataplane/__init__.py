@@ -1,1 +1,1 @@
-"""Ports: where a rank's packets leave and enter the host."""
+"""The data plane of a shard: ports, their sockets and the main loop."""

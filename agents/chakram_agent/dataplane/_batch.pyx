@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Bursts to and from UDP sockets that a port has opened, straight from C structures.
+"""UDP ports that pass bursts to and from the kernel in preallocated C structures.
 
-Where extensions are built, this port takes the place of ``UdpPort``, which speaks
-through Python's socket module: that takes microseconds per call to build and to take
-apart what here lies ready.  Also here: a poll whose timeout is exact.
+If extensions are built, this port replaces ``UdpPort``, which uses Python's socket
+module. That module takes microseconds per call to build and parse structures that this
+port prepares once. The module also provides a poll with an exact timeout.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -123,20 +123,20 @@ cdef extern from "sys/epoll.h" nogil:
     )
 
 cdef enum:
-    # Datagrams, or runs of them, that one call takes from the kernel.
+    # Datagrams or coalesced batches that one call takes from the kernel.
     ARRIVALS = 4
-    # More than any UDP datagram, or run of them, holds.
+    # Larger than any UDP datagram or coalesced batch.
     BUFFER_BYTES = 65536
-    # Room for the three control messages that are asked for.
+    # Room for the three requested control messages.
     CONTROL_BYTES = 96
-    # Descriptors that one poll can tell of; the others wait for the next.
+    # Descriptors that one poll can return; others wait for the next call.
     READY = 64
     CONGESTION_EXPERIENCED = 3
-    # What the kernel takes as a segment size: 16 bits.
+    # Largest segment size that the kernel accepts: 16 bits.
     LARGEST_SEGMENT = 65535
 
 
-# Large enough for either family; both have family and port in the same place.
+# Large enough for either family; both have family and port at the same offsets.
 ctypedef union socket_address:
     sockaddr_in ipv4
     sockaddr_in6 ipv6
@@ -147,23 +147,24 @@ cdef int CNP = int(BurstKind.CNP)
 
 
 cdef class BatchPort(Port):
-    """A port on the sockets that it is given, and closes."""
+    """A port on existing sockets; closing the port closes them."""
 
     cdef object _sockets
     cdef int _receiver
     cdef dict _senders
-    # The socket that sent last, and its number: mostly the one that sends next.
+    # The last sending socket and its source port; the next burst usually uses it again.
     cdef int _sender
     cdef int _sender_port
     cdef bint _is_ipv6
     cdef socklen_t _address_bytes
     cdef Py_ssize_t _destination_count
     cdef socket_address *_destinations
-    # What is sent; control messages lie ready, both for an int and for a short.
+    # The message of the next send. Its control messages, with an int or a short, are
+    # prepared in advance.
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
-    # An encoder returns the same view as long as bursts stand in the same place, so
-    # its bytes are looked up once.
+    # An encoder returns the same view as long as bursts have the same layout, so the
+    # port requests its buffer only once.
     cdef object _view
     cdef Py_buffer _bytes
     cdef bint _has_control_tos
@@ -172,7 +173,7 @@ cdef class BatchPort(Port):
     cdef uint8_t _tos_control[CONTROL_BYTES]
     cdef uint8_t _cnp_control[CONTROL_BYTES]
     cdef uint8_t _mark_control[CONTROL_BYTES]
-    # What is received: several datagrams, or coalesced runs of them, at a time.
+    # Arrivals: several datagrams or coalesced batches at a time.
     cdef list _buffers
     cdef const unsigned char[::1] _view0
     cdef const unsigned char[::1] _view1
@@ -218,7 +219,7 @@ cdef class BatchPort(Port):
 
     @property
     def capabilities(self):
-        """What this port can do."""
+        """Capabilities of this port."""
         return self._sockets.capabilities()
 
     def fileno(self):
@@ -227,7 +228,7 @@ cdef class BatchPort(Port):
 
     def close(self):
         """Close all sockets."""
-        # Their numbers may soon stand for something else.
+        # The kernel may soon reuse the descriptor numbers.
         self._senders = {}
         self._sender_port = -1
         self._receiver = -1
@@ -269,7 +270,7 @@ cdef class BatchPort(Port):
         self._put_tos(self._cnp_control, cnp_tos or 0)
 
     cdef object _put_tos(self, uint8_t *where, int tos):
-        """Write the control message that gives a packet its class."""
+        """Write the control message that sets the traffic class of a packet."""
         if self._is_ipv6:
             _put_control(where, IPPROTO_IPV6, IPV6_TCLASS, tos, 4)
         else:
@@ -278,12 +279,13 @@ cdef class BatchPort(Port):
     cdef object _prepare_receiving(self):
         cdef Py_ssize_t index
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(ARRIVALS)]
-        # Making a view takes longer than filling it, so all are there from the start.
+        # Creating a view takes longer than filling its buffer, so create all views
+        # here.
         self._view0, self._view1, self._view2, self._view3 = self._buffers
         self.buffer = self._view0
         memset(self._incoming, 0, sizeof(self._incoming))
         for index in range(ARRIVALS):
-            # The list keeps the bytes where they are, and nothing changes their length.
+            # The list keeps each buffer alive, and no code resizes it.
             self._incoming_parts[index].iov_base = <char *>(
                 <bytearray>self._buffers[index]
             )
@@ -302,12 +304,12 @@ cdef class BatchPort(Port):
         int kind,
         bint marked=False,
     ) except -1:
-        """Send the bytes of one burst; False if there is no room now.
+        """Send the bytes of one burst; return False if there is no room now.
 
         Raises:
-            KeyError: If there is no such source port.
+            KeyError: If the source port is unknown.
             ValueError: If the destination or the segment size is out of range.
-            AgentError: If the port cannot be used any more.
+            AgentError: If the port is no longer usable.
         """
         cdef int number
         cdef uint8_t *control_message = NULL
@@ -333,7 +335,7 @@ cdef class BatchPort(Port):
             if self._has_cnp_tos:
                 control_message = self._cnp_control
         elif kind != DATA:
-            # A socket of a class has its type of service by itself.
+            # The socket of a separate class already has its type of service.
             if self._has_control_tos and source_port < 0x10000:
                 control_message = self._tos_control
         elif self._bytes.len > segment_size:
@@ -356,23 +358,23 @@ cdef class BatchPort(Port):
         return number == 0 or self._has_no_room(number)
 
     cdef object _let_go(self):
-        """Forget the view that was sent last, if any."""
+        """Release the view that was sent last, if any."""
         PyBuffer_Release(&self._bytes)
         self._view = None
 
     cdef int _send(self, char *start, size_t length) noexcept:
-        """Send what ``_outgoing`` describes; return 0 or the number of the error."""
+        """Send the message in ``_outgoing``; return 0 or the error number."""
         cdef int number = 0
         self._outgoing_part.iov_base = start
         self._outgoing_part.iov_len = length
-        # It never waits, and a data-plane process has no other thread to let run:
-        # giving up the interpreter's lock would only take time.
+        # The call never blocks, and a data-plane process has no other thread to run.
+        # Releasing the GIL would only take time.
         if sendmsg(self._sender, &self._outgoing, MSG_DONTWAIT) < 0:
             number = errno
         return number
 
     cdef bint _has_no_room(self, int number) except -1:
-        """Count that there was no room, and return False; raise if that is not it."""
+        """Count a retry and return False if there was no room; otherwise raise."""
         if number != EAGAIN:
             index = <socket_address *>self._outgoing.msg_name - self._destinations
             if not self._sockets.has_no_room(number, index):
@@ -381,7 +383,7 @@ cdef class BatchPort(Port):
         return False
 
     cdef bint _send_singly(self, Py_ssize_t segment_size) except -1:
-        """Send the segments one by one; what finds no room counts as lost."""
+        """Send the segments one by one; after a failure, the rest counts as lost."""
         cdef Py_ssize_t start = 0
         cdef int number
         self._outgoing.msg_control = NULL
@@ -393,16 +395,17 @@ cdef class BatchPort(Port):
             )
             if number != 0:
                 self._has_no_room(number)
-                # What has left cannot be taken back: the rest is lost on the way.
+                # Earlier segments have left and cannot be recalled: the rest counts as
+                # lost.
                 return start > 0
             start += segment_size
         return True
 
     cpdef bint receive_burst(self) except -1:
-        """Put the next arrival into the attributes; False if there is none now.
+        """Store the next arrival in the attributes; return False if there is none now.
 
         Raises:
-            AgentError: If the port cannot be used any more.
+            AgentError: If the port is no longer usable.
         """
         cdef int index
         cdef int32_t value
@@ -454,11 +457,11 @@ cdef class BatchPort(Port):
         return True
 
     cdef bint _refill(self) except -1:
-        """Take what the kernel has; tell whether that is anything."""
+        """Take arrivals from the kernel; return whether there were any."""
         cdef int index, count
         cdef int number = 0
         if 0 < self._arrived < ARRIVALS:
-            # The kernel had no more, a moment ago: no need to ask again at once.
+            # The last call emptied the kernel's queue, so do not ask again immediately.
             self._arrived = self._taken = 0
             return False
         for index in range(ARRIVALS):
@@ -469,7 +472,7 @@ cdef class BatchPort(Port):
             number = errno
         self._taken = 0
         self._arrived = max(count, 0)
-        # The last of these is an ICMP answer to something that was sent before.
+        # ECONNREFUSED reports an ICMP error for an earlier packet.
         if number not in (0, EAGAIN, EINTR, ECONNREFUSED):
             raise self._sockets.cannot_receive(number)
         return count > 0
@@ -478,20 +481,21 @@ cdef class BatchPort(Port):
 cdef object _put_control(
     uint8_t *where, int level, int kind, int32_t value, size_t length
 ):
-    """Write a control message, of CONTROL_BYTES at most, with an int or a short."""
+    """Write a control message of up to CONTROL_BYTES with an int or a short."""
     cdef cmsghdr *cmsg = <cmsghdr *>where
     memset(where, 0, CONTROL_BYTES)
     cmsg.cmsg_len = CMSG_LEN(length)
     cmsg.cmsg_level = level
     cmsg.cmsg_type = kind
-    # Of a short, the first two bytes: only little-endian, but it is 0 then.
+    # A short uses the first two bytes of *value*, so nonzero values require
+    # little-endian.
     memcpy(CMSG_DATA(cmsg), &value, length)
 
 
 def poll(int epoll, long long timeout_ns):
-    """Wait for descriptors of *epoll*, for *timeout_ns* at most; return those ready.
+    """Wait up to *timeout_ns* for descriptors of *epoll*; return the ready ones.
 
-    Unlike ``select.epoll.poll`` this does not round up to milliseconds.
+    Unlike ``select.epoll.poll``, this does not round up to milliseconds.
 
     Raises:
         OSError: If the kernel refuses; ENOSYS before Linux 5.11.

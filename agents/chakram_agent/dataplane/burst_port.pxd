@@ -1,4 +1,4 @@
-# C types of burst_port.py, for the compiled form.
+# C types of burst_port.py for the compiled form.
 
 cdef class Port:
     cdef public const unsigned char[::1] buffer

@@ -1,7 +1,7 @@
-"""What all ports have in common: bursts of packets go out, bursts come in.
+"""Base class of ports, which send and receive bursts of packets.
 
-A port does no protocol: it takes the bytes of one burst (equal segments, the last one
-possibly shorter) and hands out the bytes of what has arrived in the same form.
+A burst is a sequence of segments of equal length; the last one may be shorter. A port
+implements no protocol: it sends the bytes of bursts and delivers arrivals as bursts.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ __all__ = ["Port"]
 
 
 class Port:
-    """A place where packets leave and enter; each kind of port is a subclass.
+    """Sends and receives bursts of packets; each kind of port is a subclass.
 
     Attributes:
-        buffer: Begins with the bytes of the last arrival.
-        length: How many they are.
-        segment_size: Length of each packet in them but the last; 0: it is one packet.
-        marked: Whether they are marked "congestion experienced".
-        source_port: UDP port that they were sent from.
-        source_high: Address that they were sent from, as two numbers: see
+        buffer: Buffer that begins with the bytes of the last arrival.
+        length: Length of the last arrival in bytes.
+        segment_size: Length of each packet in the arrival except the last; 0: the
+            arrival is a single packet.
+        marked: Whether the arrival is marked "congestion experienced".
+        source_port: UDP source port of the arrival.
+        source_high: Upper half of the arrival's source address; see
             ``chakram.foundation.ip_addresses.address_halves``.
-        source_low: Likewise.
-        send_retries: How often there was no room to send, or the interface was down.
-        segments: Whether the packets of one send stay together until the kernel or the
-            interface takes them apart, and numbers them in the IPv4 identification.
-            If not, each leaves by a send of its own, with identification 0. A port
-            that cannot may find out only when it sends.
-        socket_drops: What was dropped for want of room to receive.
+        source_low: Lower half of that address.
+        send_retries: Number of sends that failed for lack of room or because the
+            interface was down.
+        segments: Whether the kernel or the interface splits a send into packets and
+            numbers them in the IPv4 identification. If not, each packet is sent
+            separately with identification 0. Some ports detect only when they send that
+            they cannot segment.
+        socket_drops: Packets dropped because the receive buffer was full.
     """
 
     __slots__ = (
@@ -61,11 +63,11 @@ class Port:
 
     @property
     def capabilities(self) -> PortCapabilities:
-        """What this port can do."""
+        """Capabilities of this port."""
         raise NotImplementedError
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when something has arrived."""
+        """Return a descriptor that is readable when packets have arrived."""
         raise NotImplementedError
 
     def send_burst(
@@ -77,37 +79,38 @@ class Port:
         kind: int,
         marked: bool = False,
     ) -> bool:
-        """Send the bytes of one burst; False if there is no room now.
+        """Send the bytes of one burst; return False if there is no room now.
 
-        If it is now that the port finds out that it cannot segment, it says so in
-        ``segments``, sends nothing, and returns False, too: the packets that it was
-        given carry ICRCs for other identifications than they would get.
+        If the port detects here that it cannot segment, it clears ``segments``, sends
+        nothing and returns False. The caller must encode the burst again, because its
+        ICRCs cover the IPv4 identifications of segmented packets.
 
         Args:
-            view: The packets, one behind the other.
-            segment_size: Length of each of them but the last, which may be shorter.
+            view: The packets, one after the other.
+            segment_size: Length of each packet except the last, which may be shorter.
             destination: Index into the destinations that the port was opened with.
-            source_port: One of the source ports that it was opened with.
-            kind: A ``BurstKind``, which decides about the class, unless the source port
+            source_port: One of the source ports that the port was opened with.
+            kind: A ``BurstKind``; selects the traffic class unless the source port
                 does.
-            marked: Whether it leaves marked "congestion experienced"; one packet only.
+            marked: Whether to mark the packet "congestion experienced"; the burst is a
+                single packet then.
 
         Raises:
-            AgentError: If the port cannot be used any more.
+            AgentError: If the port is no longer usable.
         """
         raise NotImplementedError
 
     def receive_burst(self) -> bool:
-        """Put the next arrival into the attributes; False if there is none now.
+        """Store the next arrival in the attributes; return False if there is none.
 
-        False may also mean that there was none a moment ago: go on when ``fileno`` is
-        readable.
+        The port may return False because of a recent check of the socket. Call this
+        again when ``fileno`` is readable.
 
         Raises:
-            AgentError: If the port cannot be used any more.
+            AgentError: If the port is no longer usable.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release everything; nothing happens the second time."""
+        """Release all resources; a second call does nothing."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-# C types of loop.py, for the compiled form.
+# C types of loop.py for the compiled form.
 
 cimport cython
 

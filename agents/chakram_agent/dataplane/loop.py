@@ -1,9 +1,9 @@
 """The main loop of a data-plane process: receive, advance, send, wait.
 
-A ``Line`` is an endpoint with its port.  The loop serves all lines of the process
-round robin.  It never uses asyncio, whose timers are a millisecond late; it spins while
-packets flow, since waking up costs more than a packet, and sleeps once
-nothing has happened for a while.
+A ``Line`` is an endpoint with its port. The loop serves all lines of the process round
+robin. It does not use asyncio, whose timers are a millisecond late. It spins while
+packets flow, because a wakeup costs more than a packet. It sleeps after 300 us without
+activity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 try:
     from chakram_agent.dataplane._batch import poll as exact_poll
-except ImportError:  # not built, or not wanted
+except ImportError:  # not built, or disabled
     exact_poll = None  # type: ignore[assignment]
 
 __all__ = ["DataPlane", "Line"]
@@ -38,39 +38,39 @@ __all__ = ["DataPlane", "Line"]
 _NEVER = NEVER
 _DATA, _CNP = int(BurstKind.DATA), int(BurstKind.CNP)
 _OUTER_HEADER_BYTES = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP: what a socket does not show; IPv6 has more."""
+"""Ethernet, IPv4 and UDP headers, which sockets do not deliver; IPv6 has more."""
 
-# A line that receives or sends without end must not keep the others waiting, nor fill
-# the caches with what its peer in the same process has not received yet.
+# Limits per round. A busy line must not delay the others, nor fill the caches with
+# packets that its peer in the same process has not received yet.
 _RECEIVES_PER_ROUND = 16
 _SENDS_PER_ROUND = 8
 
-# Waking from sleep costs 30-60 us; between two packets of a flow at 1 Gbit/s lie
-# 30-300 us.  So sleep only when nothing came for longer than that.
+# A wakeup costs 30-60 us, and packets of a flow at 1 Gbit/s are 30-300 us apart. So
+# sleep only after a longer time without packets.
 _SPIN_NS = 300_000
-# How much earlier than due to wake up, to be on time after the way out of the kernel.
+# Wake up this much before the due time, to compensate for the return from the kernel.
 _WAKE_MARGIN_NS = 60_000
-# Without an exact poll, shorter waits than this are naps: poll counts in milliseconds.
+# Without an exact poll, shorter waits are naps, because poll counts in milliseconds.
 _POLL_NS = 2_000_000
 _NAP_NS = 100_000
 _RETRY_NS = 50_000
-"""When to try again after the kernel had no room."""
+"""Time until the next attempt after the kernel had no room."""
 
 _LATE_NS = 1_000_000
 
 
 class Line:
-    """One endpoint on its port.
+    """An endpoint with its port.
 
     Attributes:
-        endpoint: The one.
-        port: Where its packets leave and enter.
-        pauses: What hears pause frames for it, or None.
-        encoder: Turns its bursts into bytes; messages with contents of their own have
-            an encoder of theirs.
-        blocked: Whether the port had no room for what was to be sent last.
-        received_bytes: What has arrived, from Ethernet header to ICRC.
-        wake_ns: When the line is to be served next; in the past: now.
+        endpoint: The endpoint.
+        port: Port that sends and receives the endpoint's packets.
+        pauses: Listener for pause frames, or None.
+        encoder: Encodes the bursts; messages with explicit contents use another
+            encoder.
+        blocked: Whether the port had no room for the last burst.
+        received_bytes: Bytes that have arrived, from Ethernet header to ICRC.
+        wake_ns: Time at which to serve the line next; a past time means now.
     """
 
     __slots__ = (
@@ -115,22 +115,22 @@ class Line:
         self.received_bytes = 0
         self.wake_ns = 0
         self.pauses: PauseListener | None = None
-        # What sends for queue pairs that have a class of their own, by QPN: data, and
-        # answers, where those go along.
+        # Source ports of queue pairs with a separate class, by QPN: first for data,
+        # then for ACKs and NAKs if they use the class of the data.
         self._sources: list[dict[int, int]] = [{}, {}]
 
     def use_classes(self, data: dict[int, int], answers: dict[int, int]) -> None:
-        """Send for some queue pairs from other source ports than theirs, by QPN."""
+        """Set the source ports, by QPN, of queue pairs with a separate class."""
         self._sources = [data, answers]
 
     def hear(self, now_ns: int) -> None:
-        """Obey the pause frames that have come."""
+        """Apply the pause frames that have arrived."""
         if self.pauses is not None:
             for data, answers, until_ns in self.pauses.take(now_ns):
                 self._engine.pause(data, answers, until_ns, now_ns)
 
     def receive(self, now_ns: int) -> bool:
-        """Take what has arrived; tell whether anything had."""
+        """Process arrived packets; return whether there were any."""
         port = self.port
         received = False
         for _ in range(_RECEIVES_PER_ROUND):
@@ -154,7 +154,7 @@ class Line:
         return received
 
     def send(self, now_ns: int) -> bool:
-        """Send what may leave now; tell whether anything did."""
+        """Send the bursts that may leave now; return whether any did."""
         sent = False
         self.blocked = False
         for _ in range(_SENDS_PER_ROUND):
@@ -183,7 +183,8 @@ class Line:
                 burst.is_marked,
             ):
                 if not self.port.segments and not self._leaves_alone:
-                    # So the same burst again, with ICRCs for what its packets will be.
+                    # Encode the same burst again, with ICRCs for packets that are sent
+                    # separately.
                     self._leave_alone()
                     continue
                 self.blocked = True
@@ -193,24 +194,24 @@ class Line:
         return sent
 
     def _leave_alone(self) -> None:
-        """Prepare packets for a port that sends each of them by itself."""
+        """Encode packets from now on for a port that sends each one separately."""
         self._leaves_alone = True
-        self.encoder.leave_alone()
-        self._contents_encoder.leave_alone()
+        self.encoder.send_unsegmented()
+        self._contents_encoder.send_unsegmented()
 
 
 class DataPlane:
     """All lines of one process.
 
     Attributes:
-        lines: They.
-        busy_ns: Time of the rounds in which something was received or sent. While
-            packets flow the process spins, so its CPU time says nothing; if this is
-            nearly all of the time, the process is what limits.
-        max_lag_ns: The most that something due had to wait for the loop.
-        lags: How long everything due had to wait.
-        late_rounds: Times that this was more than a millisecond.
-        rounds: Rounds so far.
+        lines: The lines.
+        busy_ns: Duration of all rounds that received or sent packets. CPU time does not
+            show the load, because the process spins while packets flow. If nearly all
+            time is busy, the process is the bottleneck.
+        max_lag_ns: Longest delay until the loop served a line that was due.
+        lags: Histogram of these delays.
+        late_rounds: Number of these delays above 1 ms.
+        rounds: Number of rounds so far.
     """
 
     __slots__ = (
@@ -240,8 +241,9 @@ class DataPlane:
         self._hearing = {
             line.pauses.fileno(): line for line in lines if line.pauses is not None
         }
-        # A line that has the process for itself asks its socket. As long as an epoll
-        # watches a socket, every arrival takes that one's lock, on the sender's core.
+        # A single line polls its socket directly. While an epoll instance watches a
+        # socket, every arrival takes the lock of the epoll instance, on the sender's
+        # core.
         is_alone = len(lines) == 1 and not self._hearing
         self._alone = lines[0] if is_alone else None
         if self._alone is None:
@@ -250,13 +252,13 @@ class DataPlane:
         self._exact = exact_poll is not None
 
     def arm(self, start_ns: int) -> None:
-        """Let all ranks start at *start_ns* (CLOCK_MONOTONIC)."""
+        """Start all ranks at *start_ns* (CLOCK_MONOTONIC)."""
         for line in self.lines:
             line.endpoint.arm(start_ns)
             line.wake_ns = line.endpoint.next_wakeup_ns()
 
     def round(self) -> None:
-        """Serve every line that has something to do."""
+        """Serve every line with arrived packets or due work."""
         self.rounds += 1
         active = False
         began_ns = monotonic_ns()
@@ -296,18 +298,18 @@ class DataPlane:
             self.busy_ns += self._active_ns - began_ns
 
     def _wake(self, endpoint: Endpoint) -> None:
-        """See to the lines whose ranks got messages from within the host."""
+        """Wake the lines whose ranks received messages from a rank on the same host."""
         for line in self.lines:
             if line.endpoint in endpoint.woken:
                 line.wake_ns = 0
         endpoint.woken = []
 
     def watch(self, descriptor: int) -> None:
-        """Wake up from ``wait`` when *descriptor* is readable, too."""
+        """Also wake up from ``wait`` when *descriptor* is readable."""
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def wait(self, limit_ns: int) -> None:
-        """Return when there is work: soon, or after *limit_ns* at the latest."""
+        """Return soon if there is work, and after *limit_ns* at the latest."""
         now_ns = monotonic_ns()
         if now_ns - self._active_ns < _SPIN_NS:
             return
@@ -328,19 +330,19 @@ class DataPlane:
             self._epoll.unregister(self._alone.port.fileno())
 
     def _watch_lines(self) -> None:
-        """Wake up from `wait` when something arrives for a line."""
+        """Wake up from `wait` when packets arrive for a line."""
         for descriptor in (*self._line_of, *self._hearing):
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def finished(self) -> bool:
-        """Tell whether all ranks have done all iterations."""
+        """Return whether all ranks have completed all iterations."""
         for line in self.lines:  # noqa: SIM110 - compiled, this is a loop in C
             if not line.endpoint.finished():
                 return False
         return True
 
     def failure(self) -> str | None:
-        """Return why the work cannot be done, or None."""
+        """Return why the work cannot be completed, or None."""
         for line in self.lines:
             reason = line.endpoint.failed()
             if reason is not None:
@@ -364,7 +366,7 @@ class DataPlane:
                 if error.errno != errno.ENOSYS:
                     raise
                 self._exact = False  # a kernel before 5.11
-        # The interface rounds up to milliseconds, hence one less.
+        # The interface rounds up to milliseconds, so subtract one.
         timeout_s = max(0, timeout_ns // 1_000_000 - 1) / 1000
         return [descriptor for descriptor, _ in self._epoll.poll(timeout_s)]
 

@@ -1,7 +1,7 @@
-"""Ports that join endpoints in one process, for tests: no kernel, no loss.
+"""Lossless ports that connect endpoints in one process without the kernel, for tests.
 
-``memory:`` ports find each other by address in a ``MemoryNetwork``.  They carry bytes,
-so encoder and parser are exercised as on a real port.
+``memory:`` ports find each other by address in a ``MemoryNetwork``. They carry encoded
+packets, so they exercise the encoder and the parser like a real port.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import os
 from collections import deque
 
 from chakram.foundation.ip_addresses import address_halves
-from chakram_agent.dataplane.port_options import Port, PortCapabilities, PortOptions
+from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions
 
 _BUFFER_BYTES = 65_536
 _QUEUED_BURSTS = 4096
 
 
 class MemoryNetwork:
-    """What ``memory:`` ports of one process are connected to."""
+    """The network that connects the ``memory:`` ports of one process."""
 
     def __init__(self) -> None:
         self.ports: dict[tuple[str, int], MemoryPort] = {}
 
 
 class MemoryPort(Port):
-    """A port whose bursts go straight into the queue of another one."""
+    """A port that puts its bursts directly into the queue of another port."""
 
     def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
         super().__init__()
@@ -35,13 +36,14 @@ class MemoryPort(Port):
         self._destinations = list(options.destinations)
         self._halves = address_halves(options.address)
         self._arrived: deque[tuple[bytes, int, int, bool, tuple[int, int]]] = deque()
-        # Counts what waits, so that a shell can poll this port like any other.
+        # An eventfd that counts queued bursts, so that this port can be polled like any
+        # other.
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         network.ports[self._address] = self
 
     @property
     def capabilities(self) -> PortCapabilities:
-        """What this port can do."""
+        """Capabilities of this port."""
         return PortCapabilities(
             segmentation=True,
             coalescing=True,
@@ -49,7 +51,7 @@ class MemoryPort(Port):
         )
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when something has arrived."""
+        """Return a descriptor that is readable when a burst has arrived."""
         return self._event
 
     def send_burst(
@@ -61,10 +63,10 @@ class MemoryPort(Port):
         kind: int,
         marked: bool = False,
     ) -> bool:
-        """Put one burst into the queue of its destination; False if that is full."""
+        """Queue one burst at its destination; return False if that queue is full."""
         receiver = self._network.ports.get(self._destinations[destination])
         if receiver is None:
-            return True  # as on a network: nobody is there to tell
+            return True  # as on a network: the sender gets no error
         if len(receiver._arrived) >= _QUEUED_BURSTS:
             self.send_retries += 1
             return False
@@ -75,7 +77,7 @@ class MemoryPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Put the next arrival into the attributes; False if there is none."""
+        """Store the next arrival in the attributes; return False if there is none."""
         if not self._arrived:
             return False
         os.eventfd_read(self._event)

@@ -1,4 +1,4 @@
-"""Opens ports by their specification: ``kind:details``."""
+"""Functions that open ports from specifications of the format ``kind:details``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
-    from chakram_agent.dataplane.port_options import Port
+    from chakram_agent.dataplane.burst_port import Port
     from chakram_agent.send_limits import Policy
 
 
@@ -35,13 +35,13 @@ def open_port(
     """Open a port in the calling thread's network namespace.
 
     Args:
-        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``; behind an interface
-            may stand ``,pauses``, see ``open_line``.
+        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``. An interface may be
+            followed by ``,pauses``; see ``open_line``.
         options: Addresses, source ports, buffers.
-        network: Where ``memory:`` ports of this process meet.
+        network: Network that connects the ``memory:`` ports of this process.
 
     Raises:
-        ConfigError: If the specification is not known here.
+        ConfigError: If the kind of port is unknown.
         EnvironmentProblem: If the port cannot be opened.
     """
     kind, colon, details = specification.partition(":")
@@ -51,7 +51,7 @@ def open_port(
         return MemoryPort(network or MemoryNetwork(), options)
     raise ConfigError(
         f"port {specification!r}",
-        "that is not a kind of port this agent has",
+        "this agent does not support that kind of port",
         f"known: {', '.join(f'{each}:' for each in PORT_KINDS)}",
     )
 
@@ -64,14 +64,15 @@ def place_of(
     policy: Policy,
     members: Collection[str],
 ) -> Iterator[None]:
-    """Enter the namespace of a port that is to send to *addresses*.
+    """Enter the namespace of a port and check the *addresses* that it will send to.
 
     Raises:
-        ChakramError: If one of them is not allowed, is no member of the plan, or would
-            be reached through ``lo``.
+        ChakramError: If an address is not allowed, is not a member of the plan, or
+            would be reached through ``lo``.
     """
     where = f"port {port.number} ({port.host})"
-    # Inside a rootless lab there is no way back; a shard does nothing else there.
+    # A process cannot leave a rootless lab's namespace again; a shard need not leave
+    # it.
     with (
         nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
     ):
@@ -95,15 +96,16 @@ def open_line(
 ) -> Line:
     """Open the port of *endpoint* in its network namespace.
 
-    Where ``,pauses`` stands behind its interface, it obeys pause frames that come.
+    If the specification ends with ``,pauses``, the port obeys pause frames that arrive.
 
     Args:
-        endpoint: With all its queue pairs.
-        transport: Settings of these.
-        policy: What this agent may send to.
-        members: Addresses of the plan: nothing is sent to others either.
-        network: Where ``memory:`` ports of this process meet.
-        receiver: The socket to receive on, where the port is divided.
+        endpoint: The endpoint with all its queue pairs.
+        transport: Settings of the queue pairs.
+        policy: Destinations this agent may send to.
+        members: Addresses of the plan; nothing is sent to other addresses.
+        network: Network that connects the ``memory:`` ports of this process.
+        receiver: Receiving socket of this part of a divided port; None: the port opens
+            its own.
 
     Raises:
         ChakramError: If the port cannot be opened, or a destination is not allowed or
@@ -135,10 +137,11 @@ def open_line(
     addresses = [address for address, _ in endpoint.destinations]
     with place_of(port, addresses, policy=policy, members=members):
         line = Line(endpoint, open_port(port.open, options, network), transport)
-        # Answers go along, unless they have a class of their own.
+        # ACKs and NAKs use the class of their queue pair's data unless the plan sets a
+        # separate class for them.
         together = transport.dscp_ack == transport.dscp_data
         line.use_classes(sources, sources if together else {})
-        if port.hears_pauses:
+        if port.obeys_pauses:
             try:
                 line.pauses = PauseListener(
                     port.interface,

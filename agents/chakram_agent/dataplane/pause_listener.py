@@ -1,4 +1,4 @@
-"""Hearing pause frames that a fabric sends to a port."""
+"""Receives the pause frames that the fabric sends to a port."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _LONGEST_BYTES = 128
 
 
 class PauseListener:
-    """The pause frames (IEEE 802.1Qbb) that come to an interface.
+    """Receives the pause frames (IEEE 802.1Qbb) that arrive at an interface.
 
-    Where data have several classes, they rest once all of these are paused: until then
-    what is paused waits at the switch's end, whose port is told, too, and the others go
-    on.
+    If data use several classes, the port pauses data only while all of these classes
+    are paused. Until then, packets of a paused class wait in the switch model, whose
+    port for this host obeys the same pause frames. The other classes continue.
 
     Args:
-        interface: Its name, in the network namespace of this thread.
-        rate_bps: Of the port; None: it has none.
-        data_dscps: Of data.
-        ack_dscp: Of answers.
+        interface: Name of the interface, in the network namespace of this thread.
+        rate_bps: Rate of the port; None: unlimited.
+        data_dscps: DSCPs of data.
+        ack_dscp: DSCP of ACKs and NAKs.
 
     Raises:
-        EnvironmentProblem: If this process may not listen there.
+        EnvironmentProblem: If this process may not listen on the interface.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PauseListener:
     ) -> None:
         self._rate_bps = rate_bps
         self._answers = DSCP_IS_CLASS[ack_dscp]
-        # Until when each class of data is paused.
+        # End of the pause of each data class.
         self._until_ns = {DSCP_IS_CLASS[dscp]: 0 for dscp in data_dscps}
         try:
             self._socket = socket.socket(
@@ -51,16 +51,16 @@ class PauseListener:
         except OSError as error:
             raise EnvironmentProblem(
                 f"port udp:{interface}",
-                f"cannot hear pause frames ({error.strerror})",
-                "that needs CAP_NET_RAW; leave out ,pauses",
+                f"cannot receive pause frames ({error.strerror})",
+                "grant CAP_NET_RAW, or leave out ,pauses",
             ) from error
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when one has come."""
+        """Return a descriptor that is readable when a frame has arrived."""
         return self._socket.fileno()
 
     def take(self, now_ns: int) -> list[tuple[bool, bool, int]]:
-        """Return what has come: whether data, and answers, rest, and until when."""
+        """Return (pauses data, pauses answers, end in ns) for each new pause."""
         found: list[tuple[bool, bool, int]] = []
         while True:
             try:
@@ -77,5 +77,5 @@ class PauseListener:
                 )
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop listening."""
         self._socket.close()

@@ -1,7 +1,8 @@
-"""The bytes of probes: RoCEv2 datagrams that name themselves. Pure.
+"""Probe packets: RoCEv2 datagrams that carry their own identification.
 
-A probe is a SEND ONLY of the unreliable datagram service to a queue pair that nobody
-has, with a valid ICRC: an adapter drops it, a switch classes it as it does the rest.
+A probe is a SEND ONLY packet of the unreliable datagram service with a valid ICRC. It
+addresses a queue pair that does not exist. An RDMA adapter drops it; a switch
+classifies it like the packets of a run. This module is pure: it does no I/O.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet, si
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 
-# Near the end of all numbers, where those of a plan never come; the last is multicast.
-_NOBODYS_QPN = 0xFFFFF0
+# Near the highest QPN, beyond those of any plan; the highest one is for multicast.
+_UNUSED_QPN = 0xFFFFF0
 _UDP_BYTES = 8
 _NAME = struct.Struct(">8sIIII")
 _NAME_AT = BTH_BYTES + size_bytes(Deth)
 
 
 class ProbeName(NamedTuple):
-    """Which probe it is; see ``chakram.plan.probes``."""
+    """Identification of a probe; see ``chakram.plan.probes``."""
 
     source: int
     destination: int
@@ -33,7 +34,7 @@ class ProbeName(NamedTuple):
 
 
 def token_of(run_id: str) -> bytes:
-    """Return what tells the probes of one run from those of others."""
+    """Return the token that identifies the probes of one run."""
     return hashlib.blake2b(run_id.encode(), digest_size=8).digest()
 
 
@@ -48,11 +49,11 @@ def probe_datagram(
     """Return the UDP payload of a probe.
 
     Args:
-        name: Which one it is.
-        token: Of the run.
+        name: Identification of the probe.
+        token: Token of the run.
         size_bytes: Length of the whole IP packet; rounded down to a multiple of 4.
-        local: Address and UDP port that it is sent from.
-        remote: Address and UDP port that it is sent to.
+        local: Source address and UDP port.
+        remote: Destination address and UDP port.
     """
     source, destination = ip_address(local[0]), ip_address(remote[0])
     ip_bytes = 20 if source.version == 4 else 40
@@ -61,9 +62,9 @@ def probe_datagram(
     room_bytes = datagram_bytes - _NAME_AT - ICRC_BYTES
     packet = Packet(
         bth=Bth(
-            opcode=Opcode.UD_SEND_ONLY, destination_qpn=_NOBODYS_QPN, psn=name.packet
+            opcode=Opcode.UD_SEND_ONLY, destination_qpn=_UNUSED_QPN, psn=name.packet
         ),
-        deth=Deth(queue_key=0, source_qpn=_NOBODYS_QPN),
+        deth=Deth(queue_key=0, source_qpn=_UNUSED_QPN),
         payload=payload.ljust(room_bytes, b"\0"),
     )
     transport = encode_packet(packet)[:-ICRC_BYTES]
@@ -78,7 +79,7 @@ def probe_datagram(
 
 
 def name_of(datagram: bytes | memoryview, *, token: bytes) -> ProbeName | None:
-    """Return which probe a datagram is, or begins with; None: none of this run."""
+    """Return the identification in a datagram; None if it is no probe of the run."""
     if len(datagram) < _NAME_AT + _NAME.size or datagram[0] != Opcode.UD_SEND_ONLY:
         return None
     found, *numbers = _NAME.unpack_from(datagram, _NAME_AT)

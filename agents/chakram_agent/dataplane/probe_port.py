@@ -1,8 +1,11 @@
-"""A port as probes need it: every packet by itself, and what others say of it.
+"""A port for probes: sends packets one by one and reads the ICMP errors they cause.
 
-The sockets are those of a run (``udp_sockets``), but packets leave whatever the kernel
-has learnt about the path (it would refuse what is longer than somebody once said), are
-received one by one, and what comes back as ICMP is kept and read.
+It uses the sockets of a run (``udp_sockets``), with three differences:
+
+* The path MTU in the kernel's cache is ignored; otherwise the kernel would refuse
+  longer packets.
+* Packets are received one by one.
+* ICMP errors are queued and read.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.port_options import PortOptions
 
 
-# Not in Python's socket module (linux/in.h, linux/in6.h, linux/udp.h, linux/socket.h).
+# Missing from Python's socket module (linux/in.h, in6.h, udp.h, socket.h).
 _UDP_GRO = 104
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_PROBE = 3
@@ -32,7 +35,7 @@ _IPV6_RECVERR = 25
 _MSG_ERRQUEUE = 0x2000
 _SO_TIMESTAMPNS = 35
 _SO_MEMINFO = 55
-# SK_MEMINFO_*: what a socket holds, in words; the last one is what it has dropped.
+# SK_MEMINFO_*: memory counters of a socket, in words; the last word counts its drops.
 _MEMINFO_WORDS = 9
 
 # struct sock_extended_err: errno, origin, type, code, pad, info, data.
@@ -44,11 +47,13 @@ _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 
 class Answer(NamedTuple):
-    """What somebody says of a packet that was sent.
+    """An ICMP or local error report about a sent packet.
 
-    ``number`` is an error number, ``mtu`` what there is room for (0: nothing said),
-    ``address`` who says so as a number (0: unknown), ``datagram`` as much of the UDP
-    payload as came back.
+    Attributes:
+        number: Error number.
+        mtu: Reported MTU; 0 if none was reported.
+        address: IPv4 address of the reporting node as a number; 0 if unknown.
+        datagram: The returned part of the UDP payload.
     """
 
     number: int
@@ -58,14 +63,14 @@ class Answer(NamedTuple):
 
 
 class ProbePort:
-    """The sockets of one port; opened in the calling thread's network namespace.
+    """The sockets of one port, opened in the calling thread's network namespace.
 
     Args:
-        interface: Interface that packets must use; empty: what the routes say.
+        interface: Interface that packets must use; empty: the routes decide.
         options: Addresses and source ports.
 
     Raises:
-        EnvironmentProblem: If it cannot be opened.
+        EnvironmentProblem: If the port cannot be opened.
     """
 
     def __init__(self, interface: str, options: PortOptions) -> None:
@@ -94,15 +99,15 @@ class ProbePort:
 
     @property
     def senders(self) -> dict[int, socket.socket]:
-        """The sockets that send, by UDP source port."""
+        """The sending sockets by UDP source port."""
         return self._sockets.senders
 
     def send(
         self, datagram: bytes, source_port: int, remote: tuple[str, int], tos: int
     ) -> int | None:
-        """Send a datagram; return why it was refused (0: it was not).
+        """Send a datagram; return 0, or the error number if the kernel refused it.
 
-        None means that there is no room now: try again later.
+        Return None if there is no room now; try again later.
         """
         sender = self.senders[source_port]
         kind = (
@@ -110,7 +115,7 @@ class ProbePort:
             if self._sockets.is_ipv6
             else (socket.IPPROTO_IP, socket.IP_TOS)
         )
-        # An answer to an earlier packet makes one send fail, whatever it sends.
+        # A pending ICMP error for an earlier packet makes one send fail.
         for last_try in (False, True):
             try:
                 sender.sendmsg([datagram], [(*kind, struct.pack("i", tos))], 0, remote)
@@ -126,7 +131,7 @@ class ProbePort:
 
     @property
     def socket_drops(self) -> int:
-        """How many packets the receiving socket had no room for; 0 if unknown."""
+        """Packets dropped because the receiving socket was full; 0 if unknown."""
         try:
             words = self.receiver.getsockopt(
                 socket.SOL_SOCKET, _SO_MEMINFO, 4 * _MEMINFO_WORDS
@@ -136,10 +141,11 @@ class ProbePort:
         return int.from_bytes(words[-4:], sys.byteorder)
 
     def arrivals(self, most: int) -> Iterator[tuple[memoryview, int, int]]:
-        """Yield at most *most* datagrams, their type of service and time of arrival.
+        """Yield up to *most* datagrams, each with type of service and arrival time.
 
-        The time is the kernel's (ns, any epoch), however late the process is; 0 if it
-        is unknown.  A datagram is valid until the next one is asked for.
+        The kernel records the arrival time, so it is accurate even if the process is
+        late. It is in ns since an arbitrary epoch; 0 if unknown. A datagram is valid
+        until the next one is requested.
         """
         whole = memoryview(self._buffer)
         for _ in range(most):
@@ -162,7 +168,7 @@ class ProbePort:
             yield whole[:length], tos, stamp_ns
 
     def answers(self, source_port: int) -> Iterator[Answer]:
-        """Yield what was said of the packets of one source port since the last call."""
+        """Yield the new error reports about packets of one source port."""
         sender = self.senders[source_port]
         while True:
             try:
@@ -184,7 +190,7 @@ class ProbePort:
 
 
 def _answer(data: bytes, datagram: bytes) -> Answer:
-    """Return what a record of the kernel's error queue says (ip(7), IP_RECVERR)."""
+    """Decode a record of the kernel's error queue (ip(7), IP_RECVERR)."""
     number, _, _, _, _, info, _ = _EXTENDED_ERROR.unpack_from(data)
     address = 0
     offender = data[_EXTENDED_ERROR.size :]

@@ -1,9 +1,9 @@
-"""Which interface packets to an address would leave by, and whether for one host.
+"""Route lookups that refuse destinations behind ``lo`` and group addresses.
 
-Two addresses of one network namespace reach each other through ``lo``, whatever
-interface they belong to; the device under test would never see a packet.  This asks the
-kernel with one plain netlink message, since data-plane processes stay free of netlink
-libraries.
+Two addresses in one network namespace reach each other through ``lo``, whichever
+interfaces they belong to. Such packets would never reach the device under test. The
+lookup sends one netlink message to the kernel, because data-plane processes do not load
+netlink libraries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import is_ipv6
 
 LOOPBACK_INDEX = 1
-"""The index of ``lo`` in every network namespace."""
+"""Index of ``lo`` in every network namespace."""
 
 _RTM_GETROUTE = 26
 _RTM_NEWROUTE = 24
@@ -33,13 +33,13 @@ _ATTRIBUTE = struct.Struct("=HH")  # rtattr
 
 
 def outgoing_interface(address: str) -> int:
-    """Return the index of the interface that packets to *address* leave by.
+    """Return the index of the egress interface for packets to *address*.
 
-    It is that of the calling thread's network namespace.
+    The index belongs to the calling thread's network namespace.
 
     Raises:
-        FabricError: If there is no route, or if it leads to more than one host: that of
-            a broadcast, multicast or anycast address.
+        FabricError: If there is no route, or if *address* is a broadcast, multicast or
+            anycast address.
 
     Source: rtnetlink(7), RTM_GETROUTE.
     """
@@ -71,13 +71,15 @@ def outgoing_interface(address: str) -> int:
             (index,) = struct.unpack_from("=i", answer, offset + _ATTRIBUTE.size)
             return int(index)
         offset += max(_ATTRIBUTE.size, (length + 3) & ~3)
-    raise FabricError(f"destination {address}", "the kernel names no interface for it")
+    raise FabricError(
+        f"destination {address}", "the kernel reports no interface for it"
+    )
 
 
 def _many_hosts(address: str) -> FabricError:
     return FabricError(
         f"destination {address}",
-        "it is the broadcast address of a subnet, or another address of many hosts",
+        "it is the broadcast address of a subnet, or another address of several hosts",
         "give each port the address of a single host",
     )
 
@@ -85,11 +87,11 @@ def _many_hosts(address: str) -> FabricError:
 def check_route(address: str, *, source: str) -> None:
     """Refuse a destination that packets from *source* reach through ``lo``.
 
-    Addresses in 127.0.0.0/8, and ::1, are loopback by declaration; they are accepted.
+    A loopback address (127.0.0.0/8 or ::1) is accepted if *source* is one, too.
 
     Raises:
-        FabricError: If it is so, if there is no route, or if it leads to more than one
-            host.
+        FabricError: If packets would go through ``lo``, if there is no route, or if
+            *address* belongs to several hosts.
     """
     if ip_address(address).is_multicast:
         raise _many_hosts(address)
@@ -100,5 +102,5 @@ def check_route(address: str, *, source: str) -> None:
         raise FabricError(
             f"port at {source}",
             f"packets to {address} would go through lo, not through the network",
-            "give each port a network namespace of its own (isolate: namespace)",
+            "give each port its own network namespace (isolate: namespace)",
         )

@@ -1,4 +1,4 @@
-"""Ports on UDP sockets, through Python's socket module or, where built, past it."""
+"""Ports on UDP sockets, with Python's socket module or the faster ``_batch``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from types import ModuleType
 
 from chakram.foundation.ip_addresses import address_halves
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port_options import (
-    Port,
-    PortCapabilities,
-    PortOptions,
-    class_of,
-)
+from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, class_of
 from chakram_agent.dataplane.udp_sockets import (
     SO_RXQ_OVFL,
     SOL_UDP,
@@ -27,7 +23,7 @@ from chakram_agent.dataplane.udp_sockets import (
 _batch: ModuleType | None
 try:
     from chakram_agent.dataplane import _batch
-except ImportError:  # not built, or not wanted
+except ImportError:  # not built, or disabled
     _batch = None
 
 
@@ -37,7 +33,7 @@ _CE = 3
 _DATA = int(BurstKind.DATA)
 _IP_LEVELS = (socket.IPPROTO_IP, socket.IPPROTO_IPV6)
 
-# Of strangers as well, so it is bounded.
+# Bounded, because packets may come from any address.
 _halves = lru_cache(maxsize=4096)(address_halves)
 
 _Ancillary = list[tuple[int, int, bytes]]
@@ -64,7 +60,7 @@ def open_udp_port(interface: str, options: PortOptions) -> Port:
 
 
 class UdpPort(Port):
-    """A port that speaks through Python's socket module."""
+    """A port that uses Python's socket module."""
 
     def __init__(self, sockets: UdpSockets) -> None:
         super().__init__()
@@ -74,7 +70,7 @@ class UdpPort(Port):
         self._sockets = sockets
         self.segments = sockets.segmentation
         self._destinations = list(sockets.options.destinations)
-        # Ancillary data is the same for all sends with one segment size.
+        # Ancillary data by segment size.
         self._ancillary: dict[int, _Ancillary] = {}
         self._control_ancillary = [
             _NOTHING
@@ -85,7 +81,7 @@ class UdpPort(Port):
 
     @property
     def capabilities(self) -> PortCapabilities:
-        """What this port can do."""
+        """Capabilities of this port."""
         return self._sockets.capabilities()
 
     def fileno(self) -> int:
@@ -101,7 +97,7 @@ class UdpPort(Port):
         kind: int,
         marked: bool = False,
     ) -> bool:
-        """Send the bytes of one burst; False if there is no room now."""
+        """Send the bytes of one burst; return False if there is no room now."""
         if marked:
             tos = self._sockets.marked_tos(kind, source_port)
             ancillary = [_type_of_service(tos, is_ipv6=self._sockets.is_ipv6)]
@@ -131,14 +127,14 @@ class UdpPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Put the next arrival into the attributes; False if there is none."""
+        """Store the next arrival in the attributes; return False if there is none."""
         receiver = self._sockets.receiver
         try:
             length, ancillary, _, sender = receiver.recvmsg_into(
                 self._buffers, _ANCILLARY_BYTES
             )
         except (BlockingIOError, ConnectionRefusedError):
-            return False  # the second is an ICMP answer to something sent before
+            return False  # ConnectionRefused: an ICMP error for an earlier packet
         except OSError as error:
             raise self._sockets.cannot_receive(error.errno or 0) from error
         self.length = length
@@ -150,7 +146,7 @@ class UdpPort(Port):
             if level == SOL_UDP:
                 self.segment_size = int.from_bytes(data[:4], "little")
             elif level in _IP_LEVELS:
-                # One byte, or an int over IPv6.
+                # IPv4 delivers one byte, IPv6 an int.
                 self.marked = int.from_bytes(data, sys.byteorder) & _CE == _CE
             elif kind == SO_RXQ_OVFL:
                 self.socket_drops = int.from_bytes(data[:4], "little")
@@ -171,7 +167,7 @@ class UdpPort(Port):
     def _send_singly(
         self, view: memoryview, segment_size: int, destination: int, source_port: int
     ) -> bool:
-        """Send the segments one by one; what finds no room counts as lost."""
+        """Send the segments one by one; after a failure, the rest counts as lost."""
         sender = self._sockets.senders[source_port]
         address = self._destinations[destination]
         for start in range(0, len(view), segment_size):
@@ -182,6 +178,7 @@ class UdpPort(Port):
                 if not self._sockets.has_no_room(number, destination):
                     raise self._sockets.cannot_send(number, destination) from error
                 self.send_retries += 1
-                # What has left cannot be taken back: the rest is lost on the way.
+                # Earlier segments have left and cannot be recalled: the rest counts as
+                # lost.
                 return start > 0
         return True

@@ -1,21 +1,21 @@
-"""The UDP sockets of a port: how they are opened, and what their errors mean.
+"""The UDP sockets of a port: options they are opened with, and their errors.
 
-Facts that this rests on (Linux):
+The module relies on the following properties of Linux:
 
 * An *unconnected* socket with path-MTU discovery DO sends IPv4 identification 0, and
-  the segments of one send 0, 1, 2, ...  Only so can a valid ICRC be computed here, for
-  it covers the identification.  IPv6 has none.
-* Over IPv6 a UDP checksum of 0 is refused unless a socket allows it (RFC 6935), and
-  RoCEv2 peers send 0.  We send real ones: the kernel segments nothing without.
-* The kernel makes IPv6 flow labels of a hash that changes with every boot, and keeps
-  that hash with the packet for equal-cost paths; so they are switched off.
-* A switch spreads flows by their UDP source port, so every source port that the plan
-  names is a socket of its own.  All of them send to, and one socket receives on, the
-  RoCE port.
-* An interface that is down has no routes, so sends fail.  What is sent over a link that
-  is broken elsewhere is lost without an error.
-* A kernel bridge or veth passes a segmented send as one packet; a receiver without
-  coalescing would make the sender cut it.
+  numbers the segments of one send 0, 1, 2, ... The ICRC covers the identification, so
+  Chakram can compute a valid ICRC only for such a socket. IPv6 has no identification.
+* IPv6 refuses a UDP checksum of 0 unless the socket allows it (RFC 6935), and RoCEv2
+  peers send 0. Chakram sends real checksums, because the kernel segments only packets
+  that have one.
+* The kernel derives IPv6 flow labels from a hash that changes with every boot. It also
+  uses that hash to select among equal-cost paths. Flow labels are therefore disabled.
+* A switch spreads flows by their UDP source port, so each source port of the plan has
+  its own socket. All sockets send to the RoCE port; one socket receives on it.
+* An interface that is down has no routes, so sends fail. If a link is down elsewhere,
+  packets are lost without an error.
+* A kernel bridge or veth forwards a segmented send as one packet. A receiver without
+  coalescing would make the sender split it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, 
 
 _log = logging.getLogger(__name__)
 
-# Not in Python's socket module (linux/udp.h, linux/in.h).
+# Missing from Python's socket module (linux/udp.h, linux/in.h).
 SOL_UDP = 17
 UDP_SEGMENT = 103
 SO_RXQ_OVFL = 40
@@ -56,41 +56,41 @@ _CONGESTION_EXPERIENCED = 3
 _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
-# One socket per source port and one to receive, and as many again for the rest.
+# Descriptors in addition to one per source port: the receiving socket and others.
 _SPARE_DESCRIPTORS = 256
 _HINTS = {
-    errno.EMSGSIZE: "a packet is larger than an MTU on the way: lower path_mtu",
+    errno.EMSGSIZE: "a packet is larger than an MTU on the path: lower path_mtu",
     errno.ENETUNREACH: "there is no route to it",
     errno.EHOSTUNREACH: "there is no route to it",
     errno.ENETDOWN: "the interface is down",
 }
-# What a send says while an interface is down, and its routes are gone with it.
+# Errors of a send while an interface is down and therefore has no routes.
 _OUTAGES = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
-# Longer than a driver takes to reset its interface, or a link to come up again.
+# Longer than an interface reset or the recovery of a link takes.
 _OUTAGE_LIMIT_S = 5.0
-# Who has no room tries again within microseconds: a longer pause ends an outage.
+# A blocked sender retries within microseconds, so a longer gap ends an outage.
 _OUTAGE_ENDS_S = 1.0
 
 
 class UdpSockets:
-    """One socket to receive, and one to send per source port.
+    """One socket to receive, and one per source port to send.
 
     Args:
-        interface: Interface that packets must use; empty: what the routes say.
+        interface: Interface that packets must use; empty: the routes decide.
         options: Addresses, source ports, buffers.
 
     Attributes:
-        options: They.
-        is_ipv6: Whether all addresses are of IPv6.
-        receiver: The socket that receives.
-        senders: By UDP source port, and by that in a class.
-        segmentation: Whether one send carries many packets.
-        coalescing: Whether one receive delivers many packets.
+        options: The options of the port.
+        is_ipv6: Whether all addresses are IPv6 addresses.
+        receiver: The receiving socket.
+        senders: Sending sockets, by source port as encoded in the options.
+        segmentation: Whether one send can carry many packets.
+        coalescing: Whether one receive can deliver many packets.
 
     Raises:
-        PortInUse: If somebody else has the address and UDP port.
-        FabricError: If the address or the interface is not there.
-        PrivilegeError: If this user may not do that.
+        PortInUse: If another program uses the address and UDP port.
+        FabricError: If the address or the interface does not exist.
+        PrivilegeError: If this user lacks the privilege.
     """
 
     def __init__(self, interface: str, options: PortOptions) -> None:
@@ -115,15 +115,16 @@ class UdpSockets:
                 self.senders[number] = sender
                 self._prepare_sender(sender, options.data_tos if tos is None else tos)
                 self._set_buffer(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
-                # Nothing is ever sent to it; what comes anyway must not pile up.
+                # No peer sends to this socket; packets that arrive anyway must not
+                # accumulate.
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         except BaseException:
             self.close()
             raise
 
     def capabilities(self) -> PortCapabilities:
-        """Return what these sockets can do."""
-        # The kernel doubles what is asked for, to account for its own structures.
+        """Return the capabilities of these sockets."""
+        # The kernel doubles the requested size, to account for its own structures.
         granted = self.receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         return PortCapabilities(
             segmentation=self.segmentation,
@@ -132,13 +133,13 @@ class UdpSockets:
         )
 
     def tos_of(self, kind: BurstKind) -> int | None:
-        """Return the type of service of packets of *kind* if data have another."""
+        """Return the type of service of *kind*, or None if data packets share it."""
         options = self.options
         tos = options.cnp_tos if kind is BurstKind.CNP else options.control_tos
         return None if tos == options.data_tos else tos
 
     def marked_tos(self, kind: int, source_port: int) -> int:
-        """Return the type of service of packets of *kind* that congestion has met."""
+        """Return the type of service of packets of *kind* with a congestion mark."""
         options = self.options
         _, tos = class_of(source_port)
         if tos is not None:
@@ -152,11 +153,10 @@ class UdpSockets:
         return by_kind[kind] | _CONGESTION_EXPERIENCED
 
     def has_no_room(self, number: int, destination: int) -> bool:
-        """Tell whether a send that failed with the error *number* may be tried again.
+        """Return whether a send that failed with error *number* may be retried.
 
-        So it is when the kernel has no room, and while an interface is down: it may
-        come up again, and then nothing is lost but time.  After some seconds that hope
-        is given up.
+        A send may be retried if the kernel has no room, or while an interface is down.
+        A short outage therefore costs only time. The port gives up after five seconds.
         """
         if number in _NO_ROOM:
             return True
@@ -170,7 +170,7 @@ class UdpSockets:
         return now_s - self._outage_began_s < _OUTAGE_LIMIT_S
 
     def cannot_send(self, number: int, destination: int) -> AgentError:
-        """Return what the error *number* of a send means."""
+        """Return an error that explains error *number* of a send."""
         there = socket_text(*self.options.destinations[destination])
         return AgentError(
             self._where,
@@ -179,17 +179,17 @@ class UdpSockets:
         )
 
     def cannot_receive(self, number: int) -> AgentError:
-        """Return what the error *number* of a receive means."""
+        """Return an error that explains error *number* of a receive."""
         return AgentError(self._where, f"cannot receive ({os.strerror(number)})")
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all sockets."""
         self.receiver.close()
         for sender in self.senders.values():
             sender.close()
 
     def _prepare_receiver(self) -> None:
-        """Ask for the class of packets; take those of peers without checksums."""
+        """Request the traffic class of arrivals; accept IPv6 without UDP checksums."""
         if self.is_ipv6:
             self.receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
             self.receiver.setsockopt(SOL_UDP, _UDP_NO_CHECK6_RX, 1)
@@ -197,7 +197,7 @@ class UdpSockets:
             self.receiver.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
     def _prepare_sender(self, sender: socket.socket, tos: int) -> None:
-        """Have packets leave whole, and with a type of service."""
+        """Disable IP fragmentation and set the type of service."""
         if self.is_ipv6:
             level = socket.IPPROTO_IPV6
             sender.setsockopt(level, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
@@ -210,8 +210,7 @@ class UdpSockets:
 
     def _open(self, number: int) -> socket.socket:
         options = self.options
-        # Other ports, other parts of the port, or its other classes may send from the
-        # same.
+        # Sockets of other ports, shards or classes may send from the same UDP port.
         is_shared = (
             options.receiver is not None
             or options.address == LOOPBACK_IPV6
@@ -228,7 +227,7 @@ class UdpSockets:
         )
 
     def _set_buffer(self, sock: socket.socket, forced: int, plain: int) -> None:
-        """Ask for a large buffer, by force where that is allowed."""
+        """Request a large buffer, beyond the system limit if permitted."""
         wanted = self.options.buffer_bytes
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, wanted)
@@ -243,23 +242,26 @@ def _where(interface: str, address: str, udp_port: int) -> str:
 def bound_socket(
     interface: str, address: str, udp_port: int, number: int, *, option: int | None
 ) -> socket.socket:
-    """Return a UDP socket that never waits.
+    """Return a bound, nonblocking UDP socket.
 
     Args:
-        interface: Interface that packets must use; empty: what the routes say.
-        address: Of the port.
-        udp_port: Of the port, too.
-        number: UDP port of this socket, perhaps another one.
-        option: Socket option that lets others have the same; None: nobody may.
+        interface: Interface that packets must use; empty: the routes decide.
+        address: Address of the port.
+        udp_port: UDP port of the port, for error messages.
+        number: UDP port to bind this socket to.
+        option: Socket option that allows other sockets to share the address; None:
+            exclusive.
 
     Raises:
-        PortInUse: If somebody else has the address and UDP port.
-        FabricError: If the address or the interface is not there.
-        PrivilegeError: If this user may not do that.
+        PortInUse: If another program uses the address and UDP port.
+        FabricError: If the address or the interface does not exist.
+        PrivilegeError: If this user lacks the privilege.
     """
     where = _where(interface, address, udp_port)
     if interface and not _INTERFACE.match(interface):
-        raise FabricError(f"port udp:{interface}", "that is no name of an interface")
+        raise FabricError(
+            f"port udp:{interface}", "that is not the name of an interface"
+        )
     try:
         sock = socket.socket(
             socket.AF_INET6 if is_ipv6(address) else socket.AF_INET,
@@ -285,7 +287,7 @@ def bound_socket(
             raise FabricError(
                 where,
                 "no interface has that address",
-                "see: ip address; one that is tentative cannot be used yet"
+                "see: ip address; a tentative address cannot be used yet"
                 if is_ipv6(address)
                 else "see: ip address",
             ) from error
@@ -301,7 +303,7 @@ def bound_socket(
 
 
 def _try_option(sock: socket.socket, level: int, option: int) -> bool:
-    """Switch on what older kernels do not have; tell whether it is on."""
+    """Enable an option that older kernels lack; return whether it is enabled."""
     try:
         sock.setsockopt(level, option, 1)
     except OSError:
@@ -310,7 +312,7 @@ def _try_option(sock: socket.socket, level: int, option: int) -> bool:
 
 
 def _bind_to_interface(sock: socket.socket, interface: str, where: str) -> None:
-    """Keep packets of other interfaces out, where this user may ask for that."""
+    """Bind to *interface*, or only check that it exists if binding is not allowed."""
     try:
         sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"
@@ -326,7 +328,7 @@ def _bind_to_interface(sock: socket.socket, interface: str, where: str) -> None:
 
 
 def _require_interface(sock: socket.socket, interface: str, where: str) -> None:
-    """Refuse an interface that is not there."""
+    """Refuse an interface that does not exist."""
     request = struct.pack("16s24x", interface.encode())
     try:
         fcntl.ioctl(sock, _SIOCGIFINDEX, request)
@@ -337,7 +339,7 @@ def _require_interface(sock: socket.socket, interface: str, where: str) -> None:
 
 
 def allow_descriptors(more: int) -> None:
-    """Raise the soft limit on open files, as far as the hard one goes."""
+    """Raise the soft limit on open files, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < hard:
         wanted = soft + more if hard == resource.RLIM_INFINITY else hard

@@ -4,7 +4,7 @@
 
 reads the runs of a sweep whose cases are called as in ``configs/moe-mix``.  A
 collective counts if it was overlapped throughout: from its start to its end the other
-kind was under way; alone all of them do.  A number is the median over the repetitions
+kind was running; alone all of them do.  A number is the median over the repetitions
 with the quartiles in brackets; a factor is that of runs with the same seed.
 """
 
@@ -73,7 +73,7 @@ class Sample:
 
 
 def is_overlapped(own: CollectiveRecord, others: Iterable[CollectiveRecord]) -> bool:
-    """Tell whether the other kind was under way from a collective's start to its end.
+    """Return whether the other kind ran from a collective's start to its end.
 
     Collectives of a kind follow one another without a gap, so it is enough that one of
     them had begun before, and that one ended after.

@@ -1,9 +1,9 @@
-"""Rank suspected causes by the time that a run saves without them.
+"""Ranking of suspected causes by the time that a run saves without them.
 
-A critical path says where time is felt.  What removing a cause saves is another
-question: a second path may be nearly as long, and back-pressure is felt far from its
-source.  So each suspect is removed from the run, alone and together with others, and
-the run is timed again; this module decides which runs to time and what follows.
+A critical path shows where a delay appears, but not how much time removing its cause
+saves.  A second path may be nearly as long, and back-pressure appears far from its
+source.  So each suspect is removed from the run, alone and with others, and the run is
+timed again.  This module decides which runs to time, and draws the conclusions.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LEAST_SAVING = 0.03
-"""The share of the time left that removing a cause must save to be reported."""
+"""Minimum saving of a reported cause, as a share of the remaining time."""
 
 _NO_EFFECT = 0.005
 
 _OF_MANY = 0.5
-"""What changes many places has to save twice as much as what changes one."""
+"""Ranking weight of a remedy that changes many places at once."""
 
 
 class CauseClass(StrEnum):
-    """What kind of answer a cause is; the two are never mixed in one ranking."""
+    """Class of a cause; each class has its own ranking."""
 
     FAULT = "fault"
     """Something is broken, or differs from its peers."""
     LIMIT = "limit"
-    """The design of the job or of the fabric takes that time."""
+    """The design of the job or of the fabric requires this time."""
 
 
 _FAULTS = frozenset(
@@ -45,19 +45,19 @@ def class_of(cause: str) -> CauseClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """Something that may have cost time, and that a simulation can do without.
+    """A possible cause of lost time that a simulation can remove.
 
     Attributes:
-        cause: What, e.g. ``slow link``.
-        place: Where: a link, a switch, a rank.
+        cause: Type of cause, e.g. ``slow link``.
+        place: A link, a switch or a rank.
         kind: Fault or limit.
-        evidence: What is known of it, in a few words.
-        advice: What to do, or to look at.
-        remedy: What the simulation does instead, in a few words.
-        round: Suspects of a later round are judged once those of earlier rounds that
-            save time are removed.
+        evidence: Evidence for the cause, in a few words.
+        advice: Suggested change or check.
+        remedy: Change that the simulation makes, in a few words.
+        round: Round in which the suspect is tested.  Causes found in earlier rounds
+            stay removed.
         is_of_many: Whether the remedy changes many places at once.  A single place that
-            saves half as much says more, and comes first.
+            saves half as much is more informative, and ranks first.
     """
 
     cause: str
@@ -72,12 +72,12 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Share of the time of the iterations that is saved, negative if lost.
+    """Share of the iterations' time that a removal saves; negative if it costs time.
 
     Attributes:
-        share: Of this run.
-        low: The least with other random numbers; *share* if there are none.
-        high: The most.
+        share: Saving in this run.
+        low: Lower bound over other random seeds; *share* without randomness.
+        high: Upper bound over other random seeds.
     """
 
     share: float
@@ -96,13 +96,13 @@ class Finding:
 
     Attributes:
         suspect: The cause.
-        saving: What the run saves without it alone, or without all of them if it acts
-            together with others.
-        after_previous: What it saves of the time that is left once the findings before
-            it are removed.
-        together_with: Other suspects without which its removal saves little: only
-            all of them together save *after_previous*.
-        rivals: Other suspects that explain the run as well.
+        saving: Saving without this cause alone.  If it acts jointly with others, the
+            saving without all of them.
+        after_previous: Share of the remaining time that this removal saves after all
+            previous findings are removed.
+        together_with: Other suspects that act jointly with it.  Only the removal of
+            all of them saves *after_previous*.
+        rivals: Other suspects that explain the run equally well.
     """
 
     suspect: Suspect
@@ -114,16 +114,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the time of a run was lost by, tested by removing it.
+    """Causes of a run's lost time, tested by removing them.
 
     Attributes:
-        faults: Causes of class fault, the largest saving first.
-        limits: Causes of class limit, the largest saving first, but see
-            ``Suspect.is_of_many``.
-        excluded: Suspects whose removal saves less than ``LEAST_SAVING``.
-        joint: What the run saves without all faults; None if there are none.
-        simulations: How many runs were timed.
-        notes: What else is to be known: what a simulation could not explain.
+        faults: Causes of class fault, ordered as by ``ranked``.
+        limits: Causes of class limit, ordered as by ``ranked``.
+        excluded: Suspects that are not part of any finding.
+        joint: Saving without all faults; None if there are none.
+        simulations: Number of runs that were timed.
+        notes: Further remarks, for example on time that no simulation explains.
     """
 
     faults: tuple[Finding, ...] = ()
@@ -135,18 +134,20 @@ class Verdict:
 
 
 Times = Callable[[frozenset[int]], int | None]
-"""Time of the run in ns without the suspects of these indexes.
+"""Function that returns the time of the run in ns without some suspects.
 
-None: the run without them does not end, or cannot be simulated.
+Its argument is the set of their indexes.  None means that the run without them does not
+end, or cannot be simulated.
 """
 
 
 def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
-    """Return which suspects cost time, by removing them.
+    """Find the suspects that cost time by removing them from the run.
 
-    Faults are removed greedily, the one that saves most first, until the next saves
-    less than ``LEAST_SAVING``.  Where none saves anything alone, all are removed, and
-    put back one by one if that costs nothing: what is left acts jointly.
+    Faults are removed greedily, the one that saves most first.  This stops when the
+    next saves less than ``LEAST_SAVING``.  Then the remaining faults are removed
+    together.  If that saves time, each fault that costs no time is put back.  The
+    faults still removed act jointly.
 
     Raises:
         ValueError: If the run with all suspects in place has no time.
@@ -179,9 +180,10 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of their savings; see ``Suspect.is_of_many``.
+    """Sort findings by their savings; see ``Suspect.is_of_many``.
 
-    Those that save little alone, for others hide them, stay in their order, at the end.
+    Findings that save little alone, because others mask them, keep their order at the
+    end.
     """
 
     def weight(finding: Finding) -> float:
@@ -194,7 +196,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class _Search:
-    """Times runs, each once."""
+    """Search for causes; stores the time of each run."""
 
     def __init__(self, suspects: Sequence[Suspect], times_ns: Times) -> None:
         self._suspects = suspects
@@ -205,7 +207,7 @@ class _Search:
 
     @property
     def simulations(self) -> int:
-        """How many runs were timed."""
+        """Number of runs that were timed."""
         return len(self._known)
 
     def _times(self, removed: frozenset[int]) -> int | None:
@@ -216,14 +218,14 @@ class _Search:
     def saving(
         self, removed: frozenset[int], already: frozenset[int] = frozenset()
     ) -> Saving:
-        """Return what removing saves, of the time before.
+        """Return the saving of a removal, relative to the time before it.
 
         Args:
-            removed: What is removed.
-            already: What of that had been removed before.
+            removed: Indexes of all removed suspects.
+            already: Those of *removed* that were removed before.
         """
         before, after = self._times(already), self._times(removed)
-        # A run that does not end takes longer than any that does.
+        # A run that does not end counts as longer than any that ends.
         share = float(bool(after)) - float(bool(before))
         if before and after:
             share = (before - after) / before
@@ -232,7 +234,7 @@ class _Search:
     def faults(
         self, members: Sequence[int], removed: frozenset[int]
     ) -> tuple[list[Finding], frozenset[int]]:
-        """Return what of *members* costs time, and all that is removed after that."""
+        """Return the findings among *members*, and all suspects removed so far."""
         findings: list[Finding] = []
         left = [each for each in members if each not in removed]
         while left:
@@ -272,7 +274,7 @@ class _Search:
         return saving.share >= LEAST_SAVING and saving.is_certain
 
     def _joint(self, left: Sequence[int], removed: frozenset[int]) -> frozenset[int]:
-        """Return the suspects of *left* that cost time only together."""
+        """Return the suspects of *left* that cost time only jointly."""
         chosen = frozenset(left)
         if not self._counts(self.saving(removed | chosen, already=removed)):
             return frozenset()
@@ -284,7 +286,7 @@ class _Search:
         return chosen
 
     def limits(self) -> tuple[Finding, ...]:
-        """Return what changing each limit of the design saves, the most first."""
+        """Return the savings from changing each limit of the design, largest first."""
         found = []
         for index, suspect in enumerate(self._suspects):
             if suspect.kind is CauseClass.LIMIT:

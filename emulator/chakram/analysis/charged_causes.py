@@ -1,15 +1,20 @@
-"""Causes of lost time on critical paths: what it was, and where.
+"""Causes of lost time on critical paths, with their places.
 
-The *lost time* of a piece is what it takes beyond its nominal time: of a computation
-the duration that its rank's peers have, of bits on a wire what they take at the
-configured rate, of propagation all of it; anything else has a nominal time of nothing.
-Each lost nanosecond has one cause, by the first rule that holds.
+The *lost time* of a piece is its time beyond its nominal time.  Nominal times are:
 
-Of a run on a network nobody sees what a queue did to a packet.  There the way of a
-message, from its first packet to its arrival, takes nominally what it takes alone; what
-it took longer was lost where the links on its way had most to carry for their rates.  A
-window that was full is the network's doing, too, if it is large enough for the way
-alone.  In a collective that the generator held up nothing of that is certain.
+* for a computation, the duration on peer ranks;
+* for serialization, the bytes at the configured rate;
+* for propagation, its whole time;
+* for anything else, 0.
+
+Each lost nanosecond has one cause, given by the first rule that matches.
+
+In a run on a network, queueing delays of single packets are unknown.  There, the
+nominal time of a message, from first packet to arrival, is its time on an unloaded
+network.  The excess is charged to the link of the path with the longest busy time.
+A full window is charged to the network, too, if the window is large enough for the
+unloaded path.  In a collective that the traffic generator delayed, the time on the
+network is unknown.
 """
 
 from __future__ import annotations
@@ -38,24 +43,24 @@ __all__ = [
 ]
 
 LEAST_SHARE = 0.03
-"""What the largest cause must take of the iterations to be called one."""
+"""Minimum share of the iterations' time at which the largest cause is reported."""
 
 _IMBALANCE = 1.5
 _NEAR_MINIMUM = 1.1
-_OF_PEERS = 0.9
-"""A link with less than that part of the rate of others like it is slow."""
+_PEER_NAMES = 0.9
+"""A link below this share of the median rate of comparable links is slow."""
 
-_AS_FULL = 0.95
-"""Of two links the latter is as full as the former with that part of its load."""
+_FULL = 0.95
+"""A link with at least this share of the highest load counts as equally loaded."""
 
 _CARRIED = 0.5
-"""A link that carried less than that part of the headers sent there was down."""
+"""A link that carried less than this share of the expected header bytes was down."""
 
 _BIT_NS = 8 * 10**9
 _NEVER_LOST = frozenset({Part.PROPAGATE, Part.SCHEDULE, Part.UNKNOWN})
 _OF_THE_NETWORK = frozenset({Part.NETWORK, Part.WINDOW})
 _Key = TypeVar("_Key", int, str)
-_NAMED_SO = {
+_PHRASES = {
     Part.OWN_PORT: "own port",
     Part.WINDOW: "window",
     Part.ORDER: "order",
@@ -65,14 +70,14 @@ _NAMED_SO = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Something that time was lost by.
+    """A cause of lost time.
 
     Attributes:
-        cause: What, e.g. ``slow link``.
-        place: Where: a rank, a link, a port, a switch.
-        lost_ns: How much, on all paths together.
-        share: Of the time of the iterations.
-        fault: What the experiment did to that place, in words; None: nothing.
+        cause: Type of cause, e.g. ``slow link``.
+        place: A rank, a link, a port or a switch.
+        lost_ns: Lost time on all paths together.
+        share: Lost time as a share of the iterations' time.
+        fault: Fault that the experiment injected there, in words, or None.
     """
 
     cause: str
@@ -87,7 +92,7 @@ class Cause:
 
 
 class SentPackets(NamedTuple):
-    """How many packets a rank sent to another by one path, and how many again."""
+    """Packets and retransmissions from one rank to another on one path."""
 
     job: str
     src: int
@@ -99,28 +104,28 @@ class SentPackets(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a run had around its messages.
+    """The links, hosts, rates and faults that explain a run's messages.
 
     Attributes:
-        links: What went through the links, and what they are.
-        slow_ports: Ports whose link had less than its rate.
-        storm_ports: Ports that were paused because the experiment says so.
-        faults: By direction of a link, e.g. ``leaf0-spine1 up``, what the experiment
-            did to it, in words.
-        hosts: By job and rank the host that it is at.
-        rates_bps: Likewise, the rate of its port; None: no limit.
-        overhead_bytes: What a packet has beside its payload.
-        path_mtu: Its largest payload.
-        window_bytes: What a queue pair may have unacknowledged; 0: unknown.
-        burst_packets: Most packets that leave as one.
-        least_rate_bps: The lowest rate that congestion control sets; 0: none.
-        ways_ns: Of a run on a network, by job, sender, receiver and bytes: how long a
-            message takes from its first packet to its arrival, if nothing is in its
-            way.
-        sent: What was sent.
-        repeated: Job, sender and receiver of sessions that sent again after timeouts
-            what had arrived for the most part.
-        unsure: Collectives that the generator held up: job, iteration, group, k.
+        links: Properties and counters of the links.
+        slow_ports: Ports whose link was below its configured rate.
+        storm_ports: Ports that the experiment paused on purpose.
+        faults: By direction of a link, e.g. ``leaf0-spine1 up``, the faults that the
+            experiment injected, in words.
+        hosts: The host of each job and rank.
+        rates_bps: Port rate of each job and rank; None: no limit.
+        overhead_bytes: Bytes of a packet in addition to its payload.
+        path_mtu: Maximum payload of a packet.
+        window_bytes: Maximum unacknowledged bytes of a queue pair; 0: unknown.
+        burst_packets: Maximum number of packets sent as one burst.
+        least_rate_bps: Minimum rate that congestion control sets; 0: none.
+        ways_ns: In a run on a network, the unloaded time of a message from its first
+            packet to its arrival.  Keys are job, sender, receiver and bytes.
+        sent: Packets by pair of ranks and path.
+        repeated: Job, sender and receiver of sessions whose timeouts mostly resent
+            packets that had arrived.
+        unsure: Job, iteration, group and k of collectives that the traffic generator
+            delayed.
     """
 
     links: Sequence[LinkRecord] = ()
@@ -142,16 +147,16 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Where the time of iterations went, and what it was lost by.
+    """Breakdown of the iterations' time, and the causes of lost time.
 
     Attributes:
-        iterations: How many were looked at.
-        time_ns: How long all of them took together.
+        iterations: Number of iterations.
+        time_ns: Total time of all iterations.
         parts_ns: By part, the time on the paths; the sum is *time_ns*.
-        causes: The largest first.
-        by_rank: Lost time by rank, the most first.
-        by_collective: By collective, or name of a computation, likewise.
-        path: Of the longest iteration.
+        causes: Causes, largest first.
+        by_rank: Lost time by rank, largest first.
+        by_collective: Lost time by collective or name of a computation, largest first.
+        path: Path of the longest iteration.
     """
 
     iterations: int
@@ -164,25 +169,25 @@ class Why:
 
     @property
     def lost_ns(self) -> int:
-        """What was lost in all."""
+        """Total lost time."""
         return sum(each.lost_ns for each in self.causes)
 
     @property
     def unknown_share(self) -> float:
-        """Which share of the time nobody can tell the part of."""
+        """Share of the time whose part is unknown."""
         unknown_ns = self.parts_ns.get(Part.UNKNOWN, 0)
         return unknown_ns / self.time_ns if self.time_ns else 0.0
 
     @property
     def first(self) -> Cause | None:
-        """The largest cause; None: no single one is large enough."""
+        """The largest cause, or None if its share is below ``LEAST_SHARE``."""
         if not self.causes or self.causes[0].share < LEAST_SHARE:
             return None
         return self.causes[0]
 
 
 def explain(paths: Iterable[Path], around: Surroundings) -> Why:
-    """Return what time was lost by on *paths*, each of one iteration."""
+    """Explain the lost time on *paths*, each the path of one iteration."""
     lost_by: Counter[tuple[str, str]] = Counter()
     by_rank: Counter[int] = Counter()
     by_collective: Counter[str] = Counter()
@@ -231,7 +236,7 @@ def _most_first(counted: Counter[_Key]) -> list[tuple[_Key, int]]:
 
 
 def _certain(piece: Piece, path: Path, around: Surroundings) -> Part:
-    """Return the part that a piece is for certain."""
+    """Return the part of a piece, or ``UNKNOWN`` if the generator distorted it."""
     message = piece.message
     if message is None or piece.part not in _OF_THE_NETWORK:
         return piece.part
@@ -240,7 +245,7 @@ def _certain(piece: Piece, path: Path, around: Surroundings) -> Part:
 
 
 def _work(piece: Piece) -> str:
-    """Return what a piece belongs to."""
+    """Return the name of the collective or computation that a piece belongs to."""
     if piece.message is not None:
         message = piece.message
         return f"{message.collective} {message.group}#{message.k}"
@@ -248,19 +253,19 @@ def _work(piece: Piece) -> str:
 
 
 class _Judge:
-    """Says what was lost in a piece, and what by; *job*: of what job it is."""
+    """Calculator of the lost time and the cause of pieces; *job* is their job."""
 
     def __init__(self, around: Surroundings) -> None:
         self.job = ""
         self._around = around
-        # Ranks of several jobs have the same numbers.
+        # Rank numbers are unique only within a job.
         self._is_one_job = len({job for job, _ in around.hosts}) < 2
         self._link_of = {link.port: link for link in around.links}
         self._group: dict[str, list[LinkRecord]] = {}
         for link in around.links:
             if link.equal_cost is not None:
                 self._group.setdefault(link.equal_cost, []).append(link)
-        # The first port of a node, and that at the other end of its link.
+        # The first port of each node, and the opposite port of each port.
         self._port_of: dict[str, str] = {}
         self._back: dict[str, str] = {}
         ends: dict[str, str] = {}
@@ -273,7 +278,7 @@ class _Judge:
             if link.rate_bps:
                 rates.setdefault(_like(link), []).append(link.rate_bps)
         self._usual_bps = {like: median(found) for like, found in rates.items()}
-        # By port: packets of messages that leave by it, and those sent again.
+        # Packets and retransmissions by egress port.
         self._packets: Counter[str] = Counter()
         self._again: Counter[str] = Counter()
         self._paths: dict[tuple[str, int, int], set[str | None]] = {}
@@ -285,7 +290,7 @@ class _Judge:
                 self._again[port] += sent.retransmitted
 
     def lost_ns(self, piece: Piece) -> int:
-        """Return how much longer a piece is than nominal."""
+        """Return the time of a piece beyond its nominal time."""
         time_ns, part = piece.time_ns, piece.part
         if part in _NEVER_LOST:
             return 0
@@ -300,7 +305,7 @@ class _Judge:
         if part is Part.SERIALISE:
             return message.slow_ns or 0
         if part is Part.OWN_PORT and self._way_ns(message) is not None:
-            # A port that was late sends faster until it has made up for that.
+            # After a delay, a port sends faster until it catches up.
             made_up_ns = self._transfer_ns(message) - (message.transfer_ns or 0)
             return time_ns - max(0, made_up_ns)
         if part is Part.TRANSFER:
@@ -308,7 +313,7 @@ class _Judge:
                 return time_ns - self._transfer_ns(message)
             return self._over_ns(message) - self._after_ns(message)
         if part is Part.ACK:
-            # It takes the way back; its bits take less than those of the message.
+            # An ACK is smaller, so the message's delays bound those of the return path.
             way_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
             return time_ns - way_ns if way_ns else 0
         if part is Part.NETWORK:
@@ -316,24 +321,24 @@ class _Judge:
         return time_ns
 
     def _over_ns(self, message: Message) -> int:
-        """Return how much longer the way of a message took than nominal."""
+        """Return the time of a message on its path beyond its nominal time."""
         way_ns = self._way_ns(message)
         if way_ns is None:
             return 0
         return (message.transfer_ns or 0) + self._after_ns(message) - way_ns
 
     def _after_ns(self, message: Message) -> int:
-        """Return how long a message took after it had departed."""
+        """Return the time from departure to arrival, or else to the last ACK."""
         end_ns = message.received_ns or message.last_acked_ns
         return 0 if message.departed_ns is None else end_ns - message.departed_ns
 
     def _way_ns(self, message: Message) -> int | None:
-        """Return what a message takes if nothing is in its way, on a network."""
+        """Return the time of a message on an unloaded network, or None if unknown."""
         key = (self.job, message.src, message.dst, message.bytes)
         return self._around.ways_ns.get(key)
 
     def _is_wide_enough(self, message: Message) -> bool:
-        """Tell whether the window holds what is under way if nothing is in the way."""
+        """Return whether the window covers the bytes in flight on an unloaded path."""
         around = self._around
         rate_bps = around.rates_bps.get((self.job, message.src))
         if not rate_bps or not around.window_bytes:
@@ -358,14 +363,14 @@ class _Judge:
             return 0
         link = self._link_of.get(self._host_port(self.job, message.src))
         usual_bps = self._usual_bps.get(_like(link), 0) if link else 0
-        if rate_bps < _OF_PEERS * usual_bps:
+        if rate_bps < _PEER_NAMES * usual_bps:
             rate_bps = round(usual_bps)
         before = max(0, message.packets - 1)
         wire_bytes = before * (self._around.path_mtu + self._around.overhead_bytes)
         return -(-wire_bytes * _BIT_NS // rate_bps)
 
     def cause(self, piece: Piece) -> tuple[str, str]:
-        """Return what time was lost by, and where, by the first rule that holds."""
+        """Return the cause of lost time and its place, by the first matching rule."""
         part, rank = piece.part, piece.rank
         message = piece.message
         if part is Part.GENERATOR:
@@ -376,7 +381,7 @@ class _Judge:
             name = piece.operation.name if piece.operation is not None else ""
             return "slow compute", f"{self._rank(rank)}, {name}"
         if message is None:
-            return _NAMED_SO.get(part, str(part)), self._rank(rank)
+            return _PHRASES.get(part, str(part)), self._rank(rank)
         if part is Part.REPAIR or (part is Part.ACK and message.retransmitted):
             return self._sent_again(message)
         if part is Part.PACE:
@@ -390,7 +395,7 @@ class _Judge:
         if part is Part.TRANSFER:
             return "slow link", self._named(self._host_port(self.job, message.src))
         if part is Part.OWN_PORT:
-            # What was before it took longer than on links like this one.
+            # Earlier messages occupied the port longer than on comparable links.
             port = self._host_port(self.job, message.src)
             if self._is_slow(port):
                 return "slow link", self._named(port)
@@ -402,15 +407,15 @@ class _Judge:
             return self._round_trip(message)
         if part in (Part.QUEUE, Part.NETWORK):
             return self._queue(message)
-        return _NAMED_SO.get(part, str(part)), self._rank(rank)
+        return _PHRASES.get(part, str(part)), self._rank(rank)
 
-    # Where things are.
+    # Places.
 
     def _rank(self, rank: int) -> str:
         return f"rank {rank}" if self._is_one_job else f"{self.job} rank {rank}"
 
     def _named(self, port: str | None) -> str:
-        """Return the link that begins at a port, with its direction."""
+        """Return the name and direction of the link that begins at a port."""
         link = self._link_of.get(port)
         return f"{link.link} {link.direction}" if link else port or "unknown"
 
@@ -418,11 +423,11 @@ class _Judge:
         return self._around.hosts.get((self.job, rank), self._rank(rank))
 
     def _host_port(self, job: str, rank: int) -> str | None:
-        """Return the port of the host of a rank."""
+        """Return the first port of a rank's host."""
         return self._port_of.get(self._around.hosts.get((job, rank), ""))
 
     def _ports(self, message: Message) -> list[str]:
-        """Return the ports that a message leaves by, as far as they are known."""
+        """Return the known egress ports on the path of a message."""
         return self._ways(self.job, message.src, message.dst, message.path)
 
     def _ways(self, job: str, src: int, dst: int, path: str | None) -> list[str]:
@@ -430,14 +435,14 @@ class _Judge:
         ports = [] if first is None else [first]
         if path is not None and " | " not in path:
             ports += path.split()
-        # The last is the one towards its receiver's host.
+        # The last port leads to the receiver's host.
         last = self._back.get(self._host_port(job, dst) or "")
         return ports if last is None else [*ports, last]
 
     def _ports_back(self, message: Message) -> list[str]:
-        """Return the ports that acknowledgements of a message leave by.
+        """Return the known egress ports on the path of a message's acknowledgments.
 
-        Between switches those of messages in the other direction are known.
+        Between switches, these are the ports of messages in the other direction.
         """
         src, dst = message.dst, message.src
         paths = self._paths.get((self.job, src, dst), {None})
@@ -447,7 +452,7 @@ class _Judge:
         return list(dict.fromkeys(ports))
 
     def _round_trip(self, message: Message) -> tuple[str, str]:
-        """Return what delayed a message or its acknowledgement, and where."""
+        """Return the cause of a delay on the path or the return path, and its place."""
         both = (*self._ports(message), *self._ports_back(message))
         slow = next(filter(self._is_slow, both), None)
         return (
@@ -455,7 +460,7 @@ class _Judge:
         )
 
     def _sent_again(self, message: Message) -> tuple[str, str]:
-        """Return why packets of a message were sent again, and where."""
+        """Return the cause of a message's retransmissions, and its place."""
         if (self.job, message.src, message.dst) not in self._around.repeated:
             return "loss", self._losing_link(message)
         own = (*self._ports(message), *self._ports_back(message))
@@ -465,7 +470,7 @@ class _Judge:
         return "spurious timeout", place
 
     def _losing_link(self, message: Message) -> str:
-        """Return where packets of a message, or its acknowledgements, were lost."""
+        """Return the link that lost packets of a message, or its acknowledgments."""
         links = [
             link
             for port in (*self._ports(message), *self._ports_back(message))
@@ -475,7 +480,7 @@ class _Judge:
         if lossy:
             worst = max(lossy, key=lambda link: link.drops or 0)
             return self._named(worst.port)
-        # No link says so: those, of which the largest share was sent again.
+        # Without counted drops, name the ports with the highest retransmission rate.
         shares = {
             port: self._again[port] / self._packets[port]
             for port in self._ports(message)
@@ -489,8 +494,8 @@ class _Judge:
         least_bps = self._around.least_rate_bps
         port_bps = self._around.rates_bps.get((self.job, message.src))
         if port_bps and least_bps >= port_bps:
-            # Always paced at the rate of its port, it waits for that.
-            return _NAMED_SO[Part.OWN_PORT], self._rank(message.src)
+            # Pacing at the port's full rate is a wait for the port itself.
+            return _PHRASES[Part.OWN_PORT], self._rank(message.src)
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
             return "congestion control at minimum rate", message.collective
         marking = [
@@ -504,10 +509,11 @@ class _Judge:
         return "congestion control", self._rank(message.src)
 
     def _pausing_port(self, message: Message, port: str | None) -> str:
-        """Return the port, down the way of a message, that was behind a pause.
+        """Return the link that caused a pause on the path of a message.
 
-        A port that is paused waits for the next one on the way; if that is paused, too,
-        it waits for the one behind it.  Behind one that was paused on purpose is none.
+        A paused port waits for the next port on the path.  If that port is paused, too,
+        the cause is further downstream.  The search stops at a port that the experiment
+        paused on purpose.
         """
         ports = self._ports(message)
         at = ports.index(port) if port in ports else 0
@@ -522,13 +528,14 @@ class _Judge:
         port = message.queue_port
         if port is None:
             ports = self._ports(message)
-            # Computed paths name what was down, too.
+            # Computed paths include links that were down.
             for each in filter(self._siblings, ports):
                 if self._is_dead(self._link_of[each]):
                     return "dead uplink", self._named(each)
-            # The queue is before the first one: after that they come one by one.
+            # The queue forms at the first of the most loaded ports, which spaces the
+            # packets for all later ports.
             most = max(map(self._load, ports), default=0.0)
-            full = (each for each in ports if self._load(each) >= _AS_FULL * most)
+            full = (each for each in ports if self._load(each) >= _FULL * most)
             port = next(full, None)
         if self._is_slow(port):
             return "slow link", self._named(port)
@@ -543,15 +550,15 @@ class _Judge:
         return "contention", self._named(port)
 
     def _siblings(self, port: str | None) -> list[LinkRecord]:
-        """Return the links that are choices for the same packets, this one too."""
+        """Return a port's equal-cost links, including its own, or an empty list."""
         link = self._link_of.get(port)
         group = self._group.get(link.equal_cost, []) if link and link.equal_cost else []
         return group if len(group) > 1 else []
 
     def _is_dead(self, link: LinkRecord) -> bool:
-        """Tell whether one of several choices was down, or lost what was sent there.
+        """Return whether an equal-cost link was down, or lost the packets sent to it.
 
-        A link that nothing was sent to is idle, not dead: the hash may avoid it.
+        A link without packets is idle, not dead, because the hash may not select it.
         """
         if link.down_ns is not None:
             return link.down_ns > 0
@@ -559,23 +566,23 @@ class _Judge:
         return link.bytes < _CARRIED * sent
 
     def _is_slow(self, port: str | None) -> bool:
-        """Tell whether a link lost a part of its rate, or others like it have more."""
+        """Return whether a link is slower than configured, or than comparable links."""
         if port in self._around.slow_ports:
             return True
         link = self._link_of.get(port)
         if link is None:
             return False
         return bool(
-            link.rate_bps and link.rate_bps < _OF_PEERS * self._usual_bps[_like(link)]
+            link.rate_bps and link.rate_bps < _PEER_NAMES * self._usual_bps[_like(link)]
         )
 
     def _load(self, port: str) -> float:
-        """Return how busy a link was."""
+        """Return the bytes of a link divided by its rate; 0 if unknown."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
 
 
 def _like(link: LinkRecord) -> tuple[str, str]:
-    """Return what comparable links share: their kind, and names but for numbers."""
+    """Return the key of comparable links: their kind, and names without digits."""
     name = "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
     return link.kind, name

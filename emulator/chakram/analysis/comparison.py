@@ -1,20 +1,23 @@
-"""Compares times that two sides have measured, simulated or computed.
+"""Comparison of times from two sources: measured, simulated or computed.
 
-A *side* has times by what they are of: an iteration of a job, one collective, all
-collectives of a kind (operation, ranks, size), messages of a pair of ranks.  What both
-sides have is compared.
+A *side* has times by quantity: an iteration of a job, one collective, all collectives
+of a kind (operation, ranks, size), or messages of a pair of ranks.  Quantities that
+both sides have are compared.
 
-Of every quantity a side has *samples*, one per iteration (the mean, where an iteration
-has several), in one or more *repetitions* (runs).  Its standard error is that of the
-mean of the repetitions, or where there is one, of its samples; virtual time has none.
-A difference is stated in standard errors of itself, ``sqrt(error(a)^2 + error(b)^2)``.
-Of few samples that number would be Student's t, so it is turned into the number of
-standard errors of a normal distribution that is as improbable (Wallace's
-approximation, degrees of freedom by Welch and Satterthwaite).
+A quantity has *samples* in one or more *repetitions* (runs).  Each iteration gives one
+sample.  If the iteration has several values, the sample is their mean.  The standard
+error is that of the mean of the repetitions, or of the samples if there is one
+repetition.  One repetition in virtual time has no error.
 
-**Significant** is a difference of at least 2 of them.  Where m quantities of a level
-are compared, as improbable a number that any of them reaches it by chance alone
-(Bonferroni: the quantile of 0.0228 / m), else one of 44 would differ between equals.
+A difference is stated in units of its standard error,
+``sqrt(error(a)^2 + error(b)^2)``.  With few samples, this number follows Student's t
+distribution.  So it is converted to the equally improbable number of standard errors of
+a normal distribution.  The conversion is Wallace's approximation, with the degrees of
+freedom of Welch and Satterthwaite.
+
+A difference of at least 2 standard errors is **significant**.  If m quantities of a
+level are compared, the threshold is the normal quantile of 0.0228 / m instead
+(Bonferroni).  Otherwise, chance alone would make one in 44 equal quantities differ.
 
 Sources: Welch, The generalization of Student's problem, Biometrika 34 (1947); Wallace,
 Bounds on normal approximations, Ann. Math. Stat. 30 (1959).
@@ -32,54 +35,54 @@ from chakram.foundation.units import about_size, format_time
 from chakram.summary.bandwidth import coefficient_of_variation
 
 STANDARD_ERRORS = 2.0
-"""A difference of fewer is none."""
+"""Minimum number of standard errors of a significant difference."""
 
 LEVELS = {
     "iteration": "iterations",
-    "part": "critical path: what it takes at least, and lost time by cause",
+    "part": "critical path: nominal time, and lost time by cause",
     "cause": "lost time by cause and place",
     "size": "collectives by size",
-    "instance": "collectives one by one",
-    "named": "collectives one by one",
+    "instance": "individual collectives",
+    "named": "individual collectives",
     "rank": "ranks",
     "pair": "messages by pair of ranks",
     "ports": "messages by pair of ports",
     "fct": "completion times of messages",
 }
-"""What quantities are of, those first that a sentence is made of."""
+"""Levels of quantities with their titles, in the order of precedence in sentences."""
 
 _LEAST_APART = 0.01
-"""Counters that differ by a smaller share are the same, but for acknowledgements."""
+"""Counters with a smaller relative difference count as equal."""
 
 _OF_JOB = ("iteration", "part", "cause", "instance", "pair")
 """Levels whose keys begin with a job."""
 
 EXPLAINING = ("part", "cause")
-"""Levels that say what a difference of iterations comes from: no one of their own."""
+"""Levels that only explain differences of iterations."""
 
 NOMINAL = "nominal"
-"""The part of a critical path that is not lost."""
+"""Name of the time on a critical path that is not lost."""
 
 _LEAST_CAUSE = 0.25
-"""What a cause must make of a difference of iterations to be named."""
+"""Minimum share of an iteration difference for a cause to be named."""
 
 _INSTEAD = {"named": "instance", "ports": "pair"}
-"""Levels that are for sides that do not have the other one."""
+"""Fallback levels, each with the level that is preferred to it."""
 
 Key = tuple[Any, ...]
-"""A level and what tells a quantity from others of it."""
+"""A level, followed by the values that identify a quantity in it."""
 
 
 class Times(NamedTuple):
-    """What one side knows of a quantity.
+    """Statistics of a quantity on one side.
 
     Attributes:
         mean_ns: Mean of all repetitions.
-        error_ns: Its standard error; None: nobody knows, 0: there is none.
-        freedom: Degrees of freedom of that.
-        cv: Coefficient of variation of the samples, None where nobody knows.
-        samples: How many there are.
-        per_iteration: How many such times are in an iteration.
+        error_ns: Standard error of the mean; None: unknown, 0: exact.
+        freedom: Degrees of freedom of the standard error.
+        cv: Coefficient of variation of the samples; None: unknown.
+        samples: Number of samples.
+        per_iteration: Number of such times in an iteration.
     """
 
     mean_ns: float
@@ -96,9 +99,9 @@ def times_of(
     exact: bool = False,
     per_iteration: float = 1.0,
 ) -> Times:
-    """Return what samples in ns say, of one repetition each or of more.
+    """Return the statistics of samples in ns, grouped by repetition.
 
-    *exact* says that the same would be found again, as in virtual time.
+    *exact* means that a repetition would give the same samples, as in virtual time.
     """
     means = [fmean(samples) for samples in repetitions]
     every = [value for samples in repetitions for value in samples]
@@ -119,21 +122,21 @@ def times_of(
 def stated_times(
     mean_ns: float, cv: float | None, samples: int | None, *, exact: bool = False
 ) -> Times:
-    """Return what a mean and a coefficient of variation say."""
+    """Return the statistics that a mean and a coefficient of variation imply."""
     one = times_of([[mean_ns]], exact=exact)
     if exact or cv is None or not samples or samples < 2:
         return one._replace(cv=cv, samples=samples or 1)
-    # The coefficient is of the population, the error of a sample.
+    # The coefficient uses the population variance, the error the sample variance.
     error_ns = mean_ns * cv / (samples - 1) ** 0.5
     return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
 
 
 NOTHING = Times(0.0, 0.0, 1, None, 0)
-"""Of what was looked for, and not there."""
+"""Statistics of a quantity that does not occur on a side, such as a cause."""
 
 
 class Counter(NamedTuple):
-    """Something that was counted; *unit* is ``%``, where it is a share, or a noun."""
+    """A counter value; *unit* is ``%`` for a share, else a noun or empty."""
 
     value: float
     unit: str
@@ -144,14 +147,15 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        name: What the user called it.
-        kind: What it is, e.g. ``run``.
-        times: By quantity.
-        labels: What quantities are called, where their key does not say it.
-        counters: By name.
-        settings: What it was run with, by key; empty where nobody knows.
-        explained: Whether its lost time is known by cause: none is none.
-        notes: What a reader must know first.
+        name: Name that the user gave.
+        kind: Type of source, e.g. ``run``.
+        times: Statistics by quantity.
+        labels: Names of quantities whose key is not readable.
+        counters: Counters by name.
+        settings: Settings of the run by key; empty if unknown.
+        notes: Warnings that a reader must see first.
+        explained: Whether lost time is known by cause.  If so, a cause that is missing
+            cost no time.
     """
 
     name: str
@@ -167,8 +171,8 @@ class Side:
 class Difference(NamedTuple):
     """One quantity on both sides.
 
-    ``errors`` is the difference in standard errors, None where nobody knows those;
-    ``significant`` likewise.
+    ``errors`` is the difference in units of its standard error, or None if a standard
+    error is unknown.  ``significant`` is None if the significance is then unknown, too.
     """
 
     key: Key
@@ -180,26 +184,26 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> float | None:
-        """How much longer b takes, as a share of a."""
+        """Additional time of b, as a share of a."""
         return self.b.mean_ns / self.a.mean_ns - 1 if self.a.mean_ns else None
 
     @property
     def lost_ns(self) -> float:
-        """How much longer it takes in an iteration."""
+        """Additional time of b in an iteration, in ns."""
         return (self.b.mean_ns - self.a.mean_ns) * self.b.per_iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two sides have in common, and in what it differs.
+    """The quantities that two sides have in common, and their differences.
 
     Attributes:
         a: The first side.
-        b: The other one.
-        levels: By level, what both have, the largest difference first.
-        only: By level, how many quantities only a and only b has.
-        counters: By name, both values, where they differ.
-        settings: Likewise of settings.
+        b: The second side.
+        levels: By level, the common quantities, largest difference first.
+        only: By level, how many quantities exist only in a, and how many only in b.
+        counters: By name, both values of counters that differ.
+        settings: By key, both values of settings that differ.
     """
 
     a: Side
@@ -211,7 +215,7 @@ class Comparison:
 
     @property
     def first(self) -> Difference | None:
-        """The difference that is told first; None: there is no significant one."""
+        """The difference to report first, or None if none is significant."""
         for level in LEVELS:
             for each in self.levels.get(level, ()):
                 if each.significant:
@@ -220,7 +224,7 @@ class Comparison:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two sides; they have nothing in common where ``levels`` is empty."""
+    """Compare two sides; ``levels`` is empty if they have nothing in common."""
     theirs = _renamed(a, b)
     levels: dict[str, tuple[Difference, ...]] = {}
     only = {}
@@ -228,7 +232,7 @@ def compare(a: Side, b: Side) -> Comparison:
         mine = {key for key in a.times if key[0] == level}
         others = {key for key in theirs if key[0] == level}
         if level in EXPLAINING and a.explained and b.explained:
-            # What a side does not name has cost it nothing.
+            # A cause that is missing on one side cost it no time.
             mine = others = mine | others
         if not mine or not others or _INSTEAD.get(level) in levels:
             continue
@@ -247,7 +251,7 @@ def compare(a: Side, b: Side) -> Comparison:
         if level in EXPLAINING and not any(
             each.significant for each in levels.get("iteration", ())
         ):
-            # Time that moves from cause to cause makes no difference.
+            # If iterations take the same time, time only moved between causes.
             found = [
                 each._replace(significant=each.significant and False) for each in found
             ]
@@ -273,8 +277,8 @@ def differing_settings(
 ) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ, by key.
 
-    A list that one side has empty differs as a whole: what is in the other one's is
-    told as its members, without what stands at nothing.
+    A list that is empty on one side differs as a whole.  The value of the other side is
+    then the list of its members, without empty settings.
     """
     a, b = dict(a), dict(b)
     for one, other in ((a, b), (b, a)):
@@ -296,7 +300,7 @@ def differing_settings(
 
 
 def _renamed(a: Side, b: Side) -> dict[Key, Key]:
-    """Return b's keys by what a would call them: jobs, where each has but one."""
+    """Map a's keys of quantities to b's keys; a single job may differ in name."""
     names = [{key[1] for key in side.times if key[0] in _OF_JOB} for side in (a, b)]
     if any(len(each) != 1 for each in names):
         return {key: key for key in b.times}
@@ -352,7 +356,7 @@ def _label(key: Key) -> str:
 
 
 def change_text(difference: Difference) -> str:
-    """Return how much longer, or shorter, something takes, in words."""
+    """Return how much longer or shorter a quantity takes, in words."""
     change = difference.change
     times = f"{format_time(difference.b.mean_ns)} against " + format_time(
         difference.a.mean_ns
@@ -367,12 +371,12 @@ def change_text(difference: Difference) -> str:
 
 
 def sentences(found: Comparison) -> list[str]:
-    """Return what a comparison comes to: the first names the largest difference."""
+    """Summarize a comparison in sentences; the first names the largest difference."""
     every = [each for level in found.levels.values() for each in level]
     if not every:
         return [
-            "Nothing can be compared: the two have no collective, pair of ranks or "
-            "size in common."
+            "Nothing can be compared: the two sides have no collective, pair of ranks "
+            "or size in common."
         ]
     first = found.first
     if first is None:
@@ -393,11 +397,11 @@ def _no_difference(every: Sequence[Difference]) -> str:
         return (
             f"No significant difference can be shown: {len(unknown)} of {compared} "
             f"were measured once; the largest: {most.label} {change_text(most)} in B "
-            "(repeat the measurement to learn whether that is chance)."
+            "(repeat the measurement to find out whether this is chance)."
         )
     told = (
-        f"No significant difference: {compared}, none differs by "
-        f"{STANDARD_ERRORS:.0f} standard errors or more that are not chance"
+        f"No significant difference: {compared}, none differs by {STANDARD_ERRORS:.0f} "
+        "standard errors or more beyond chance"
     )
     first = every[0]
     if first.errors:
@@ -409,7 +413,7 @@ def _no_difference(every: Sequence[Difference]) -> str:
 
 
 def _where(found: Comparison, first: Difference) -> str:
-    """Return what a difference of iterations comes from: its cause, else a part."""
+    """Explain a difference of iterations by a cause, or else by collectives."""
     if first.key[0] != "iteration":
         return ""
     parts = [
@@ -429,24 +433,25 @@ def _where(found: Comparison, first: Difference) -> str:
             most = parts[0]
             sign = "+" if most.lost_ns > 0 else "-"
             return (
-                f"; of its collectives {most.label} differs most: {sign}"
-                f"{format_time(abs(most.lost_ns))}, summed over an iteration"
+                f"; the collective that differs most is {most.label}: "
+                f"{sign}{format_time(abs(most.lost_ns))}, summed over an iteration"
             )
     return ""
 
 
 def _from_part(found: Comparison, part: Difference) -> str:
-    """Return what a part of the critical path makes of a difference, and where."""
+    """Explain a difference by a part of the critical path, and name its place."""
     apart = format_time(abs(part.lost_ns))
     more = "more" if part.lost_ns > 0 else "less"
     _, job, cause = part.key
     if cause == NOMINAL:
         return (
-            f"; of that, {apart} is {more} nominal time: what the critical path takes "
-            "with nothing in its way"
+            f"; of that, {apart} is {more} nominal time, which is the time of the "
+            "critical path without delays"
         )
-    told = f"; of that, {apart} is {more} time lost by {cause}"
-    # A place that has most of a significant difference is told, though it may vary.
+    told = f"; of that, {apart} is {more} time lost to {cause}"
+    # Name the place with the largest part of the difference, even if it is not
+    # significant.
     places = [
         (share, each)
         for each in found.levels.get("cause", ())
@@ -462,7 +467,7 @@ def _from_part(found: Comparison, part: Difference) -> str:
 
 
 def _reasons(found: Comparison) -> list[str]:
-    """Return what else differs that may be the reason."""
+    """Return sentences on differing counters and settings, as possible reasons."""
     told = []
     if found.counters:
         listed = [
@@ -481,12 +486,12 @@ def _reasons(found: Comparison) -> list[str]:
         tail = f"; and {more} more (chakram diff)" if more else ""
         told.append(f"Settings that differ, A -> B: {'; '.join(listed)}{tail}.")
     elif found.a.settings and found.b.settings:
-        told.append("Their settings are the same.")
+        told.append("The settings are the same.")
     return told
 
 
 def _apart(before: Counter, after: Counter) -> float:
-    """Return the difference as a share of the larger one."""
+    """Return the difference as a share of the larger value."""
     largest = max(abs(before.value), abs(after.value))
     return abs(after.value - before.value) / largest if largest else 0.0
 
@@ -500,7 +505,7 @@ def _counted(counter: Counter) -> str:
 
 
 def setting_text(value: Any) -> str:
-    """Return the value of a setting in a sentence."""
+    """Return the value of a setting as text for a sentence."""
     if value is None:
         return "not set"
     if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):

@@ -1,14 +1,15 @@
-"""Reads what ``chakram compare`` compares: runs, and files of other programs.
+"""Inputs of ``chakram compare``: runs, and result files of other programs.
 
 ===================  ==========================================================
-what                 is recognised by
+input                recognized by
 ===================  ==========================================================
 run                  a folder with ``run.json``
-runs, repeated       a folder of such folders: each is a repetition
-PARAM replay         a folder of ``replayedCommsPerf*.json``, or such a file
-nccl-tests           its text, or JSON with ``results``; ``chakram run --json``
+repeated runs        a folder of run folders, each one repetition
+PARAM replay         a folder of ``replayedCommsPerf*.json``, or one such file
+JSON of Chakram      ``run`` and ``results`` in the output of ``--json``
+nccl-tests           JSON without these, or text with ``algbw`` and ``busbw``
 ns-3                 a ``fct.txt``: eight fields in its first line
-ASTRA-sim            any other text: its console or log
+ASTRA-sim            any other text: console output or log
 ===================  ==========================================================
 
 Times are undilated.
@@ -40,7 +41,7 @@ from chakram.analysis.comparison import (
 from chakram.analysis.run_causes import paths_of, surroundings_of
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.summary_document import check_run_document
-from chakram.formats.astra_sim import COLLECTIVE_NODE, looks_like_flows, read_log
+from chakram.formats.astra_sim import COLLECTIVE_NODE, is_flow_file, read_log
 from chakram.formats.nccl_tests import NcclTest, read_nccl_json, read_nccl_text
 from chakram.formats.ns3 import read_flow_times
 from chakram.formats.param import Replayed, read_replayed
@@ -55,18 +56,18 @@ _PARAM_FILES = "replayedCommsPerf*.json"
 _PERCENTS = (50, 99, 100)
 _NO_JOB = ""
 _JSON = re.compile(rb"\s*(\{|\[\s*[\]{])")
-"""Lines of logs may begin with a bracket, too."""
+"""Pattern of the start of JSON, but not of log lines that begin with a bracket."""
 
 
 Samples = dict["Key", dict[int, list[float]]]
-"""By quantity and iteration, times in ns."""
+"""Times in ns by quantity and iteration."""
 
 
 def read_side(path: Path) -> Side:
-    """Return what stands in *path*.
+    """Read one side of a comparison from a folder or file.
 
     Raises:
-        ChakramError: If it is nothing that can be compared.
+        ChakramError: If *path* contains nothing that can be compared.
     """
     if path.is_dir():
         if replays := sorted(path.glob(_PARAM_FILES)):
@@ -76,8 +77,9 @@ def read_side(path: Path) -> Side:
             return side_of_runs(path, [open_run(each) for each in runs])
         raise ResultsError(
             str(path),
-            "holds no run",
-            "name a run directory, a folder of them, or a file of another program",
+            "contains no run",
+            "name a run directory, a folder of run directories, or a results file of "
+            "another program",
         )
     data = _data(path)
     if _JSON.match(data):
@@ -87,7 +89,7 @@ def read_side(path: Path) -> Side:
         if isinstance(document, dict) and "run" in document and "results" in document:
             return _of_document(document, str(path))
         return _of_test(read_nccl_json(document, str(path)), str(path))
-    if looks_like_flows(data):
+    if is_flow_file(data):
         return _of_flows(data, str(path))
     if b"algbw" in data and b"busbw" in data:
         return _of_test(read_nccl_text(data, str(path)), str(path))
@@ -99,7 +101,7 @@ def _data(path: Path) -> bytes:
         path,
         limit_bytes=_MOST_BYTES,
         error=ResultsError,
-        size_hint="is it a file of results?",
+        size_hint="name a results file",
     )
 
 
@@ -108,7 +110,7 @@ def _json(path: Path) -> Any:
 
 
 def run_settings(results: RunResults) -> dict[str, Any]:
-    """Return what a run was run with: its settings and versions, each by its key."""
+    """Return the settings, traces, versions and host of a run, each by its key."""
     manifest = results.manifest
     traces = {
         job: {key: each.get(key) for key in ("sha256", "trace")}
@@ -130,7 +132,7 @@ def run_settings(results: RunResults) -> dict[str, Any]:
 
 
 def flattened(value: Any, before: str = "") -> dict[str, Any]:
-    """Return what stands in mappings and lists, by keys as ``--set`` writes them."""
+    """Flatten nested mappings and lists into keys as in ``--set``."""
     if isinstance(value, dict) and value:
         return {
             name: each
@@ -151,7 +153,7 @@ def flattened(value: Any, before: str = "") -> dict[str, Any]:
 
 
 def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
-    """Return what runs of one experiment say, each a repetition, as *path*."""
+    """Combine repeated runs of one experiment into one side, named *path*."""
     samples: dict[Key, list[dict[int, list[float]]]] = defaultdict(list)
     labels: dict[Key, str] = {}
     explained = True
@@ -169,7 +171,7 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
         name=str(path),
         kind=kind if len(runs) == 1 else f"{len(runs)} {kind}s",
         times={
-            # A cause that a run does not name has cost it nothing.
+            # A cause that is missing from a run cost it no time.
             key: _times([*each, *[{0: [0.0]}] * (len(runs) - len(each))], exact=exact)
             for key, each in samples.items()
             if len(each) == len(runs) or key[0] in EXPLAINING
@@ -191,14 +193,14 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
 
 
 def _times(repetitions: Sequence[Mapping[int, list[float]]], *, exact: bool) -> Times:
-    """Return what the iterations of some runs say of a quantity."""
+    """Return the statistics of a quantity over the iterations of some runs."""
     means = [[fmean(each) for each in one.values()] for one in repetitions]
     counts = [len(each) for one in repetitions for each in one.values()]
     return times_of(means, exact=exact, per_iteration=fmean(counts))
 
 
 def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
-    """Return the undilated times of a run's measured iterations."""
+    """Return the undilated times of a run's measured iterations; fills *labels*."""
     found: Samples = defaultdict(lambda: defaultdict(list))
     dilation = results.manifest.dilation
     spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -219,7 +221,7 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
 
 
 def _add_causes(results: RunResults, found: Samples) -> bool:
-    """Add the lost time of iterations by cause; False: their records do not say it."""
+    """Add the lost time of iterations by cause; return False if it is unknown."""
     causes: Samples = defaultdict(dict)
     iterations: dict[str, list[int]] = defaultdict(list)
     try:
@@ -246,7 +248,7 @@ def _add_collectives(
     results: RunResults, found: Samples, labels: dict[Key, str]
 ) -> None:
     dilation = results.manifest.dilation
-    # Of one name, those of several groups are one to a simulator that knows no groups.
+    # Simulators without process groups merge collectives of several groups by name.
     places: dict[tuple[int, Key, str], int] = defaultdict(int)
     spans: dict[tuple[int, Key], list[int]] = defaultdict(list)
     for record in sorted(results.collectives(), key=lambda each: each.start_ns):
@@ -301,7 +303,7 @@ def _add_flows(results: RunResults, found: Samples) -> None:
 
 
 def _percentiles(times_ns: list[float]) -> dict[int, float]:
-    """Return nearest-rank percentiles."""
+    """Return nearest-rank percentiles; sorts *times_ns* in place."""
     times_ns.sort()
     return {
         percent: times_ns[max(0, -(-len(times_ns) * percent // 100) - 1)]
@@ -310,7 +312,7 @@ def _percentiles(times_ns: list[float]) -> dict[int, float]:
 
 
 def _counters(summary: Summary) -> dict[str, Counter]:
-    """Return what was counted in a run, by its name in a sentence."""
+    """Return the counters of a run, by their names in sentences."""
     found: dict[str, Counter] = {}
     if summary.packets:
         for name, count in (
@@ -332,7 +334,7 @@ def _counters(summary: Summary) -> dict[str, Counter]:
 
 
 def _of_document(document: Mapping[str, Any], source: str) -> Side:
-    """Return what ``chakram run --json`` has printed; only means stand there."""
+    """Return a side from a ``chakram run --json`` document, which has only means."""
     check_run_document(document, source)
     times: dict[Key, Times] = {}
     exact = document["run"]["world"] == SIMULATE
@@ -422,7 +424,7 @@ def _of_replay(source: str, documents: Iterable[object]) -> Side:
     labels: dict[Key, str] = {}
     for (group, k), replays in ends.items():
         for replay, shares in replays.items():
-            # It is over when its last rank is.
+            # A collective ends when its last rank ends.
             time_ns = max(each.time_ns for each in shares)
             first = shares[0]
             key = ("instance", _NO_JOB, group, k)

@@ -1,4 +1,4 @@
-"""What the counters of the ports of a fabric prove: dead links, losses, full queues."""
+"""Evidence of dead links, losses and full queues in the port counters of a fabric."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ if TYPE_CHECKING:
     from chakram.records.run_records import LinkRecord
 
 _IDLE = 0.02
-"""A port that sends less than that part of what its hash chooses it for is idle."""
+"""A port that sends less than this share of its expected bytes is idle."""
 
 _CHOSEN = 0.05
-"""Less than that part of what the fullest of equal ports sends proves nothing."""
+"""A port is ignored if it should send less than this share of its busiest peer.
+
+Peers are the other ports of its equal-cost group.
+"""
 
 _FEW_WRONG = 0.1
-"""If fewer of the lost packets arrived wrong, switches dropped them."""
+"""Maximum share of corrupted packets at which a lossless switch is evidence."""
 
 
 def node_of(port: str) -> str:
-    """Return the host or switch that a port belongs to."""
+    """Return the name of the host or switch that owns a port."""
     return port.partition(":")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortCounters:
-    """Counters of a whole run.
+    """Port and packet counters of a whole run.
 
     Attributes:
-        links: By the port where it begins, each direction of a link.
-        packets: How many packets all hosts sent.
-        wrong: How many of them arrived with a wrong checksum.
+        links: Each direction of a link, by its egress port.
+        packets: Packets sent by all hosts.
+        wrong: Packets that arrived with a wrong checksum.
     """
 
     links: Mapping[str, LinkRecord]
@@ -52,20 +55,20 @@ class PortCounters:
         return found
 
     def other_end(self, port: str) -> str | None:
-        """Return where the other direction of a link begins; None: unknown."""
+        """Return the port where the reverse direction begins, or None if unknown."""
         return self._other_ends.get(port)
 
     def names_of(self, ports: Iterable[str]) -> str:
-        """Return the names of the links of some ports, each once."""
+        """Return the distinct link names of some ports, separated by commas."""
         return ", ".join(dict.fromkeys(self.links[port].link for port in ports))
 
     # Links that carry nothing.
 
     def idle(self, expected_bytes: Mapping[str, int]) -> list[str]:
-        """Return the ports that sent nothing, though the hash of a switch chooses them.
+        """Return the ports that sent almost nothing although an ECMP hash uses them.
 
         Args:
-            expected_bytes: By port what it sends in a simulation.
+            expected_bytes: Bytes that each port sends in a simulation.
         """
         fullest: dict[str, int] = {}
         for port, link in self.links.items():
@@ -81,7 +84,7 @@ class PortCounters:
         ]
 
     def avoided(self, group: str | None) -> list[str]:
-        """Return the ports of the same cost that sent nothing."""
+        """Return the ports of an equal-cost group that sent almost nothing."""
         bytes_by = {
             port: link.bytes
             for port, link in self.links.items()
@@ -91,7 +94,7 @@ class PortCounters:
         return [port for port, sent in bytes_by.items() if sent <= limit]
 
     def carries_back(self, port: str) -> bool:
-        """Tell whether a link carried more than a few packets the other way."""
+        """Return whether the reverse direction carried more than a few packets."""
         other = self.other_end(port)
         if other is None:
             return False
@@ -102,11 +105,11 @@ class PortCounters:
         ]
         return self.links[other].bytes > _IDLE * sum(alike) / len(alike)
 
-    # Packets that do not arrive.
+    # Lost packets.
 
     @cached_property
     def missing(self) -> dict[str, float]:
-        """By switch, the packets that it was sent and did not send on."""
+        """Packets sent to each switch that it did not forward, by switch name."""
         hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
         switches = sorted({*map(node_of, self.links)} - hosts)
         sums = dict.fromkeys(switches, 0.0)
@@ -127,11 +130,11 @@ class PortCounters:
 
     @cached_property
     def overflowing(self) -> frozenset[str]:
-        """Ports whose queues dropped packets before they were sent into the link."""
+        """Ports whose queues dropped packets instead of sending them."""
         return frozenset(filter(self._overflows, self.links))
 
     def _overflows(self, port: str) -> bool:
-        # What is lost on a link was counted as sent into it: the next switch lacks it.
+        # A packet lost on a link counts as sent, so it is missing at the next switch.
         drops, other = self.links[port].drops or 0, self.other_end(port)
         if not drops or other is None:
             return False
@@ -140,13 +143,14 @@ class PortCounters:
         return self.missing.get(node_of(port), 0.0) >= drops / 2
 
     def through_switches(self, lost: float) -> Iterator[Crossing]:
-        """Yield what switches were sent, and what of it they did not send on.
+        """Yield the packets sent to each switch, and how many it did not forward.
 
-        Packets that arrive wrong are sent on.  If there are many, switches that sent
-        everything on say nothing; nor do those whose queues overflow.
+        Switches forward corrupted packets.  If many packets were corrupted, a switch
+        that forwarded everything proves nothing and is skipped.  Switches with
+        overflowing queues are skipped, too.
 
         Args:
-            lost: How many packets did not arrive at all, or arrived wrong.
+            lost: Packets that did not arrive, or arrived corrupted.
         """
         full = set(map(node_of, self.overflowing))
         for switch, missing in self.missing.items():
@@ -160,5 +164,5 @@ class PortCounters:
 
 
 def _is_up(link: LinkRecord) -> bool:
-    """Tell whether a direction of a link begins at a host."""
+    """Return whether a link direction begins at a host."""
     return link.kind == "host" and link.direction == "up"

@@ -1,17 +1,20 @@
-"""The critical path of an iteration: what followed what until its last operation ended.
+"""Critical path of an iteration: the chain of events that led to its end.
 
-Every event has one *releaser*, the one before it that came last: an operation is ready
-when a dependency ends, or when the iteration of its rank starts; it starts when it is
-ready, or when the one ends that had its stream; a message is ready when its operation
-starts, or when another message arrives that it needs, and its turn comes when it is
-ready, or when the one before it has left its queue pair, which keeps their order; a
-collective ends on a rank with the last message that arrives there or is acknowledged.
-Records name releasers, so the path is found by going back from the latest end to a
-start, without looking at anything else.
+Every event has one *releaser*, the last of the events that it waited for:
 
-The path is cut into pieces, each with a *part* that says where the time went.  Pieces
-follow each other without gaps: in virtual time, where all parts are known to the
-nanosecond, they sum to the iteration exactly.
+* An operation is ready when a dependency ends, or when its rank starts the iteration.
+* An operation starts when it is ready, or when the previous one on its stream ends.
+* A message is ready when its operation starts, or when a message that it needs arrives.
+* A message has its turn when it is ready, or when the previous one has left the queue
+  pair.  Queue pairs keep the order of messages.
+* A collective ends on a rank when its last message arrives or is acknowledged.
+
+Records contain the releaser of each event.  So the path follows the releasers from the
+latest end back to a start, and needs no other data.
+
+The path consists of pieces without gaps.  The *part* of each piece says where the time
+went.  In virtual time, all parts are known to the nanosecond, and the pieces add up to
+exactly the iteration.
 """
 
 from __future__ import annotations
@@ -23,15 +26,15 @@ from typing import NamedTuple, Protocol
 
 
 class Part(StrEnum):
-    """Where time of a path goes; the parts are disjoint."""
+    """Category of time on a path; parts are disjoint."""
 
     COMPUTE = "compute"
     HOST = "host"
-    """Between being ready and being posted, in virtual time."""
+    """Time from ready to posted, in virtual time."""
     ORDER = "order"
-    """Ready, but its stream, or the credit of its receiver, was taken."""
+    """Wait of a ready operation for its stream, or of a message for a credit."""
     SCHEDULE = "schedule"
-    """Until its recorded start."""
+    """Wait for the recorded start."""
     OWN_PORT = "own port"
     WINDOW = "window"
     PACE = "pace"
@@ -43,7 +46,7 @@ class Part(StrEnum):
     SERIALISE = "serialise"
     PROPAGATE = "propagate"
     NETWORK = "network"
-    """The last four of a run on a network, where only their sum is known."""
+    """Sum of the previous four parts, which a run on a network cannot separate."""
     ACK = "ack"
     START_SKEW = "start skew"
     GENERATOR = "generator"
@@ -51,7 +54,7 @@ class Part(StrEnum):
 
 
 class Operation(NamedTuple):
-    """One operation of a rank in an iteration; fields are columns of its table."""
+    """One operation of a rank in an iteration; fields are columns of ``operations``."""
 
     rank: int
     operation: int
@@ -115,41 +118,42 @@ class Records(Protocol):
     """The records of one job in one iteration."""
 
     is_virtual: bool
-    """Whether time was virtual, so that nothing was ever late."""
+    """Whether the run used virtual time, in which no data plane is late."""
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, of the lowest rank; None: no one."""
+        """Return the operation that ended last, or None; ties go to the lowest rank."""
 
     def start_ns(self, rank: int) -> int | None:
         """Return when the iteration of a rank started."""
 
     def first_start_ns(self) -> int:
-        """Return when that of any did."""
+        """Return when the iteration started on the first rank."""
 
     def operation(self, rank: int, number: int) -> Operation | None:
         """Return an operation of a rank by its number in the program."""
 
     def share(self, rank: int, group: str, k: int) -> Operation | None:
-        """Return what a rank did of a collective, or as one end of a message."""
+        """Return a rank's operation in a collective or point-to-point transfer."""
 
     def message(
         self, group: str, k: int, src: int, dst: int, number: int
     ) -> Message | None:
-        """Return a message of a collective by its number between two ranks."""
+        """Return a message of a collective by its ranks and its number."""
 
     def ahead_of(self, message: Message) -> Message | None:
-        """Return what left its queue pair before a message that was ready by then."""
+        """Return the previous message of the queue pair, if *message* waited for it."""
 
 
 class Piece(NamedTuple):
-    """A part of the path, on one rank or between two.
+    """A span of time on the path, on one rank or between two.
 
     Attributes:
-        part: What the time is.
-        start_ns: When it begins.
-        end_ns: When it ends.
-        operation: Of which operation, or None.
-        message: Of which message, or None.
+        part: Category of the time.
+        start_ns: Start of the span.
+        end_ns: End of the span.
+        rank: The rank, or the sender of the message.
+        operation: The operation that it belongs to, or None.
+        message: The message that it belongs to, or None.
     """
 
     part: Part
@@ -161,18 +165,18 @@ class Piece(NamedTuple):
 
     @property
     def time_ns(self) -> int:
-        """How long it is."""
+        """Length of the span."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """What the end of an operation had to wait for, from the first start on.
+    """The critical path from the first start to the end of an operation.
 
     Attributes:
-        job: Of it.
-        iteration: Likewise.
-        pieces: First to last; each begins where the one before ends.
+        job: Name of the job.
+        iteration: Number of the iteration.
+        pieces: Pieces in order; each begins where the previous one ends.
     """
 
     job: str
@@ -181,16 +185,16 @@ class Path:
 
     @property
     def time_ns(self) -> int:
-        """From the first start to that end."""
+        """Time from the first start to the end of the operation."""
         return self.pieces[-1].end_ns - self.pieces[0].start_ns if self.pieces else 0
 
 
 def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int]]:
-    """Return what the time from ready to received is made of, in its order.
+    """Split the time of a message from ready to received into parts, in order.
 
-    In virtual time that is all of it.  Of a message of a run on a network what its
-    sender knows is a part each, and all after its last packet left is ``NETWORK``,
-    whose time is not in the list.
+    In virtual time, the parts cover all of it.  In a run on a network, only the time at
+    the sender is split.  ``NETWORK`` covers the time after the last packet left.  This
+    part is missing if the time of arrival is unknown.
     """
     waited_ns = message.posted_ns - message.ready_ns
     parts = [(Part.HOST if is_virtual else Part.GENERATOR, waited_ns)]
@@ -206,7 +210,7 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
     if len(known) < len(own) or message.departed_ns is None:
         return parts
     port_ns, *others = known
-    # What the data plane was late for a packet that was due, its port was not busy.
+    # While the data plane was late with a due packet, the port was not busy.
     lost_ns = min(port_ns, max(0, message.generator_wait_ns - max(0, waited_ns)))
     if not is_virtual and lost_ns:
         parts.append((Part.GENERATOR, lost_ns))
@@ -233,13 +237,13 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
 def critical_path(
     records: Records, *, job: str, iteration: int, last: Operation | None = None
 ) -> Path:
-    """Return what led to the end of an iteration, or of one of its operations.
+    """Return the critical path to the end of an iteration or operation.
 
     Args:
-        records: Of the job and the iteration.
-        job: Its name.
-        iteration: Its number.
-        last: The operation at whose end the path ends; None: that which ended last.
+        records: Records of the job in this iteration.
+        job: Name of the job.
+        iteration: Number of the iteration.
+        last: Operation at whose end the path ends; None: the one that ended last.
     """
     if last is None:
         last = records.last()
@@ -252,7 +256,7 @@ def critical_path(
 
 
 class _Walk:
-    """Goes back over releasers; what it yields are pieces, the last one first."""
+    """Backward walk over releasers; yields pieces, last one first."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -266,7 +270,11 @@ class _Walk:
         operation: Operation | None = None,
         message: Message | None = None,
     ) -> Iterator[Piece]:
-        """Go back to a time; clocks of two hosts may disagree: never forward."""
+        """Yield the piece that begins at *time_ns*; none if *time_ns* is too late.
+
+        The piece ends where the next one begins.  If the clocks of two hosts disagree,
+        *time_ns* can be after that.
+        """
         if time_ns < self._at_ns:
             yield Piece(part, time_ns, self._at_ns, rank, operation, message)
             self._at_ns = time_ns
@@ -276,7 +284,7 @@ class _Walk:
         operation: Operation | None = last
         self._at_ns = last.end_ns
         rank, rest = last.rank, Part.UNKNOWN
-        # Damaged records may release one another in a circle: what lies before is
+        # Releasers in damaged records may form a cycle; the time before it is
         # unknown.
         seen: set[Operation | Message] = set()
         while operation is not None and operation not in seen:
@@ -301,7 +309,7 @@ class _Walk:
                     ahead = records.ahead_of(message)
                     yield from self._cross(message, operation, ahead)
                     if ahead is None and message.cause == "grant":
-                        late = Part.ORDER  # it waited for its receiver's credit
+                        late = Part.ORDER  # it waited for a credit from its receiver
                     rank = message.src
                     before = self._before(message) if ahead is None else ahead
                     share = records.share(rank, message.group, message.k)
@@ -322,7 +330,7 @@ class _Walk:
         yield from self._until(records.first_start_ns(), Part.START_SKEW, rank)
 
     def _end(self, operation: Operation) -> Message | None:
-        """Return the message that an operation ended with, if that is not its start."""
+        """Return the message whose arrival or ACK ended an operation, or None."""
         if operation.group is None or operation.k is None:
             return None
         peer, number = operation.end_rank, operation.end_number
@@ -336,7 +344,7 @@ class _Walk:
         return self._records.message(operation.group, operation.k, src, dst, number)
 
     def _before(self, message: Message) -> Message | None:
-        """Return the message that released one, if one did."""
+        """Return the message that released another message, or None."""
         if message.cause != "message":
             return None
         if message.cause_rank is None or message.cause_number is None:
@@ -352,10 +360,10 @@ class _Walk:
     def _cross(
         self, message: Message, operation: Operation, ahead: Message | None
     ) -> Iterator[Piece]:
-        """Go back from where a message is to where it was ready, or its turn came.
+        """Yield the pieces of a message, back to when it was ready or had its turn.
 
-        Of its parts those before its turn are left out; repair comes before transfer
-        then, for what it had sent before was sent for nothing.
+        Parts before its turn are left out.  Repair then precedes transfer, because all
+        packets that the message sent before its turn were lost.
         """
         received_ns = message.received_ns
         if (
@@ -371,7 +379,7 @@ class _Walk:
         turn_ns = message.ready_ns
         if ahead is not None and ahead.departed_ns is not None:
             turn_ns = ahead.departed_ns
-            if len(parts) > 1:  # else only its wait is known
+            if len(parts) > 1:  # else only its wait before posting is known
                 at = [part for part, _ in parts].index(Part.TRANSFER)
                 parts[at : at + 2] = reversed(parts[at : at + 2])
         times_ns = [message.ready_ns]

@@ -1,10 +1,10 @@
-"""Judges results by the rules of a file, for a CI.
+"""Checks of results against a file of rules, for CI.
 
-Names in a condition are the keys of the document that ``chakram show --json`` prints:
-of the whole document, or of each member of one of its lists where the rule says
-``each``.  ``baseline`` is the same of the baseline, and ``slower`` the share by which a
-time is longer than the baseline's where that is significant
-(``chakram.analysis.comparison``), else 0.
+Names in a condition are keys of the document that ``chakram show --json`` prints.  With
+``each``, they are keys of the members of one list in the document.  ``baseline`` is the
+same part of the baseline's document.  ``slower`` is the share by which a time exceeds
+that of the baseline.  It is 0 if the difference is not significant
+(``chakram.analysis.comparison``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 26
 _SHOWN = 6
 
 NO_FAULT = "no confirmed fault"
-"""The condition that ``chakram why`` confirms no fault in the run."""
+"""Condition that holds if ``chakram why`` confirms no fault in the run."""
 
 _SAME = {
     "results": ("job", "collective", "algorithm", "nranks", "size", "root"),
@@ -44,46 +44,46 @@ _SAME = {
     "ranks": ("job", "rank"),
     "links": ("link", "direction"),
 }
-"""By list, what tells which member of the baseline's list is meant."""
+"""By list, the keys that identify the matching member of the baseline."""
 
 
 Faults = tuple[Sequence[str] | None, str | None]
-"""Confirmed faults in words, None if they could not be tested, and why not."""
+"""Confirmed faults in words, or None with the reason why they are untested."""
 
 
 class Rule(Model):
-    """A condition that results must fulfil."""
+    """A condition that results must meet."""
 
     check: str = Field(min_length=1)
-    """What must hold."""
+    """Condition that must hold."""
     name: str | None = Field(default=None, max_length=200)
-    """What it is called in reports; without it the condition."""
+    """Name in reports; defaults to the condition."""
     each: Literal["results", "iterations", "ranks", "links"] | None = None
-    """Whether it must hold for each member of a list of the document."""
+    """List of the document whose members must each meet the condition."""
     where: str | None = None
-    """Which members it is about; all without it."""
+    """Condition that selects members; defaults to all members."""
 
 
 class Rules(Model):
-    """The rules of a file."""
+    """The content of a rules file."""
 
     version: Literal[1]
-    """Version of this form of file."""
+    """Version of the file format."""
     baseline: Path | None = None
-    """What results are compared with; relative to the file."""
+    """Results to compare with; the path is relative to the file."""
     rules: tuple[Rule, ...] = Field(min_length=1, max_length=1000)
-    """What must hold."""
+    """Rules that must hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one rule for one subject.
+    """Outcome of one rule for one subject.
 
     Attributes:
-        rule: Its name.
-        subject: What it was about; empty: the run.
-        holds: Whether it does; None: a value that decides it is not known.
-        values: What was looked at, in words.
+        rule: Name of the rule.
+        subject: The member that the rule was applied to; empty for the whole run.
+        holds: Whether the rule holds; None if a required value is unknown.
+        values: The values that the rule used, as text.
     """
 
     rule: str
@@ -94,12 +94,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What came of all rules.
+    """Outcome of all rules.
 
     Attributes:
-        verdicts: Of each rule and subject.
-        comparison: How the run differs from its baseline, in sentences, and what a
-            reader must know of either first; empty without a baseline.
+        verdicts: One for each rule and subject.
+        comparison: Notes on incomplete runs, then the differences from the baseline,
+            as sentences.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -107,10 +107,10 @@ class Judgement:
 
 
 def read_rules(path: Path) -> Rules:
-    """Return the rules in a file.
+    """Read a rules file.
 
     Raises:
-        ConfigError: With every mistake, its line and what to do.
+        ConfigError: With the line of every mistake, and a hint.
     """
     rules = read_model(path, Rules)
     if rules.baseline is not None:
@@ -119,15 +119,18 @@ def read_rules(path: Path) -> Rules:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the document of a run directory, or of what ``--json`` printed.
+    """Return the document of a run directory, or of a file printed by ``--json``.
 
     Raises:
-        ChakramError: If it is neither.
+        ChakramError: If the path is neither.
     """
     if path.is_dir():
         return summary_document(open_run(path).summary())
     data = read_bounded(
-        path, limit_bytes=_MOST_BYTES, error=ResultsError, size_hint="is it a result?"
+        path,
+        limit_bytes=_MOST_BYTES,
+        error=ResultsError,
+        size_hint="name a results file",
     )
     hint = "name a run directory, or a file that `chakram show --json` has printed"
     document = parse_json(data, str(path), error=ResultsError, hint=hint)
@@ -146,16 +149,17 @@ def judge(
     *,
     faults: Callable[[Path], Faults] | None = None,
 ) -> Judgement:
-    """Return what comes of every rule, and how the run differs from its baseline.
+    """Apply every rule to a run and compare the run with its baseline.
 
     Args:
         rules: The rules.
-        path: The run, or its JSON.
-        baseline: Likewise of what it is compared with; None: that of the rules.
-        faults: Tests a run directory for faults, for rules that ask for that.
+        path: The run directory, or its JSON.
+        baseline: Run directory or JSON of the baseline; None: the baseline in the rules
+            file.
+        faults: Tests a run directory for faults, for rules that require it.
 
     Raises:
-        ChakramError: If a file is wrong, or a rule asks for what is not there.
+        ChakramError: If a file is invalid, or a rule uses an unknown name.
     """
     document = json.loads(json.dumps(read_results(path)))
     told = _incomplete("the run", document)
@@ -183,13 +187,13 @@ def judge(
             if isinstance(value, list):
                 raise ConfigError(
                     f"{where}.check",
-                    f"{rule.check!r} is a truth for each member of a list",
-                    "say all(...) or any(...)",
+                    f"{rule.check!r} yields a list of truth values",
+                    "use all(...) or any(...)",
                 )
             holds = None if value is None else bool(value)
             verdicts.append(_verdict(rule, subject, holds, _values(used)))
         if not found and rule.each is not None:
-            # A rule about nothing does not hold, unless it says so.
+            # Without any subject, only a rule with `or nothing` holds.
             nothing = f"there are no {rule.each}"
             nothing += f" where {rule.where}" if rule.where else ""
             holds = True if check.or_nothing else None
@@ -211,11 +215,11 @@ def _without_fault(
 ) -> Verdict:
     if rule.each is not None or rule.where is not None:
         raise ConfigError(
-            where, f"{NO_FAULT!r} is about the run", "remove each and where"
+            where, f"{NO_FAULT!r} applies to the whole run", "remove each and where"
         )
     found, reason = None, "its causes were not tested"
     if not path.is_dir():
-        reason = "causes are tested in run directories, not in their JSON"
+        reason = "causes can be tested in a run directory, but not in its JSON"
     elif faults is not None:
         found, untested = faults(path)
         reason = untested or reason
@@ -229,12 +233,12 @@ def _verdict(rule: Rule, subject: str, holds: bool | None, values: str) -> Verdi
 
 
 def _incomplete(which: str, document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence about a run that is not complete; nothing of others."""
+    """Return a note if a run is incomplete, else an empty tuple."""
     facts = document["run"]
     found = incomplete(facts.get("status", COMPLETE), facts.get("reason"))
     if found is None:
         return ()
-    return (f"{which} is incomplete and judged by what is complete: {found}",)
+    return (f"{which} is incomplete, so only its complete data is judged: {found}",)
 
 
 def _subjects(
@@ -243,7 +247,7 @@ def _subjects(
     before: Mapping[str, Any] | None,
     comparison: Comparison | None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what a rule is about, and what names mean there."""
+    """Yield each subject of a rule, with the names that its condition can use."""
     if rule.each is None:
         names = dict(document)
         if before is not None:
@@ -265,14 +269,14 @@ def _subjects(
 
 
 def _compared(each: str, member: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a comparison that stands for a member of a list."""
+    """Return the key in a comparison that corresponds to a member of a list."""
     if each == "results":
         return "size", member["collective"], member["nranks"], member["size"]
     return "iteration", *([member["job"]] if each == "iterations" else [])
 
 
 def _slower(comparison: Comparison | None, *key: Any) -> float | None:
-    """Return by what share it is significantly slower; None: nobody can tell."""
+    """Return the significant slowdown as a share, or None if it is unknown."""
     if comparison is None:
         return None
     found = [
@@ -315,7 +319,7 @@ def _values(used: Mapping[str, Any]) -> str:
 
 
 def junit(judgement: Judgement, *, name: str) -> str:
-    """Return a judgement as JUnit XML: a test case for each verdict."""
+    """Return a judgment as JUnit XML, with one test case per verdict."""
     verdicts = judgement.verdicts
     failed = sum(each.holds is not True for each in verdicts)
     suite = Xml.Element(
@@ -344,7 +348,7 @@ def junit(judgement: Judgement, *, name: str) -> str:
 
 
 def markdown(judgement: Judgement, *, name: str) -> str:
-    """Return a judgement as Markdown: what does not hold stands on top."""
+    """Return a judgment as Markdown, with failed rules first."""
     verdicts = judgement.verdicts
     failed = [each for each in verdicts if each.holds is not True]
     kept = len(verdicts) - len(failed)

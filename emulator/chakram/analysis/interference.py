@@ -1,22 +1,22 @@
-"""The interference factor: how much longer a job takes because others share its fabric.
+"""Interference factor: slowdown of a job because other jobs share its fabric.
 
-Of a job that was run alone (a) and together with others (t), on the same ports and
-paths, over the measured iterations::
+A job runs alone (times a) and together with other jobs (times t), on the same ports
+and paths.  Over the measured iterations::
 
     factor      = mean(t) / mean(a)
     spread      = factor * sqrt(cv(t)**2 / n(t) + cv(a)**2 / n(a))
     p99 factor  = p99(t) / p99(a)
 
-with n samples and their coefficient of variation cv: the standard error of a ratio of
-two means, to first order.  The same is said of each kind of collective of the job
-(operation, algorithm, number of ranks, size), of whose times t and a then are.
+Here n is the number of samples and cv their coefficient of variation.  The spread is
+the standard error of a ratio of two means, to first order.  Each kind of collective of
+the job (operation, algorithm, number of ranks, size) has the same three values.
 
-The *overlap* is the share of the job's time, from the start of its first measured
-iteration to the end of its last one, in which another job was at work.  A factor of a
-job that was alone for half of its time is not that of a shared fabric.
+The *overlap* is the share of the job's time in which another job was running.  The
+job's time lasts from the start of its first measured iteration to the end of its last.
+With a low overlap, the factor does not describe a shared fabric.
 
-A time that the generator held up is not the network's, and neither is a factor of it:
-``bound`` counts those samples on both sides.
+A delay caused by the traffic generator distorts the factor, because the network did not
+cause it.  ``bound`` counts such samples in both runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """Times together over times alone; means in ns, as of an undilated fabric."""
+    """Ratio of times with other jobs to times alone; means are undilated, in ns."""
 
     alone_ns: float
     together_ns: float
@@ -56,7 +56,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFactor:
-    """The factor of one kind of collective of a job."""
+    """The factor of one kind of collective in a job."""
 
     op: CollectiveOp
     algorithm: str
@@ -68,15 +68,16 @@ class CollectiveFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInterference:
-    """The factor of a job's iterations, and of its collectives.
+    """The factors of a job's iterations and of its collectives.
 
     Attributes:
-        job: Its name.
-        factor: Of its iterations.
-        overlap: Share of its time in which another job was at work, 0 to 1.
-        bound: Generator-bound collectives on both sides, of ``verdicts``.
-        wait_share: The largest share of the time of one kind of collectives, on either
-            side, for which these waited for the generator.
+        job: Name of the job.
+        factor: Factor of the iterations.
+        overlap: Share of the job's time in which another job was running, 0 to 1.
+        bound: Generator-bound collectives in both runs, out of ``verdicts``.
+        verdicts: Measured collectives in both runs, without barriers.
+        wait_share: Largest share of time that any kind of collective spent waiting for
+            the generator, in either run.
         collectives: By kind of collective, in the order of the table.
     """
 
@@ -95,13 +96,13 @@ def interference(
     *,
     endless: Collection[str] = (),
 ) -> list[JobInterference]:
-    """Return the factors of all jobs that were measured alone and together.
+    """Return the factors of all jobs that were measured both alone and together.
 
     Args:
-        together: All jobs at once.
-        alone: By job, of a run in which it was alone.
-        endless: Jobs that repeated until the others had ended: the last iteration of
-            these is in no record, but they were at work.
+        together: Measurements of all jobs running at once.
+        alone: By job, the measurements of a run in which it was alone.
+        endless: Jobs that repeat until the others end.  Their last iteration is not
+            recorded, but counts as running.
     """
     found = []
     for job, apart in alone.items():
@@ -157,7 +158,7 @@ def _factor(
 ) -> Factor:
     alone_ns = sum(before_ns) / len(before_ns) / apart.facts.dilation
     together_ns = sum(after_ns) / len(after_ns) / together.facts.dilation
-    # Times of 0 ns are those of a simulated fabric without rates or delays.
+    # A simulated fabric without rates or delays has times of 0 ns.
     factor = together_ns / alone_ns if alone_ns else 1.0
     variances = [
         coefficient_of_variation(times_ns) ** 2 / len(times_ns)
@@ -179,7 +180,7 @@ def _factor(
 
 
 def _iterations(records: Sequence[RankRecord]) -> list[tuple[int, int]]:
-    """Return first start and last end over the ranks of each job's iterations."""
+    """Return the first start and the last end of each iteration over its ranks."""
     bounds: dict[tuple[str, int], tuple[int, int]] = {}
     for record in records:
         key = (record.job, record.iteration)
@@ -191,7 +192,7 @@ def _iterations(records: Sequence[RankRecord]) -> list[tuple[int, int]]:
 def _overlap(
     own: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> float:
-    """Return the share of a job's time in which another one was at work."""
+    """Return the share of a job's time in which another job was running."""
     reached_ns = first_ns = min(start_ns for start_ns, _ in own)
     last_ns = max(end_ns for _, end_ns in own)
     covered_ns = 0
@@ -209,7 +210,7 @@ _Kind = tuple[int, str, int, int]
 def _by_kind(
     records: Sequence[CollectiveRecord], job: str
 ) -> dict[_Kind, list[CollectiveRecord]]:
-    """Return the measured collectives of a job; barriers move nothing."""
+    """Return the measured collectives of a job by kind, without barriers."""
     found: dict[_Kind, list[CollectiveRecord]] = {}
     for record in records:
         identity = record.identity

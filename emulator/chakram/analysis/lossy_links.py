@@ -1,7 +1,7 @@
-"""Find the links that lose packets from what was counted where packets should arrive.
+"""Detection of links that lose packets, from counters at the ends of paths.
 
-A packet is counted where it is sent into a path or a switch, and where it comes out.
-What is missing tells which of the ports in between loses packets, and how many.
+Packets are counted where they enter a path or a switch, and where they leave it.  The
+missing packets show which port in between loses packets, and how many.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from math import log
 
 _ELSEWHERE = 0.02
-"""Share of the lost packets that another port may have lost."""
+"""Share of the losses that may occur elsewhere."""
 
 _LESS_LIKELY = 2.0
-"""Logarithm of how much less likely a port is that is not suspected."""
+"""Maximum deficit of a candidate's log-likelihood against the best port."""
 
 _MORE_LIKELY = 8.0
-"""And of how much more likely losses become by a port that is."""
+"""Minimum gain in log-likelihood from another lossy port."""
 
 _MOST_LOSSY = 3
 _PROMISING = 12
 _ESTIMATES = 25
-"""Steps of expectation maximisation."""
+"""Number of expectation-maximization steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Packets that were counted where they were sent, and where they should arrive.
+    """Packets that were counted where they were sent and where they should arrive.
 
     Attributes:
-        packets: By each port that some or all of them were sent into, how many.
-        lost: How many did not arrive.
+        packets: By port, the number of these packets that were sent into it.
+        lost: Number of packets that did not arrive.
     """
 
     packets: Mapping[str, float]
@@ -41,21 +41,23 @@ class Crossing:
 def lossy_ports(
     crossings: Sequence[Crossing], known: Sequence[str] = ()
 ) -> list[tuple[str, float]]:
-    """Return the ports one of which loses packets, with the share that it loses.
+    """Return candidates for a port that loses packets, with their loss rates.
 
-    Each port loses a share of what is sent into it, and any packet may get lost
-    elsewhere with a small one: what a crossing loses follows a Poisson distribution.
-    Ports are added one by one, the one that makes the losses most likely first, as long
-    as that makes them much more likely.  Shares are maximum likelihood estimates of all
-    ports together.
+    The model is that each port loses a share of the packets sent into it.  Any packet
+    may also be lost elsewhere, with a small probability.  So the losses of a crossing
+    follow a Poisson distribution.
+
+    Ports are added one by one, starting with the port that best explains the losses.
+    This stops when another port would not make the losses much more likely.  Loss rates
+    are maximum likelihood estimates for all ports together.
 
     Args:
         crossings: Paths of queue pairs, and switches.
-        known: Ports that lose packets in any case.
+        known: Ports already known to lose packets.
 
     Returns:
-        The first port that was added, and those that explain nearly as much in its
-        place; the likeliest first.
+        The first port that was added, and the ports that explain nearly as much in its
+        place, most likely first.
     """
     crossed = sorted({port for each in crossings if each.lost for port in each.packets})
     lossy = _Lossy(crossings)
@@ -81,7 +83,7 @@ def lossy_ports(
 
 
 class _Lossy:
-    """How likely losses are, if some ports lose a share of what is sent into them."""
+    """Likelihood of the losses if some ports lose a share of their packets."""
 
     def __init__(self, crossings: Sequence[Crossing]) -> None:
         self._rows = [
@@ -94,7 +96,7 @@ class _Lossy:
         self._elsewhere = _ELSEWHERE * lost / max(1, sent) or 1e-12
 
     def fit(self, ports: Sequence[str]) -> tuple[float, list[float]]:
-        """Return the logarithm of the likelihood, and the shares that *ports* lose."""
+        """Return the log-likelihood and the loss rates of *ports*."""
         rows = [
             (
                 [
@@ -130,9 +132,9 @@ class _Lossy:
         return likely, shares
 
     def promising(self, chosen: Sequence[str]) -> list[str]:
-        """Return the ports beside *chosen* that may explain most of what is left.
+        """Return the ports, except *chosen*, that best explain the remaining losses.
 
-        Those that explain the same are one of them.
+        Of several ports with the same effect, only one is returned.
         """
         share_of = dict(zip(chosen, self.fit(chosen)[1], strict=True))
         slope: dict[str, float] = {}
@@ -149,6 +151,6 @@ class _Lossy:
             for port in sorted(slope, reverse=True)
             if slope[port] > 0 and curvature[port] and port not in share_of
         }
-        # What Newton's step gains.
+        # Sort by the gain of one Newton step.
         best = sorted(alike, key=lambda each: -(each[0] ** 2) / each[1])
         return [alike[each] for each in best[:_PROMISING]]

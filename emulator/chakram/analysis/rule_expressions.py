@@ -1,16 +1,18 @@
-"""Conditions over results, as rules of a gate state them.
+"""Conditions over results, as written in the rules of a gate.
 
-A small part of Python's expressions, walked by this module and never executed: names
-and ``a.b`` look into plain data and nowhere else.  Of a list ``a.b`` is the list of
-what its members have, and a comparison with a list compares each.  Numbers may carry a
-unit: ``5ms`` (in ns), ``64KiB`` (in bytes), ``5%`` (0.05).
+The syntax is a small subset of Python expressions.  This module evaluates the syntax
+tree itself; no condition is executed as Python.  Names and ``a.b`` access plain data
+only.  If ``a`` is a list, ``a.b`` is the list of its members' values.  A comparison
+with a list compares each member.  Numbers may have a unit: ``5ms`` (in ns), ``64KiB``
+(in bytes), ``5%`` (0.05).
 
-What is not known (null) makes what depends on it unknown, except for ``known(x)``, and
-where the rest decides (``false and x``).  A list without members makes unknown what
-depends on it, except for its ``len``: a condition that ends with ``or nothing`` holds
-instead.  Cost is bounded by the text: at most 1,000
-characters and 200 parts, no powers, no rounding beyond 30 digits, no text or list can
-be made longer.
+An unknown value (null) makes every result that depends on it unknown.  The exceptions
+are ``known(x)``, and results that other operands decide (``false and x``).  An empty
+list has the same effect, except on its ``len``.  A condition that ends with ``or
+nothing`` holds in that case.
+
+Limits on the text bound the cost: at most 1,000 characters and 200 parts.  There are no
+powers, no rounding beyond 30 digits, and no operations that lengthen text or lists.
 """
 
 from __future__ import annotations
@@ -60,15 +62,15 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def _rounded(value: Any, digits: Any = None) -> Any:
-    """Return *value* rounded; to a multiple of ten where *digits* are negative."""
+    """Round *value*; negative *digits* round to multiples of a power of ten."""
     if digits is not None and abs(digits) > _MOST_DIGITS:
-        # Python computes a power of ten of that many digits.
-        raise ValueError(f"round takes from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
+        # Python would compute a power of ten with that many digits.
+        raise ValueError(f"round accepts from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
     return round(value, digits)
 
 
 def _percentile(samples: Any, percent: Any) -> Any:
-    """Return a percentile; text such as '1e-999999999' would become an exact number."""
+    """Return a percentile; refuse text: '1e-999999999' is a huge fraction."""
     return percentile(samples, _number(percent))
 
 
@@ -87,17 +89,17 @@ _SPECIAL = ("known", *_OF_TRUTHS)
 
 
 class Expression:
-    """A condition that was read once.
+    """A parsed condition.
 
     Args:
-        text: What somebody wrote.
-        where: Its place, for errors.
+        text: Text of the condition.
+        where: Location of the condition, for error messages.
 
     Attributes:
-        or_nothing: Whether it holds where a list that it is about has no members.
+        or_nothing: Whether the condition holds if a list that it uses is empty.
 
     Raises:
-        ConfigError: If it is none, or too long.
+        ConfigError: If the text is not a condition, or is too long.
     """
 
     def __init__(self, text: str, *, where: str) -> None:
@@ -119,7 +121,7 @@ class Expression:
             MemoryError,
         ) as error:
             raise ConfigError(
-                where, f"{text!r} is no condition: {_why(error)}", _EXAMPLE
+                where, f"{text!r} is not a condition: {_why(error)}", _EXAMPLE
             ) from None
         if sum(1 for _ in ast.walk(self._tree)) > _MOST_PARTS:
             raise ConfigError(
@@ -163,23 +165,24 @@ class Expression:
             ):
                 known = ", ".join(sorted({*_FUNCTIONS, *_SPECIAL}))
                 raise ConfigError(
-                    self._where, f"there is no function {name!r}", f"there are {known}"
+                    self._where, f"there is no function {name!r}", f"use one of {known}"
                 )
         raise ConfigError(
             self._where,
-            f"{self.text!r} has a part that no condition has ({type(node).__name__})",
+            f"{self.text!r} contains a part that is not allowed in conditions "
+            f"({type(node).__name__})",
             _EXAMPLE,
         )
 
     def value(self, names: Mapping[str, Any], used: dict[str, Any]) -> Any:
-        """Return what it comes to, None where that is not known.
+        """Return the value of the condition, or None if it is unknown.
 
         Args:
-            names: What names mean: plain data.
-            used: Gets what was looked at, by how it was written.
+            names: Values of names, as plain data.
+            used: Receives each value that the condition uses, by its text.
 
         Raises:
-            ConfigError: If a name means nothing, or the kinds of values do not fit.
+            ConfigError: If a name is undefined, or a value has the wrong type.
         """
         looked_at: dict[str, Any] = {}
         try:
@@ -280,14 +283,14 @@ class Expression:
         raise ConfigError(
             self._where,
             f"there is no {name!r}" + (f" in {of}" if of else ""),
-            f"there are {', '.join(map(str, known))}"
+            f"use one of {', '.join(map(str, known))}"
             if known
-            else f"{of} is a value, with nothing in it",
+            else f"{of} is a value without members",
         )
 
 
 def _without_units(text: str) -> str:
-    """Return an expression with its quantities as plain numbers."""
+    """Replace quantities with units in an expression by plain numbers."""
 
     def plain(match: re.Match[str]) -> str:
         value = Fraction(match[1]) * _UNITS[match[2]]
@@ -310,7 +313,7 @@ def _number(value: Any) -> Any:
 
 
 def _joined(values: Any, decisive: bool) -> bool | None:
-    """Return ``or`` of some truths, or ``and`` where *decisive* is False."""
+    """Return the ``or`` of some values, or their ``and`` if *decisive* is False."""
     unknown = False
     for value in values:
         if value is None:

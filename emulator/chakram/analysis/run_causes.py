@@ -1,4 +1,4 @@
-"""Why a run took as long as it did: critical paths and causes from its directory."""
+"""Critical paths of a run and causes of its lost time, from its directory."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _COUNTED = (
 
 
 class IterationRecords:
-    """The records of one job in one iteration, as tables; see ``critical_path``.
+    """The records of one job in one iteration, from tables; see ``critical_path``.
 
     Args:
         operations: Rows of ``operations``.
         flows: Rows of ``flows``.
         ranks: Rows of ``ranks``.
-        is_virtual: Whether time was virtual.
+        is_virtual: Whether the run used virtual time.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class IterationRecords:
             flows[name].to_pylist() for name in ("group", "k", "src", "dst", "number")
         )
         self._row_of = {key: row for row, key in enumerate(zip(*keys, strict=True))}
-        # By queue pair its messages, in the order in which they left.
+        # Messages of each queue pair, in order of departure.
         self._queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
         departed = flows["departed_ns"].to_pylist()
         ends = zip(flows["src"].to_pylist(), flows["qpn"].to_pylist(), strict=True)
@@ -87,7 +87,7 @@ class IterationRecords:
         )
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, of the lowest rank; None: no one."""
+        """Return the operation that ended last, or None; ties go to the lowest rank."""
         return max(
             self._operations,
             key=lambda each: (each.end_ns, -each.rank, -each.operation),
@@ -95,7 +95,11 @@ class IterationRecords:
         )
 
     def last_of(self, name: str) -> Operation | None:
-        """Return the share of a collective that ended last; its name, or group#k."""
+        """Return the operation that ended last in a collective, or None.
+
+        Args:
+            name: The name of the collective, or ``group#k``.
+        """
         return max(
             (
                 each
@@ -111,7 +115,7 @@ class IterationRecords:
         return self._starts_ns.get(rank)
 
     def first_start_ns(self) -> int:
-        """Return when that of any did."""
+        """Return when the iteration started on the first rank."""
         return min(self._starts_ns.values(), default=0)
 
     def operation(self, rank: int, number: int) -> Operation | None:
@@ -119,18 +123,18 @@ class IterationRecords:
         return self._by_number.get((rank, number))
 
     def share(self, rank: int, group: str, k: int) -> Operation | None:
-        """Return what a rank did of a collective, or as one end of a message."""
+        """Return a rank's operation in a collective or point-to-point transfer."""
         return self._by_share.get((rank, group, k))
 
     def message(
         self, group: str, k: int, src: int, dst: int, number: int
     ) -> Message | None:
-        """Return a message of a collective by its number between two ranks."""
+        """Return a message of a collective by its ranks and its number."""
         row = self._row_of.get((group, k, src, dst, number))
         return None if row is None else self._at(row)
 
     def ahead_of(self, message: Message) -> Message | None:
-        """Return what left its queue pair before a message that was ready by then."""
+        """Return the previous message of the queue pair, if *message* waited for it."""
         if message.departed_ns is None:
             return None
         queue = self._queues[message.src, message.qpn]
@@ -156,7 +160,7 @@ def iterations_of(
     """Yield job, iteration and records of every measured iteration.
 
     Raises:
-        InputError: If the run has no records of why things happened when they did.
+        InputError: If the run did not record operations and their causes.
     """
     own = ("job", "iteration", "measured")
     ranks = results.table("ranks", "job", "iteration", "rank", "start_ns")
@@ -170,8 +174,8 @@ def iterations_of(
         raise InputError(
             str(results.path),
             "has no records of operations",
-            "they are there of runs, and of simulations of packets, by this version; "
-            "run it again",
+            "run the experiment again with this version; only runs and packet "
+            "simulations record operations",
         )
     has_path = "path" in results.columns("flows")
     names = [name for name in _MESSAGE_COLUMNS if has_path or name != "path"]
@@ -184,7 +188,7 @@ def iterations_of(
         kinds.aggregate([]).to_pylist(), key=lambda row: (row["job"], row["iteration"])
     ):
         place = row["job"], row["iteration"]
-        # Of an iteration that not all ranks have ended some starts are not known.
+        # Unless all ranks finished an iteration, some of its starts are unknown.
         if job not in (None, row["job"]) or place not in whole:
             continue
         here = (pc.field("job") == place[0]) & (pc.field("iteration") == place[1])
@@ -196,13 +200,13 @@ def iterations_of(
 def paths_of(
     results: RunResults, *, until: str | None = None, job: str | None = None
 ) -> Iterator[Path]:
-    """Yield the critical path of every measured iteration of every job.
+    """Yield the critical path of every measured iteration.
 
     Args:
-        results: Of the run.
-        until: A collective, by its name or as group#k, at whose end paths end; None:
-            at that of the iteration.
-        job: Of this job alone.
+        results: Results of the run.
+        until: Collective at whose end the paths end, by its name or as ``group#k``;
+            None: the end of the iteration.
+        job: The only job to yield; None: all jobs.
 
     Raises:
         InputError: If the run has no such records, or no such collective.
@@ -218,22 +222,24 @@ def paths_of(
             str(results.path),
             f"has no operation {until!r}"
             if until
-            else "has no measured iteration that all ranks have ended",
+            else "has no measured iteration that all ranks finished",
             results.incomplete
-            or "names are those of collectives in `chakram show`, or e.g. world#3: "
-            "collective 3 of that group",
+            or (
+                "use a name of a collective from `chakram show`, or a group and a "
+                "number, e.g. world#3"
+            ),
         )
 
 
 def surroundings_of(results: RunResults) -> Surroundings:
-    """Return what a run had around its messages."""
+    """Return the links, hosts, rates and faults that explain a run's messages."""
     flows = results.table("flows")
     links = results.links()
     hit: dict[str, list[str]] = {}
     done: dict[str, str] = {}
     for fault in results.manifest.link_faults:
         if fault["at_ns"] is None:
-            continue  # it never began
+            continue  # the fault never began
         hit.setdefault(fault["kind"], []).extend(fault["ports"])
         for each in links_of(fault, links):
             place = f"{each.link} {each.direction}"
@@ -266,11 +272,12 @@ def surroundings_of(results: RunResults) -> Surroundings:
 
 
 def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
-    """Return how long messages take on a network if nothing is in their way.
+    """Return how long messages take on an unloaded network.
 
-    That is their bound, or else the shortest time that one like them took from its
-    first packet to its arrival; but no more than one pair of ranks is slower than most
-    without reason: where that is a tenth more than the median of all pairs, that.
+    Keys are job, sender, receiver and bytes.  The time is the recorded bound, or else
+    the shortest measured time of such a message from first packet to arrival.  If that
+    time exceeds 1.1 times the median over all pairs of the same job and size, the
+    median replaces it.
     """
     names = ["job", "src", "dst", "bytes"]
     after_ns = pc.coalesce(flows["received_ns"], flows["last_acked_ns"])
@@ -297,7 +304,7 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
 
 
 def _sent(flows: pa.Table) -> list[SentPackets]:
-    """Return what was sent by which paths."""
+    """Return packets and retransmissions by pair of ranks and path."""
     names, counts = ["job", "src", "dst", "path"], ["packets", "retransmitted"]
     if "path" not in flows.column_names:
         flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
@@ -310,12 +317,13 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
 
 
 def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
-    """Return the sessions that sent again after timeouts what had arrived.
+    """Return the sessions whose timeouts mostly resent packets that had arrived.
 
-    Of a packet that was lost one arrives in the end, out of two; of one that was late
-    both do. Where ports and links have dropped something ACKs may be what was lost.
+    If the original packet was lost, one of two copies arrives.  If it was only late,
+    both arrive.  Where ports or links dropped packets, the timeouts may come from lost
+    ACKs instead.  Sessions are excluded if lost ACKs explain half of their timeouts.
     """
-    # The last samples of both ends are of one time only where the run saw its end.
+    # Final samples of both ends have the same time only if the run ended.
     if results.manifest.status in (RUNNING, KILLED):
         return frozenset()
     if not results.columns("queue_pairs") >= {*_ENDS, *_COUNTED}:
@@ -343,9 +351,9 @@ def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
 
 
 def _unsure(results: RunResults) -> frozenset[tuple[str, int, str, int]]:
-    """Return the collectives of a run on a network whose times are the generator's.
+    """Return the collectives whose times the traffic generator may have distorted.
 
-    They are those that it held up, or all where a process was at its limit.
+    These are generator-bound collectives, or all if a process was saturated.
     """
     names = ["job", "iteration", "group", "k"]
     table = plain_names(results.table("collectives", *names, "generator_bound"))
@@ -359,7 +367,7 @@ def _unsure(results: RunResults) -> frozenset[tuple[str, int, str, int]]:
 def why_of(
     results: RunResults, *, until: str | None = None, job: str | None = None
 ) -> Why:
-    """Return where the time of a run's measured iterations went.
+    """Explain where the time of a run's measured iterations went.
 
     Raises:
         InputError: See ``paths_of``.
@@ -370,12 +378,12 @@ def why_of(
 def why_document(
     why: Why, verdict: Verdict | None = None, reason: str | None = None
 ) -> dict[str, Any]:
-    """Return what ``chakram why --json`` prints.
+    """Return the document that ``chakram why --json`` prints.
 
     Args:
-        why: The critical path, and what its time is charged to.
-        verdict: What the run saves without each cause; None: that was not tested.
-        reason: Why it was not.
+        why: The critical paths and the charged causes.
+        verdict: Tested savings of each cause; None if causes were not tested.
+        reason: Why the causes were not tested.
     """
     if verdict is None:
         first = None if why.first is None else _charged(why.first)
@@ -413,10 +421,11 @@ Explained = tuple["Why", "Verdict | None", "str | None"]
 
 
 def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
-    """Return what a run takes longer than another, by faults that the other lacks.
+    """Return how much longer the second run takes, and the faults that explain it.
 
-    Faults that the second lacks count negative.  Times are means of iterations; the
-    savings of faults need not add up to the difference, and the rest is unexplained.
+    Faults that only the second run has count as positive, faults that only the first
+    has as negative.  Times are means per iteration.  The savings of faults need not add
+    up to the difference; the rest is unexplained.
     """
     means_ns = [
         why.time_ns // why.iterations if why.iterations else 0
@@ -458,8 +467,8 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
 def charge_at(why: Why, suspect: Suspect) -> int:
     """Return the lost time on the critical path that is charged to a suspect, in ns.
 
-    Charges name one direction of a link, or what a rank computed; suspects may be a
-    link, or a rank.
+    Time is charged to one direction of a link, or to one computation of a rank.  A
+    suspect may be a whole link or a whole rank.
     """
     parts = suspect.place + " ", suspect.place + ","
     return sum(

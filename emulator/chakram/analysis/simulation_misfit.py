@@ -1,8 +1,8 @@
-"""How well a simulated run fits a measured one, pair of ranks by pair of ranks.
+"""Fit of a simulated run to a measured one, compared by pairs of ranks.
 
-A fault of a link is felt first by the messages that cross it: from when they are posted
-to when they are acknowledged they take longer than simulated, while messages that only
-wait for them are posted later, and then take as long as ever.
+A link fault first delays the messages that cross the link.  From posting to
+acknowledgment, they take longer than simulated.  Messages that only wait for them are
+posted later, but then take their usual time.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from statistics import median_low
 from typing import NamedTuple
 
 _FEW_RESENT = 20
-"""So many packets sent again say nothing, in the sum of both runs."""
+"""Constant added to the retransmissions of both runs, so that a few weigh little."""
 
 _RESENT_WEIGHT = 0.5
 
 _ABSENT = 1.0
-"""Logarithm for a pair of ranks without messages that can be compared."""
+"""Absolute log ratio assumed for a pair of ranks without comparable messages."""
 
 _SMALL = 0.02
 
 LATE = 0.1
-"""A host that is late for less than that share of the time is not suspected."""
+"""A host is suspected only if it is late for at least this share of the time."""
 
 _LATER = 2.0
-"""And neither is one that is less than so many times as late as most others."""
+"""A suspected host is late for at least this multiple of the median of all hosts."""
 
 
 class Pair(NamedTuple):
-    """A rank that sends to another."""
+    """A sending rank and a receiving rank of a job."""
 
     job: str
     src: int
@@ -41,13 +41,13 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a run, or some iterations of it, showed.
+    """Times and packets of a run, or of some of its iterations.
 
     Attributes:
         iteration_ns: Mean time of an iteration.
-        flow_ns: By pair of ranks the mean time of its messages in an iteration, summed.
-        resent: By pair the mean number of packets sent again in an iteration.
-        packets: By pair, of all packets.
+        flow_ns: By pair of ranks, the total time of its messages per iteration.
+        resent: By pair, the mean number of retransmitted packets per iteration.
+        packets: By pair, the mean number of packets per iteration.
     """
 
     iteration_ns: float
@@ -57,7 +57,7 @@ class Observed:
 
     @property
     def resent_share(self) -> float:
-        """Packets sent again per packet."""
+        """Ratio of retransmitted packets to packets."""
         packets = sum(self.packets.values())
         return sum(self.resent.values()) / packets if packets else 0.0
 
@@ -65,11 +65,11 @@ class Observed:
 def observed(
     flows: Iterable[tuple[Pair, int, int, int]], iterations_ns: Sequence[int]
 ) -> Observed:
-    """Return what messages and iterations showed.
+    """Summarize the messages of some iterations.
 
     Args:
-        flows: Of each message its pair, its time in ns, packets, packets sent again.
-        iterations_ns: Times of the iterations that the messages are of.
+        flows: Pair, time in ns, packets and retransmitted packets of each message.
+        iterations_ns: Times of the iterations that contain the messages.
 
     Raises:
         ValueError: If there is no iteration.
@@ -93,10 +93,10 @@ def observed(
 
 
 def intact(flows: Iterable[tuple[Pair, int, int, int]]) -> Observed:
-    """Return what messages showed of which no packet was sent again.
+    """Summarize the messages without retransmitted packets.
 
-    Times are means of a message, and the time of iterations is left out: others make it
-    longer.
+    Times are means per message.  The iteration time is left out, because messages
+    with retransmissions lengthen it.
 
     Args:
         flows: As for ``observed``.
@@ -112,7 +112,11 @@ def intact(flows: Iterable[tuple[Pair, int, int, int]]) -> Observed:
 
 
 def takes_longer(run: Observed, other: Observed) -> bool:
-    """Tell whether iterations, or else messages of the same pairs, take longer."""
+    """Return whether *run* takes longer than *other*.
+
+    Compares iteration times.  If these are equal, compares the message times of pairs
+    that occur in both runs.
+    """
     if run.iteration_ns != other.iteration_ns:
         return run.iteration_ns > other.iteration_ns
     both = run.flow_ns.keys() & other.flow_ns.keys()
@@ -122,12 +126,14 @@ def takes_longer(run: Observed, other: Observed) -> bool:
 
 
 def misfit(measured: Observed, simulated: Observed) -> float:
-    """Return how far a simulation is from what was measured; 0: not at all.
+    """Return the distance between a measured and a simulated run; 0 is a perfect fit.
 
-    It is the sum of three distances: of the logarithms of the iterations; of those of
-    the message times of all pairs, weighted by these times, 1 for pairs that the
-    simulation lacks; and half the share of the packets sent again that only one of the
-    two runs has.
+    The distance is the sum of:
+
+    * the absolute log ratio of the iteration times;
+    * the mean absolute log ratio of the message times of all pairs, weighted by these
+      times; a pair missing from the simulation counts as 1;
+    * half the difference in retransmitted packets, divided by their sum over both runs.
     """
     distance = abs(log(measured.iteration_ns / simulated.iteration_ns))
     weights = total = 0.0
@@ -157,22 +163,24 @@ def slow_ports(
     *,
     least: float,
 ) -> list[str]:
-    """Return the ports whose messages take longer than others, the likeliest first.
+    """Return the ports that delay messages more than other ports, most likely first.
 
-    The *excess* of a port is the mean logarithm of measured over simulated time of the
-    pairs that cross it, less that of the pairs that do not, both weighted by time.  The
-    variance of the logarithms that a port explains is its squared excess times the
-    harmonic weight of both groups.  Ports with the largest excess and ports that
-    explain most alternate: a port of few messages has the one, a port that delays the
-    whole job has the other.
+    The *excess* of a port compares log(measured / simulated time) of pairs, weighted by
+    measured time.  It is the mean over the pairs that cross the port, minus the mean
+    over all other pairs.  The variance that a port explains is its squared excess times
+    the harmonic weight of both groups.
+
+    The result alternates between ports with the largest excess and ports that explain
+    the most variance.  The excess finds ports with few messages.  The variance finds
+    ports that delay the whole job.
 
     Args:
-        ways: By pair the ports that its messages leave by.
-        measured: What was measured.
-        simulated: What was simulated.
-        least: The excess that a port has to have.
+        ways: By pair, the egress ports on the path of its messages.
+        measured: The measured run.
+        simulated: The simulated run.
+        least: Minimum excess of a reported port.
     """
-    # Times that are nothing beside an iteration differ by much for little reason.
+    # The offset damps the ratios of very short times, which vary a lot.
     least_ns = _SMALL * measured.iteration_ns
     ratios = {
         pair: (
@@ -196,7 +204,7 @@ def slow_ports(
 def _contrast(
     ways: Mapping[Pair, Collection[str]], values: Mapping[Pair, tuple[float, float]]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return by port its excess, and the variance that it explains."""
+    """Return the excess and the explained variance of each port."""
     weight = sum(each for each, _ in values.values())
     total = sum(each * value for each, value in values.values())
     inside: dict[str, list[float]] = {}
@@ -210,16 +218,16 @@ def _contrast(
         rest = weight - own
         elsewhere = (total - value) / rest if rest > 0 else 0.0
         excess[port] = value / own - elsewhere if own else 0.0
-        # Where all messages cross a port, nothing is left to compare it with.
+        # If all messages cross a port, there is no other group to weigh.
         explained[port] = excess[port] ** 2 * own * (rest or own) / weight
     return excess, explained
 
 
 def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
-    """Return the hosts that were late for longer than the others, the latest first.
+    """Return the hosts that were late for longer than most, longest first.
 
     Args:
-        waits: By host the share of the run for which its data plane was late.
+        waits: Share of the run for which the data plane of each host was late.
     """
     usual = median_low(waits.values()) if waits else 0.0
     late = {
@@ -231,10 +239,10 @@ def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
 
 
 def pauses(samples: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return when a port was paused: begin and end of each span, in ns.
+    """Return the spans in which a port was paused, as start and end in ns.
 
     Args:
-        samples: Times, and for how long the port had been paused by then, in ns.
+        samples: Sample times and the accumulated pause time at each, both in ns.
     """
     spans: list[tuple[int, int]] = []
     is_going_on = False
@@ -245,7 +253,7 @@ def pauses(samples: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
                 spans[-1] = spans[-1][0], before_ns + grown_ns
             else:
                 spans.append((time_ns - grown_ns, time_ns))
-        # A pause that fills the time until a sample may go on after it.
+        # A pause that lasts until a sample may continue after it.
         is_going_on = grown_ns > 0 and (
             is_going_on is False or before_ns + grown_ns >= time_ns
         )

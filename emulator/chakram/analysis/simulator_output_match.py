@@ -1,15 +1,15 @@
-"""Sets a file of another simulator beside a run that has ended."""
+"""Comparison of a finished run with the output file of another simulator."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from chakram.formats.astra_sim import (
-    Beside,
+    ComparedTimes,
     Flow,
-    beside_flows,
-    beside_log,
-    looks_like_flows,
+    compare_with_flows,
+    compare_with_log,
+    is_flow_file,
 )
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ResultsError
@@ -18,33 +18,33 @@ from chakram.run_directory.reader import RunResults, open_run
 _MOST_BYTES = 1 << 28
 
 
-def beside_file(path: Path, directory: Path) -> list[Beside]:
-    """Set a log of ASTRA-sim, or a ``fct.txt`` of ns-3, beside a run.
+def match_file(path: Path, directory: Path) -> list[ComparedTimes]:
+    """Match an ASTRA-sim log or an ns-3 ``fct.txt`` with the records of a run.
 
-    Of the run the first measured iteration counts.  Nodes of ns-3 are numbers of ports,
-    those of ASTRA-sim numbers of ranks; times are undilated.
+    Uses the first measured iteration of the run.  Nodes of ns-3 are port numbers, nodes
+    of ASTRA-sim are rank numbers.  Times are undilated.
 
     Args:
-        path: The file.
-        directory: Of the run.
+        path: The log or ``fct.txt``.
+        directory: The run directory.
 
     Raises:
-        ResultsError: If the file is neither, or of another job.
+        ResultsError: If the file has neither format, or belongs to another job.
     """
     data = read_bounded(
         path,
         limit_bytes=_MOST_BYTES,
         error=ResultsError,
-        size_hint="is it a log or a fct.txt?",
+        size_hint="name an ASTRA-sim log or a fct.txt",
     )
     results = open_run(directory)
     iteration = results.manifest.warmup
-    if looks_like_flows(data):
-        found = beside_flows(
+    if is_flow_file(data):
+        found = compare_with_flows(
             data, str(path), flows=_flows(results, iteration, str(path))
         )
     else:
-        found = beside_log(
+        found = compare_with_log(
             data,
             str(path),
             collectives=[
@@ -57,14 +57,14 @@ def beside_file(path: Path, directory: Path) -> list[Beside]:
 
 
 def _flows(results: RunResults, iteration: int, where: str) -> list[Flow]:
-    """Return the messages of one iteration, with the numbers of their ports."""
+    """Return the messages of one iteration, with their port numbers."""
     transport = results.message_transport()
     names = ("iteration", "job", "src", "dst", "bytes", "posted_ns", "fct_ns")
     table = results.table("flows", *names)
     if transport is None or not table.num_rows:
         raise ResultsError(
             where,
-            "has messages, and those of this run were not recorded one by one",
+            "contains messages, but this run did not record its messages individually",
             "simulate a smaller job",
         )
     port_of = {place: port.number for place, port in transport.ports.items()}

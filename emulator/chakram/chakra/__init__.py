@@ -1,1 +1,1 @@
-"""Chakra execution traces: read, check and write them."""
+"""Reader, linter and writer for Chakra execution traces."""

@@ -1,12 +1,13 @@
-"""The messages of a trace file and the bytes that stand for them.
+"""Encoding and decoding of the messages in a trace file.
 
-This is the only module that touches the generated code: the rest of the package sees
-``Node``, ``Metadata`` and plain Python values.
+This is the only module that uses the generated protobuf code. The rest of the package
+sees ``Node``, ``Metadata`` and plain Python values.
 
-``chakra_timeline_visualizer`` knows what a node is by its name, in the log of
-ASTRA-sim, and refuses a log with a name that does not say so.  So names are written
-with what they want in front, and read without.  Source: ``timeline_visualizer.py`` of
-mlcommons/chakra; ASTRA-sim has memory nodes access a remote memory.
+``chakra_timeline_visualizer`` reads ASTRA-sim's log and derives the type of each node
+from its name. It rejects the log if any name does not contain a type. Therefore Chakram
+writes names with a type prefix and removes the prefix on reading. Source:
+``timeline_visualizer.py`` of mlcommons/chakra. Memory nodes have the ``REMOTE_MEMORY``
+prefix because ASTRA-sim maps them to remote memory.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ AttributeValue: TypeAlias = (
 _Message = TypeVar("_Message", et_pb2.GlobalMetadata, et_pb2.Node)
 
 SCHEMA_VERSION = "1.0.0"
-"""The version that we write; its wire form is that of 0.0.4 too."""
+"""The schema version that Chakram writes. Version 0.0.4 has the same wire format."""
 
 
 class NodeType(IntEnum):
-    """Numbers of the node types, in the words of the schema."""
+    """Numbers of the node types, named as in the schema."""
 
     INVALID = 0
     METADATA = 1
@@ -57,7 +58,7 @@ class NodeType(IntEnum):
 
 
 class CollectiveType(IntEnum):
-    """Values of the attribute ``comm_type``, in the words of the schema."""
+    """Values of the attribute ``comm_type``, named as in the schema."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -84,11 +85,11 @@ def attribute_values(
     where: str,
     wanted: Container[str] | None = None,
 ) -> dict[str, AttributeValue]:
-    """Return the values by name, whatever arm of the oneof holds them.
+    """Return attribute values by name, whichever oneof field holds them.
 
-    The same attribute stands in different arms in the files of different producers,
-    and an arm that is not set reads as 0: so only the arm that is set is looked at.
-    An attribute without a value is left out, as one that is not *wanted*.
+    Producers store the same attribute in different oneof fields, and an unset field
+    reads as 0. So only the field that is set counts. Attributes without a value and
+    attributes that are not in *wanted* are left out.
 
     Raises:
         TraceError: At *where*, if an attribute occurs twice with different values.
@@ -113,27 +114,27 @@ def attribute_values(
 def repeated_attribute(
     name: str, first: object, second: object, where: str
 ) -> TraceError:
-    """Return the error that an attribute occurs twice with different values."""
+    """Return the error for an attribute that has two different values."""
     return TraceError(
         where,
         f"has the attribute {name!r:.40} twice: {first!r:.40} and {second!r:.40}",
-        "which one counts? its producer must write one",
+        "fix the producer: it must write one value",
     )
 
 
 def decode_metadata(body: bytes, where: str) -> Metadata:
-    """Return the metadata that *body* holds.
+    """Decode a metadata record.
 
     Raises:
-        GarbageTrace: At *where*, if it holds none.
+        GarbageTrace: At *where*, if *body* is not metadata.
         TraceError: If a field or attribute occurs twice with different values.
     """
     message = _parsed(
         et_pb2.GlobalMetadata(),
         body,
         where,
-        found="the first record is no metadata",
-        hint="is this a Chakra trace?",
+        found="the first record is not metadata",
+        hint="check that this is a Chakra trace",
     )
     return Metadata(
         version=message.version, attributes=attribute_values(message.attr, where)
@@ -141,14 +142,14 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
 
 
 def decode_node(body: bytes, where: str) -> Node:
-    """Return the node that *body* holds.
+    """Decode a node record.
 
     Raises:
-        GarbageTrace: At *where*, if it holds none.
+        GarbageTrace: At *where*, if *body* is not a node.
         TraceError: If a field occurs twice with different values.
     """
     return _parsed(
-        et_pb2.Node(), body, where, found="a record of {} bytes is no Chakra node"
+        et_pb2.Node(), body, where, found="a record of {} bytes is not a Chakra node"
     )
 
 
@@ -160,22 +161,24 @@ def _parsed(
     found: str,
     hint: str = "the file is damaged here, or it is not a Chakra trace",
 ) -> _Message:
-    """Return the message that *body* holds."""
+    """Return *message*, parsed from *body*."""
     try:
         message.ParseFromString(body)
     except DecodeError as error:
         raise GarbageTrace(where, found.format(len(body)), hint) from error
-    # Written anew, a field stands once: only where that differs need one look.
+    # Serializing the message writes every field once. So a record can have repeated
+    # fields only if it differs from the result.
     if message.SerializeToString() != body:
         is_node = isinstance(message, et_pb2.Node)
         refuse = refuse_repeats_in_node if is_node else refuse_repeats_in_metadata
-        # Protobuf passes over groups, an old kind of field that nobody writes.
+        # Protobuf skips groups, an obsolete field type that no producer uses.
+        # ``fields_of`` raises ValueError for them.
         with contextlib.suppress(ValueError):
             refuse(body, where)
     return message
 
 
-# What the library lets through of values that it did not expect, ParseError aside.
+# Errors that protobuf raises for unexpected JSON values, in addition to ParseError.
 _NOT_JSON_OF_A_MESSAGE = (TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -183,7 +186,7 @@ def encode_json_metadata(members: Mapping[str, Any], where: str) -> bytes:
     """Return the bytes of a metadata record from its JSON mapping.
 
     Raises:
-        GarbageTrace: At *where*, if it is none.
+        GarbageTrace: At *where*, if the mapping is not metadata.
     """
     return _encode_json(members, et_pb2.GlobalMetadata(), where)
 
@@ -191,19 +194,19 @@ def encode_json_metadata(members: Mapping[str, Any], where: str) -> bytes:
 def encode_json_node(members: Mapping[str, Any], where: str) -> bytes:
     """Return the bytes of a node record from its JSON mapping.
 
-    Fields that we do not know are passed over, as in the binary form.
+    Unknown fields are ignored, as in the binary format.
 
     Raises:
-        GarbageTrace: At *where*, if it is none, or of a type that has no number here.
+        GarbageTrace: At *where*, if the mapping is not a node, or its type is unknown.
     """
     node_type = members.get("type")
     known = {f"{member.name}_NODE" for member in NodeType}
     if isinstance(node_type, str) and node_type not in known:
-        # The mapping would take a name that it does not know for type 0.
+        # Protobuf's JSON mapping would read an unknown type name as type 0.
         raise GarbageTrace(
             where,
             f"the node type {node_type[:40]!r} is unknown",
-            f"{', '.join(sorted(known))} are known",
+            f"known: {', '.join(sorted(known))}",
         )
     return _encode_json(members, et_pb2.Node(), where)
 
@@ -214,35 +217,37 @@ def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> b
     except (ParseError, *_NOT_JSON_OF_A_MESSAGE) as error:
         reason = str(error).partition("\n")[0][:120]
         raise GarbageTrace(
-            where, f"this is no Chakra message in JSON: {reason}", "is it damaged?"
+            where,
+            f"this is not a Chakra message in JSON: {reason}",
+            "fetch the file again; it may be damaged",
         ) from error
     return message.SerializeToString(deterministic=True)
 
 
 def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:
-    """Return a metadata record in JSON, and the fields that have no place there.
+    """Return a metadata record as JSON, and the fields that JSON cannot represent.
 
     Raises:
-        GarbageTrace: At *where*, if it is none.
+        GarbageTrace: At *where*, if *body* is not metadata.
     """
     return _json(body, et_pb2.GlobalMetadata(), where)
 
 
 def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
-    """Return a node record in JSON, and the fields that have no place there.
+    """Return a node record as JSON, and the fields that JSON cannot represent.
 
-    It is protobuf's JSON mapping, as chakra_jsonizer writes it: 64-bit numbers as
-    texts, enums by name, defaults left out.
+    The format is protobuf's JSON mapping, as written by chakra_jsonizer: 64-bit
+    integers as strings, enums by name, default values omitted.
 
     Raises:
-        GarbageTrace: At *where*, if it is none.
+        GarbageTrace: At *where*, if *body* is not a node.
     """
     return _json(body, et_pb2.Node(), where)
 
 
 def _json(body: bytes, message: _Message, where: str) -> tuple[str, list[str]]:
     message = _parsed(
-        message, body, where, found="a record of {} bytes is no Chakra message"
+        message, body, where, found="a record of {} bytes is not a Chakra message"
     )
     unknown = _unknown(message, "field")
     for attribute in message.attr:
@@ -254,7 +259,7 @@ def _json(body: bytes, message: _Message, where: str) -> tuple[str, list[str]]:
 
 
 def _unknown(message: Message, what: str) -> list[str]:
-    # The library gives a sequence, its type stub an empty class.
+    # UnknownFieldSet is a sequence, but its type stub declares an empty class.
     fields: Any = UnknownFieldSet(message)
     return [f"{what} {each.field_number}" for each in fields]
 
@@ -282,14 +287,14 @@ def encode_node(
 ) -> bytes:
     """Return the bytes of a node record.
 
-    Booleans, integers, floats, texts and bytes go to the arms that the reference
-    tools use: bool, int64, double, string and bytes, or the lists of these; ranks and
-    tags of messages go to int32, sizes and numbers of operations to uint64.
+    Values go to the oneof fields that the reference tools use: bool, int64, double,
+    string and bytes, or lists of these. Ranks and tags of messages go to int32, sizes
+    and operation counts to uint64.
     """
     message = et_pb2.Node(
         id=node_id,
         name=name,
-        # The enum is open (proto3), and the stub's type for it is opaque.
+        # The enum is open (proto3), and its type in the stub is opaque.
         type=node_type,  # type: ignore[arg-type]
         ctrl_deps=ctrl_deps,
         data_deps=data_deps,
@@ -298,8 +303,8 @@ def encode_node(
     )
     if input_values:
         message.inputs.values = input_values
-    # Attributes are the last field that is written, and the same ones come in every
-    # node: putting their bytes behind the rest is half the work of building messages.
+    # Attributes are the last field of a node, and most nodes have the same attributes.
+    # Appending their cached bytes halves the work of building a message.
     return message.SerializeToString(deterministic=True) + b"".join(
         _attribute_field(name, value)
         if isinstance(value, tuple)
@@ -309,12 +314,12 @@ def encode_node(
 
 
 def _attribute_field(name: str, value: AttributeValue) -> bytes:
-    """Return an attribute as a field of a node."""
+    """Return an attribute as an encoded field of a node."""
     node = et_pb2.Node(attr=[_attribute(name, value)])
     return node.SerializeToString(deterministic=True)
 
 
-# Typed, for 1 and True are equal and not the same attribute.
+# Typed, because 1 and True compare equal but are different attributes.
 _known_attribute_field = lru_cache(maxsize=4096, typed=True)(_attribute_field)
 
 
@@ -328,10 +333,10 @@ _ARMS = (
 
 
 _INT32 = frozenset({"comm_src", "comm_dst", "comm_tag"})
-"""Attributes that all producers write as int32: some readers look nowhere else."""
+"""Attributes that all producers write as int32. Some readers accept no other type."""
 
 _UINT64 = frozenset({"comm_size", "num_ops", "tensor_size"})
-"""Attributes that Chakra's C++ feeder reads as uint64: of others it takes a 0."""
+"""Attributes that Chakra's C++ feeder reads as uint64. It reads other types as 0."""
 
 
 def _attribute(name: str, value: AttributeValue) -> et_pb2.AttributeProto:
@@ -361,14 +366,14 @@ PREFIXES: Final[Mapping[int, str]] = {
     NodeType.COMM_RECV: "COMM_RECV_NODE: ",
     NodeType.COMM_COLL: "COMM_COLL_NODE: ",
 }
-"""By type of a node, what stands before its name; a colon is the last but one of it."""
+"""Name prefix by node type. Every prefix ends with a colon and a space."""
 
 
-def shown_name(name: str, node_type: int) -> str:
-    """Return a name as it is written."""
+def add_type_prefix(name: str, node_type: int) -> str:
+    """Return a node name with its type prefix, as written to files."""
     return PREFIXES.get(node_type, "") + name
 
 
-def own_name(name: str, node_type: int) -> str:
-    """Return a name without what was written before it for others."""
+def strip_type_prefix(name: str, node_type: int) -> str:
+    """Return a node name without its type prefix."""
     return name.removeprefix(PREFIXES.get(node_type, ""))

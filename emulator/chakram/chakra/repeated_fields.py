@@ -1,9 +1,10 @@
-"""Fields that stand twice in a record, and say different things.
+"""Detection of fields that occur twice in a record with different values.
 
-Protobuf takes the last one: a message of 1 MiB becomes one of 7 bytes, and nothing
-tells.  Which one its producer meant, nobody knows.
+Protobuf silently takes the last value. For example, the size of a send could change
+from 1 MiB to 7 bytes. The value that the producer meant is unknown, so such records are
+refused.
 
-``fields_of`` yields the fields of a message one by one, as they stand.
+``fields_of`` yields the fields of a message in order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FIXED32: Final = 5
 
 
 def fields_of(body: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield ``(field number, wire type, value)`` of a message's top level.
+    """Yield ``(field number, wire type, value)`` for each top-level field of a message.
 
     Raises:
         ValueError: If the bytes are not a message.
@@ -42,7 +43,7 @@ def fields_of(body: bytes) -> Iterator[tuple[int, int, int | bytes]]:
             else:
                 raise ValueError(f"wire type {wire_type}")
             if position + length > len(body):
-                raise ValueError("a field ends behind its message")
+                raise ValueError("a field ends after the end of its message")
             value = body[position : position + length]
             position += length
         yield number, wire_type, value
@@ -60,7 +61,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number does not end")
 
 
-_HINT: Final = "which one counts? its producer must write one"
+_HINT: Final = "fix the producer: it must write one value"
 
 _NODE: Final = {
     (1, VARINT): "id",
@@ -80,10 +81,10 @@ _FIXED32_ARMS: Final = frozenset({5, 19, 23})
 
 
 def refuse_repeats_in_node(body: bytes, where: str) -> None:
-    """Refuse a node of which a field stands twice, with different values.
+    """Refuse a node in which a field occurs twice with different values.
 
-    Of inputs and outputs only what metadata nodes, and PyTorch's records of what it
-    communicates, have as values means something here.
+    Inputs and outputs are ignored, with one exception: the input values of metadata
+    nodes and of PyTorch's communication records are checked.
 
     Raises:
         TraceError: At *where*.
@@ -92,7 +93,7 @@ def refuse_repeats_in_node(body: bytes, where: str) -> None:
 
 
 def refuse_repeats_in_metadata(body: bytes, where: str) -> None:
-    """Refuse metadata of which a field stands twice, with different values.
+    """Refuse metadata in which a field occurs twice with different values.
 
     Raises:
         TraceError: At *where*.
@@ -145,7 +146,8 @@ def _refuse_in_attribute(body: bytes, where: str) -> None:
         if wire_type == _wire_type_of(number):
             values.append((number, value))
     for arm, value in values[1:]:
-        # Two lists become one, which holds both: that, too, is not what they say.
+        # Protobuf concatenates repeated lists. The producer did not write the
+        # concatenated list, so refuse it too.
         if (arm, value) != values[0] or arm % 2 == 0:
             name = first.get("name", b"")
             what = f"a value of the attribute {_shown(name)}"
@@ -153,7 +155,7 @@ def _refuse_in_attribute(body: bytes, where: str) -> None:
 
 
 def _wire_type_of(arm: int) -> int:
-    """Return how an arm of an attribute's value is written; -1: it is none."""
+    """Return the wire type of a oneof field of an attribute, or -1 for other fields."""
     if not 3 <= arm <= _LAST_ARM:
         return -1
     if arm % 2 == 0 or arm in (_TEXT, _BYTES):

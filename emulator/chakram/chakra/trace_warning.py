@@ -1,6 +1,6 @@
-"""What is wrong or odd in a trace set, as readers and checks tell it.
+"""Warnings about a trace set, as readers and checks report them.
 
-What is odd in a file is told where it is met first, and counted.
+For each kind of warning, a log keeps the first occurrence and a count.
 """
 
 from __future__ import annotations
@@ -13,21 +13,50 @@ from typing import TYPE_CHECKING
 from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
-    from chakram.chakra.read.reader_options import WarningKind
     from chakram.trace.graph import TraceGraph
 
 
+class WarningKind(StrEnum):
+    """Properties of a trace that can affect a replay."""
+
+    NO_METADATA = "no-metadata"
+    NO_NODES = "no-nodes"
+    MISSING_CONTROL_DEPENDENCY = "missing-control-dependency"
+    SELF_CONTROL_DEPENDENCY = "self-control-dependency"
+    MISSING_DATA_DEPENDENCY = "missing-data-dependency"
+    CONTROL_ONLY = "control-dependencies-only"
+    COLLECTIVE_LABEL = "collective-label"
+    UNKNOWN_NODE_TYPE = "unknown-node-type"
+    NO_SIZE = "no-size"
+    NO_PEER = "no-peer"
+    SCALED_BYTES = "scaled-bytes"
+    COLLECTIVE_BODY = "collective-body"
+    ELEMENT_SIZES = "element-sizes"
+    DIVIDED_SIZES = "divided-sizes"
+    UNTYPED_COLLECTIVE = "untyped-collective"
+    UNORDERED_KERNELS = "unordered-kernels"
+    NO_TIMES = "no-times"
+    PROFILE_LEFT_OUT = "profile-left-out"
+    GROUP_OF_POINTER = "group-of-pointer"
+    GROUP_INFERRED = "group-inferred"
+    WAIT_INFERRED = "wait-inferred"
+    WAIT_UNKNOWN = "wait-unknown"
+    UNKNOWN_COMMUNICATION = "unknown-communication"
+    ELEMENTS_AS_BYTES = "elements-as-bytes"
+    GROUP_DIFFERS = "group-differs"
+
+
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """Something of a kind: where it is first, what was found, and how often it is.
+class TraceWarning:
+    """One kind of warning or problem: its first occurrence and its count.
 
     Attributes:
-        kind: Name of the rule that says what it means.
-        rank: The rank, None where it belongs to no single one.
-        where: The place, in words.
-        found: What is there.
-        count: How many of the kind there are in this rank.
-        hint: What to do, where that is not what the rule says.
+        kind: Name of the rule that explains the warning.
+        rank: The rank, or None if the warning is not about a single rank.
+        where: The location, as text.
+        found: Description of the finding.
+        count: Number of occurrences of this kind in this rank.
+        hint: What to do, if that differs from the rule's remedy.
     """
 
     kind: StrEnum
@@ -38,31 +67,31 @@ class Remark:
     hint: str | None = None
 
 
-def remark_at(
+def warning_at(
     kind: StrEnum,
     graph: TraceGraph,
     position: int,
     found: str,
     count: int = 1,
     hint: str | None = None,
-) -> Remark:
-    """Return a remark on a node."""
-    return Remark(kind, graph.rank, graph.locate(position), found, count, hint)
+) -> TraceWarning:
+    """Return a warning about a node."""
+    return TraceWarning(kind, graph.rank, graph.locate(position), found, count, hint)
 
 
 class WarningLog:
-    """What is odd in the file of one rank.
+    """The warnings about the file of one rank.
 
     Args:
         rank: The rank.
-        uncorrected: What is refused instead of corrected.
+        uncorrected: Kinds to refuse instead of correcting them.
     """
 
     def __init__(self, *, rank: int, uncorrected: Collection[WarningKind]) -> None:
         self._rank = rank
         self._uncorrected = uncorrected
-        # The first of each kind, and how many there are.
-        self._first: dict[WarningKind, Remark] = {}
+        # The first occurrence of each kind, and the number of occurrences.
+        self._first: dict[WarningKind, TraceWarning] = {}
         self._counts: dict[WarningKind, int] = {}
 
     def warn(
@@ -74,43 +103,43 @@ class WarningLog:
         count: int = 1,
         hint: str | None = None,
     ) -> None:
-        """Take note of something odd, *count* times the same.
+        """Record *count* occurrences of a warning.
 
         Args:
-            kind: What it is.
-            where: The place.
-            found: What is there.
-            count: How often.
-            hint: What to do, where that is not what the rule says.
+            kind: The kind.
+            where: The location.
+            found: Description of the finding.
+            count: Number of occurrences.
+            hint: What to do, if that differs from the rule's remedy.
         """
         self._counts[kind] = self._counts.get(kind, 0) + count
         if kind not in self._first:
-            self._first[kind] = Remark(kind, self._rank, where, found, hint=hint)
+            self._first[kind] = TraceWarning(kind, self._rank, where, found, hint=hint)
 
     def correct(self, kind: WarningKind, where: str, found: str) -> None:
-        """Warn that something was corrected.
+        """Record that something was corrected.
 
         Raises:
-            TraceError: If it is not to be.
+            TraceError: If this kind must not be corrected.
         """
         if kind in self._uncorrected:
             raise TraceError(
                 where,
                 found.partition(";")[0],
-                f"such nodes are corrected unless {kind} is left uncorrected",
+                f"to correct such nodes, remove {kind} from the uncorrected kinds",
             )
         self.warn(kind, where, found)
 
     def has(self, kind: WarningKind) -> bool:
-        """Tell whether anything of a kind was met."""
+        """Return whether the log has a warning of this kind."""
         return kind in self._counts
 
     def count(self, kind: WarningKind) -> None:
-        """Count one more of a kind that was met before."""
+        """Count one more occurrence of a kind that is already in the log."""
         self._counts[kind] += 1
 
-    def warnings(self) -> tuple[Remark, ...]:
-        """Return the first of each kind, with how many there are."""
+    def warnings(self) -> tuple[TraceWarning, ...]:
+        """Return the first warning of each kind, with its count."""
         return tuple(
             first
             if self._counts[kind] == 1

@@ -1,10 +1,9 @@
-"""The chakram command: one module per verb.
+"""The chakram command, with one module per verb.
 
-Only the module of the verb that was asked for is imported, and that imports what it
-needs when it runs, so that each stays quick to start.
-Whatever goes wrong is one sentence on stderr that says where, what was found and what
-to do, and an exit code (see ``chakram.foundation.errors``); a traceback only with
-``--debug``.
+The command imports only the module of the requested verb. That module imports its
+dependencies when it runs, so every verb starts quickly. An error is reported as an exit
+code and one sentence on stderr with place, finding and remedy (see
+``chakram.foundation.errors``). Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -65,8 +64,9 @@ _VERBS = {
     "certs": "certs",
     "doctor": "doctor",
 }
-"""By verb, in the order of the help, its module: with a function of its name, or the
-``app`` of a group of verbs."""
+"""Modules by verb, in the order of the help.
+
+A module has a function named like the verb, or an ``app`` for a group of verbs."""
 
 _LEAST_ADDRESS_SPACE_BYTES = {
     **dict.fromkeys(("run", "bench", "sweep", "preflight"), 2 << 30),
@@ -87,36 +87,38 @@ _LEAST_ADDRESS_SPACE_BYTES = {
         1 << 30,
     ),
 }
-"""By verb, what it needs under a limit (``ulimit -v``): it loads libraries of half a
-gigabyte, some of which have threads and end the process where they get no memory."""
+"""Address space that verbs need under a limit (``ulimit -v``).
+
+These verbs load libraries of half a gigabyte. Some libraries start threads and end the
+process if an allocation fails."""
 
 _SHORT_OF = {
-    errno.ENOMEM: "give it more memory, or run something smaller",
-    errno.EMFILE: "raise the limit of open files: ulimit -n",
-    errno.ENFILE: "the whole machine has too many open files",
+    errno.ENOMEM: "provide more memory, or run a smaller experiment",
+    errno.EMFILE: "raise the limit on open files: ulimit -n",
+    errno.ENFILE: "too many files are open on this machine",
 }
-"""By error of the system, what to do about it."""
+"""Remedies for system errors, by error number."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Without a file's name: of standard output.  Files of ours explain their errors."""
+"""Errors of writes to standard output, if they have no file name."""
 
 _unfreed: list[RunInterrupted] = []
-"""Their tracebacks hold what was interrupted: the process ends before it is freed."""
+"""Keeps interrupted state alive, because freeing it would delay the end of the
+process."""
 
-# Typer's own copy of click or click itself, depending on its version: the base of all
-# complaints about a command line.
+# The base of all command-line errors: from click, or from Typer's own copy of click.
 _UsageProblem = typer.BadParameter.__mro__[2]
 
 
 @dataclass(slots=True)
 class _Invocation:
-    """What the options before the verb say."""
+    """The options before the verb."""
 
     debug: bool = False
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
-    """Return the command with one verb; None, or what is no verb: with all."""
+    """Return the command with one verb, or with all if *verb* is None or unknown."""
     app = typer.Typer(
         name="chakram",
         help="Replay the traffic of AI training as RoCEv2 through a network "
@@ -157,10 +159,13 @@ def _before_the_verb(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")
+        bool, typer.Option("--verbose", "-v", help="Write a log to stderr.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Log more; show tracebacks of errors.")
+        bool,
+        typer.Option(
+            "--debug", help="Write a detailed log, and show tracebacks of errors."
+        ),
     ] = False,
 ) -> None:
     logging.basicConfig(
@@ -205,7 +210,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             obj=invocation,
             standalone_mode=False,
         )
-        # What cannot be written shows here, not when the interpreter ends.
+        # Report a write error here, not when the interpreter exits.
         sys.stdout.flush()
     except ChakramError as error:
         return _tell(error, invocation)
@@ -231,18 +236,18 @@ def _run(arguments: Sequence[str] | None) -> int:
             "standard output", f"cannot be written: {error.strerror}"
         )
         return _tell(unwritable, invocation)
-    except Exception as error:  # noqa: BLE001 -- nobody else is left to tell of it
+    except Exception as error:  # noqa: BLE001 -- the last handler
         if isinstance(error, _UsageProblem):
             return _tell_usage(error)
         return _tell_unexpected(error, invocation)
     if code == RunInterrupted.exit_code:
-        _complain("interrupted")  # newer versions of typer see to Ctrl-C themselves
+        _complain("interrupted")  # newer versions of typer handle Ctrl-C
     return code if isinstance(code, int) else 0
 
 
 def _interruptions() -> tuple[type[BaseException], ...]:
-    """Return what ends a verb whose user has had enough."""
-    import asyncio  # only where something is raised: few verbs need it
+    """Return the exception types that report an interruption by the user."""
+    import asyncio  # few verbs need it, and only after an exception
 
     return KeyboardInterrupt, typer.Abort, asyncio.CancelledError
 
@@ -252,12 +257,12 @@ def _short_of(number: int) -> EnvironmentProblem:
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere, so that the interpreter ends in peace."""
+    """Discard buffered output, so that the interpreter exits without another error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _first(group: ExceptionGroup[Exception]) -> ChakramError | None:
-    """Return the first of our errors in *group*, however deep it stands."""
+    """Return the first Chakram error in *group*, at any depth."""
     for error in group.exceptions:
         found = _first(error) if isinstance(error, ExceptionGroup) else error
         if isinstance(found, ChakramError):
@@ -284,14 +289,14 @@ def _tell_usage(error: Exception) -> int:
     say = getattr(error, "format_message", lambda: str(error))
     message = say().strip().rstrip(".")
     if "\n" in message:
-        print(message, file=sys.stderr)  # the help page, for a command without a verb
+        print(message, file=sys.stderr)  # the help page of a command without a verb
     else:
         _complain(f"{message[:1].lower()}{message[1:]} (see {command} --help)")
     return InputError.exit_code
 
 
 def _tell_unexpected(error: Exception, invocation: _Invocation) -> int:
-    """Tell of a fault of our own: one line, and the traceback in a file."""
+    """Report an internal error in one line, with the traceback in a file."""
     if invocation.debug:
         traceback.print_exception(error)
     try:

@@ -1,4 +1,4 @@
-"""``chakram algorithms``: which there are, what they do, whether yours is right."""
+"""``chakram algorithms``: list, show and check collective algorithms."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="algorithms",
-    help="Show collective algorithms; check your own.",
+    help="List and show collective algorithms; check your own.",
     no_args_is_help=True,
 )
 
-Op = Annotated[
-    str | None, typer.Option("--op", help="The collective, e.g. all_reduce.")
-]
+Op = Annotated[str | None, typer.Option("--op", help="Collective, e.g. all_reduce.")]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", min=2, max=1024, help="Ranks of the group.")
+    int | None,
+    typer.Option("--ranks", min=2, max=1024, help="Number of ranks in the group."),
 ]
-Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root.")]
-Size = Annotated[
-    str, typer.Option("--size", help="What one rank contributes, e.g. 1MiB.")
+Root = Annotated[
+    int, typer.Option("--root", min=0, help="Position of the root in the group.")
 ]
+Size = Annotated[str, typer.Option("--size", help="Input size of one rank, e.g. 1MiB.")]
 Rate = Annotated[str, typer.Option("--rate", help="Rate of every port, for the bound.")]
 Delay = Annotated[
     str, typer.Option("--delay", help="Delay of every link, for the bound.")
@@ -48,7 +47,7 @@ Delay = Annotated[
 
 _SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
 _MOST_STEPS = 64
-"""Steps that a table shows; ``--json`` has all."""
+"""Largest number of steps in a table; ``--json`` has all."""
 
 
 @app.command("list")
@@ -63,7 +62,8 @@ def list_(op: Op = None, as_json: Json = False) -> None:
             each.value,
             name,
             {
-                # A default is of its parameter's own kind; the type does not say so.
+                # A default has the type of its parameter, which the annotation does not
+                # express.
                 parameter.name: parameter.text(parameter.default)  # type: ignore[arg-type]
                 for parameter in parameters_of(each, name)
             },
@@ -87,14 +87,17 @@ def list_(op: Op = None, as_json: Json = False) -> None:
             ", ".join(f"{key}={value}" for key, value in parameters.items()),
         )
         last = each
-    table.caption = "parameters with their defaults; see chakram algorithms show NAME"
+    table.caption = "parameters with defaults; details: chakram algorithms show NAME"
     Console().print(table)
 
 
 @app.command()
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="E.g. ring or ring(channels=2).")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Algorithm, e.g. ring or ring(channels=2)."
+        ),
     ],
     op: Op = None,
     nranks: Ranks = 8,
@@ -104,7 +107,7 @@ def show(
     delay: Delay = _DELAY,
     as_json: Json = False,
 ) -> None:
-    """Show the steps of an algorithm: transfers, bytes, and the time it needs."""
+    """Show the steps, traffic and time bounds of an algorithm."""
     from chakram.collectives.algorithms import algorithm_fitting
     from chakram.collectives.schedule_check import check_schedule
     from chakram.user_algorithms.file_errors import refuse_problems
@@ -126,7 +129,8 @@ def check(
         str,
         typer.Argument(
             metavar="FILE",
-            help="MSCCL .xml, MSCCL++ .json, mine.py:function, or a folder of .et.",
+            help="MSCCL .xml, MSCCL++ .json, mine.py:function, or a folder of .et "
+            "files.",
         ),
     ],
     op: Op = None,
@@ -137,7 +141,7 @@ def check(
     delay: Delay = _DELAY,
     as_json: Json = False,
 ) -> None:
-    """Check an algorithm of your own, as an experiment does before it runs."""
+    """Check your own algorithm, as an experiment does before it runs."""
     from fractions import Fraction
 
     from chakram.user_algorithms.files import load_source, user_algorithm_at
@@ -148,9 +152,7 @@ def check(
     ranks = nranks if nranks is not None else own_ranks
     if which is None or ranks is None:
         missing = "--op" if which is None else "--ranks"
-        raise ConfigError(
-            missing, "is missing", f"{place} does not say what it is made for"
-        )
+        raise ConfigError(missing, "is missing", f"{place} does not specify it")
     _check_root(root, ranks)
     how = source.listed(which, nranks=ranks, root=root, size_scale=Fraction(1))
     of = {"nranks": ranks, "root": root, "warnings": source.warnings()}
@@ -170,7 +172,7 @@ def _op(name: str) -> CollectiveOp:
 
 
 def _names(op: CollectiveOp) -> list[str]:
-    """Return the names of all algorithms of a collective, plug-ins' last."""
+    """Return the names of all algorithms of a collective; plug-ins come last."""
     from chakram.collectives.algorithms import algorithm_names, installed_families
 
     others = (each.name for each in installed_families() if each.op == op)
@@ -178,7 +180,7 @@ def _names(op: CollectiveOp) -> list[str]:
 
 
 def _op_with(name: str) -> CollectiveOp:
-    """Return the only collective with an algorithm of that name."""
+    """Return the only collective that has an algorithm of that name."""
     from chakram.collectives.ops import CollectiveOp
 
     family = name.partition("(")[0]
@@ -196,15 +198,15 @@ def _op_with(name: str) -> CollectiveOp:
 
 def _check_root(root: int, nranks: int) -> None:
     if root >= nranks:
-        raise ConfigError("--root", f"{root} is not one of {nranks} positions")
+        raise ConfigError("--root", f"{root} is not a position among {nranks} ranks")
 
 
 def _print(
     how: Algorithm, size: str, rate: str, delay: str, *, as_json: bool, **of: Any
 ) -> None:
-    from chakram.preparation.algorithm_summary import summarise_algorithm
+    from chakram.preparation.algorithm_summary import summarize_algorithm
 
-    summary = summarise_algorithm(
+    summary = summarize_algorithm(
         how,
         input_bytes=parse_size(size, where="--size"),
         rate_bps=parse_rate(rate, where="--rate"),
@@ -218,8 +220,8 @@ def _print(
     table = Table(
         box=SIMPLE,
         pad_edge=False,
-        title=f"{summary.op}: {summary.algorithm}, {summary.nranks} ranks of "
-        f"{format_size(summary.input_bytes)}",
+        title=f"{summary.op}: {summary.algorithm}, {summary.nranks} ranks, "
+        f"{format_size(summary.input_bytes)} per rank",
         title_justify="left",
     )
     for name in ("step", "transfers", "bytes", "busiest rank", "largest"):
@@ -233,10 +235,12 @@ def _print(
             format_size(step.largest_bytes),
         )
     if len(summary.steps) > _MOST_STEPS:
-        table.caption = f"and {len(summary.steps) - _MOST_STEPS} more steps (--json)"
+        table.caption = (
+            f"and {len(summary.steps) - _MOST_STEPS} more steps (see --json)"
+        )
     console.print(table)
     facts = (
-        ("promise", "kept: " + summary.checked),
+        ("check", "passed: " + summary.checked),
         ("channels", str(summary.channels)),
         ("queue pairs", str(summary.queue_pairs)),
         (
@@ -244,12 +248,12 @@ def _print(
             f"{format_size(summary.bytes)} in {summary.transfers} transfers; "
             f"{format_size(summary.busiest_bytes)} by the busiest rank",
         ),
-        ("bound", f"{format_time(summary.bound_ns)} at least, on one switch"),
+        ("bound", f"at least {format_time(summary.bound_ns)} on one switch"),
         (
             "ceiling",
             "none"
             if summary.ceiling_ns is None
-            else f"{format_time(summary.ceiling_ns)}, which no algorithm beats",
+            else f"at least {format_time(summary.ceiling_ns)} for any algorithm",
         ),
     )
     console.print(facts_table(facts))

@@ -1,4 +1,4 @@
-"""``chakram bench all_reduce_perf ...``: nccl-tests' programs, over a network."""
+"""``chakram bench all_reduce_perf ...``: the programs of nccl-tests on a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,14 @@ from chakram.cli.common.bench_programs import (
     sizes_of,
     uneven_size,
 )
-from chakram.cli.common.options import Json, Overrides, Runs, overrides_of, print_json
+from chakram.cli.common.options import (
+    Json,
+    Overrides,
+    Runs,
+    options_from,
+    overrides_of,
+    print_json,
+)
 from chakram.cli.common.progress import run_request
 from chakram.foundation.errors import (
     ConfigError,
@@ -66,287 +74,435 @@ def _nothing(long: str, short: str, least: int | None = None) -> Any:
 
 
 _AVERAGE = (
-    "Time: 0: of rank 0, 1: mean over the ranks, 2: of the fastest, 3: until the last "
-    "one is done."
+    "Reported time. 0: of rank 0. 1: mean over ranks. 2: of the fastest rank. "
+    "3: from the first start to the last end."
 )
 
 
-def bench(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """Options of ``chakram bench``: those of nccl-tests, and Chakram's own."""
+
     test: Annotated[
         str,
         typer.Argument(metavar="TEST", help=f"One of {', '.join(PROGRAMS)}."),
-    ],
-    minbytes: Annotated[str, _size("minbytes", "-b", "Smallest size.")] = "32M",
-    maxbytes: Annotated[str, _size("maxbytes", "-e", "Largest size.")] = "32M",
-    stepbytes: Annotated[
-        str, _size("stepbytes", "-i", "What a size is larger than the one before.")
-    ] = "1M",
+    ]
+    minbytes: Annotated[str, _size("minbytes", "-b", "Smallest size.")] = "32M"
+    maxbytes: Annotated[str, _size("maxbytes", "-e", "Largest size.")] = "32M"
+    stepbytes: Annotated[str, _size("stepbytes", "-i", "Increment between sizes.")] = (
+        "1M"
+    )
     stepfactor: Annotated[
         int, _number("stepfactor", "-f", "Factor between sizes, instead of -i.", 0)
-    ] = 1,
-    iters: Annotated[int, _number("iters", "-n", "Iterations of each size.", 1)] = 20,
+    ] = 1
+    iters: Annotated[int, _number("iters", "-n", "Iterations per size.", 1)] = 20
     warmup_iters: Annotated[
-        int, _number("warmup_iters", "-w", "Iterations before.", 0)
-    ] = 1,
+        int, _number("warmup_iters", "-w", "Warm-up iterations.", 0)
+    ] = 1
     agg_iters: Annotated[
-        int, _number("agg_iters", "-m", "Collectives an iteration.", 1)
-    ] = 1,
-    average: Annotated[int, _number("average", "-a", _AVERAGE, 0, 3)] = 1,
-    check: Annotated[int, _number("check", "-c", "0: look at no payload.", 0)] = 1,
+        int, _number("agg_iters", "-m", "Collectives per iteration.", 1)
+    ] = 1
+    average: Annotated[int, _number("average", "-a", _AVERAGE, 0, 3)] = 1
+    check: Annotated[int, _number("check", "-c", "0: do not verify payloads.", 0)] = 1
     blocking: Annotated[
-        int, _number("blocking", "-z", "1: ranks meet before each.", 0, 3)
-    ] = 0,
-    datatype: Annotated[
-        str, typer.Option("--datatype", "-d", help="Type of elements.")
-    ] = "float",
-    op: Annotated[str, typer.Option("--op", "-o", help="Reduction: a name.")] = "sum",
+        int,
+        _number("blocking", "-z", "1 or 3: barrier before each collective.", 0, 3),
+    ] = 0
+    datatype: Annotated[str, typer.Option("--datatype", "-d", help="Element type.")] = (
+        "float"
+    )
+    op: Annotated[str, typer.Option("--op", "-o", help="Reduction, e.g. sum.")] = "sum"
     root: Annotated[
-        int, _number("root", "-r", "Rank that has a part of its own", 0)
-    ] = 0,
+        int, _number("root", "-r", "Root rank of collectives that have one.", 0)
+    ] = 0
     ngpus: Annotated[
-        int, _number("ngpus", "-g", "-g times -t: ranks; 1: all ports.", 1)
-    ] = 1,
-    nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1,
+        int,
+        _number(
+            "ngpus", "-g", "Number of ranks is -g times -t. 1: one rank per port.", 1
+        ),
+    ] = 1
+    nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1
     per_iter_timing: Annotated[
-        int, _number("per_iter_timing", "-I", "1: print times.", 0, 1)
-    ] = 0,
-    per_iter_skip: Annotated[int, _nothing("per_iter_skip", "K", 0)] = 0,
+        int, _number("per_iter_timing", "-I", "1: print iteration times.", 0, 1)
+    ] = 0
+    per_iter_skip: Annotated[int, _nothing("per_iter_skip", "K", 0)] = 0
     run_cycles: Annotated[
-        int, _number("run_cycles", "-N", "Tables; 0: for ever.", 0)
-    ] = 1,
-    timeout: Annotated[int, _number("timeout", "-T", "Seconds; 0: no limit.", 0)] = 0,
+        int, _number("run_cycles", "-N", "Number of tables. 0: until interrupted.", 0)
+    ] = 1
+    timeout: Annotated[
+        int, _number("timeout", "-T", "Time limit in seconds. 0: none.", 0)
+    ] = 0
     timestamps: Annotated[
-        int, _number("report_timestamps", "-S", "1: print times.", 0, 1)
-    ] = 0,
+        int, _number("report_timestamps", "-S", "1: print timestamps.", 0, 1)
+    ] = 0
     output_file: Annotated[
         Path | None,
-        typer.Option("--output_file", "-J", metavar="FILE", help="Write JSON there."),
-    ] = None,
+        typer.Option(
+            "--output_file", "-J", metavar="FILE", help="Write JSON to this file."
+        ),
+    ] = None
     world: Annotated[
-        str, typer.Option(metavar="WORLD", help="run or simulate.")
-    ] = "run",
+        str, typer.Option(metavar="WORLD", help="World: run or simulate.")
+    ] = "run"
     experiment: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Fabric and transport; without it quickstart's."
+            metavar="FILE",
+            help="Experiment with fabric and transport. Default: quickstart.",
         ),
-    ] = None,
+    ] = None
     algorithm: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="e.g. ring, tree (`algorithms list`)."),
-    ] = None,
-    runs: Runs = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
-    parallel_init: Annotated[int | None, _nothing("parallel_init", "p")] = None,
-    cputime: Annotated[int | None, _nothing("report_cputime", "C")] = None,
-    cudagraph: Annotated[int | None, _nothing("cudagraph", "G")] = None,
-    register: Annotated[int | None, _nothing("local_register", "R")] = None,
-    unalign: Annotated[int | None, _nothing("unalign", "u")] = None,
-    memory: Annotated[int | None, _nothing("memory", "M")] = None,
-    device: Annotated[int | None, _nothing("device_implementation", "D")] = None,
-    stream_null: Annotated[int | None, _nothing("stream_null", "y")] = None,
-) -> None:
-    """Measure a collective as nccl-tests does.
+        typer.Option(
+            metavar="NAME",
+            help="Algorithm, e.g. ring or tree (see `chakram algorithms list`).",
+        ),
+    ] = None
+    runs: Runs = None
+    overrides: Overrides = None
+    as_json: Json = False
+    parallel_init: Annotated[int | None, _nothing("parallel_init", "p")] = None
+    cputime: Annotated[int | None, _nothing("report_cputime", "C")] = None
+    cudagraph: Annotated[int | None, _nothing("cudagraph", "G")] = None
+    register: Annotated[int | None, _nothing("local_register", "R")] = None
+    unalign: Annotated[int | None, _nothing("unalign", "u")] = None
+    memory: Annotated[int | None, _nothing("memory", "M")] = None
+    device: Annotated[int | None, _nothing("device_implementation", "D")] = None
+    stream_null: Annotated[int | None, _nothing("stream_null", "y")] = None
 
-    The exit code is 6 if a payload was wrong, or NCCL_TESTS_MIN_BW is set and the
-    average bus bandwidth is below 90 % of it.
+    def check_names(self) -> None:
+        """Refuse unknown names.
+
+        Raises:
+            ConfigError: If a name is unknown.
+        """
+        if self.test not in PROGRAMS:
+            from chakram.settings.located_errors import suggest
+
+            raise ConfigError(
+                f"chakram bench {self.test}",
+                "there is no such test",
+                suggest(self.test, PROGRAMS),
+            )
+        if self.world not in ("run", "simulate"):
+            raise ConfigError(
+                f"--world {self.world}", "is not known", "run or simulate"
+            )
+        if self.datatype not in ELEMENT_BYTES:
+            raise ConfigError(
+                f"-d {self.datatype}", "is not a type", ", ".join(ELEMENT_BYTES)
+            )
+        if self.op not in REDUCTIONS:
+            raise ConfigError(
+                f"-o {self.op}", "is not a reduction", ", ".join(REDUCTIONS)
+            )
+
+    def ignored(self) -> Iterator[str]:
+        """Yield the letters of given options that have no effect here."""
+        given = {
+            **{"p": self.parallel_init, "C": self.cputime, "G": self.cudagraph},
+            **{"R": self.register, "u": self.unalign, "M": self.memory},
+            **{"D": self.device, "y": self.stream_null},
+        }
+        yield from filter(given.get, given)
+
+    @property
+    def measured(self) -> int:
+        """Number of measured iterations of a run."""
+        return self.iters * (self.run_cycles or 1)
+
+    @property
+    def collectives(self) -> int:
+        """Number of collectives of a run, warm-up included."""
+        return (self.measured + self.warmup_iters) * self.agg_iters
+
+
+@options_from(BenchOptions)
+def bench(options: BenchOptions) -> None:
+    """Measure a collective like nccl-tests.
+
+    The exit code is 6 if a payload was wrong. It is also 6 if NCCL_TESTS_MIN_BW is set
+    and the average bus bandwidth is below 90 % of it.
     """
-    import chakram
     from chakram.cli.init import configs_folder
-    from chakram.console import nccl_tests_output
-    from chakram.run_directory.reader import open_run
-    from chakram.summary.bandwidth import bus_factor
 
-    if test not in PROGRAMS:
-        from chakram.settings.located_errors import suggest
-
-        raise ConfigError(
-            f"chakram bench {test}", "there is no such test", suggest(test, PROGRAMS)
-        )
-    if world not in ("run", "simulate"):
-        raise ConfigError(f"--world {world}", "is not known", "run or simulate")
-    if datatype not in ELEMENT_BYTES:
-        raise ConfigError(f"-d {datatype}", "is not one type", ", ".join(ELEMENT_BYTES))
-    if op not in REDUCTIONS:
-        raise ConfigError(f"-o {op}", "is not one reduction", ", ".join(REDUCTIONS))
-    given = {
-        **{"p": parallel_init, "C": cputime, "G": cudagraph, "R": register},
-        **{"u": unalign, "M": memory, "D": device, "y": stream_null},
-    }
-    least_bytes, most_bytes = bytes_of("-b", minbytes), bytes_of("-e", maxbytes)
-    step_bytes = bytes_of("-i", stepbytes)
-    asked = list(sizes_of(least_bytes, most_bytes, step_bytes, stepfactor))
+    options.check_names()
+    asked = _asked(options)
     least = _least_busbw()
-    path = experiment or configs_folder() / "quickstart.yaml"
-    said = overrides_of(overrides)
-    base = _loaded(path, said, {})
-    nranks = ngpus * nthreads if ngpus * nthreads > 1 else _ports(base, path)
+    path = options.experiment or configs_folder() / "quickstart.yaml"
+    said = overrides_of(options.overrides)
+    nranks = _nranks(options, path, said)
+    sizes = _bench_sizes(options, asked, nranks)
+    changes = _changes(options, sizes, nranks)
+    settings = _loaded(path, said, changes)
+    test = _bench_test(options, sizes, asked, nranks=nranks, least_busbw=least)
+    for letter in options.ignored():
+        typer.echo(f"chakram: note: -{letter} is ignored: {IGNORED[letter]}", err=True)
+    if options.world == "run" and not options.as_json:
+        _tell_time(settings, test, options.collectives)
+    started = datetime.now(UTC)
+    changed = {**{key: json.dumps(value) for key, value in changes.items()}, **said}
+    text = "".join(f"# --set {key}={value}\n" for key, value in changed.items())
+    measurement = _Measurement(options, test, settings, text + path.read_text("utf-8"))
+    measurement.run()
+    _report(options, test, measurement, started=started)
+
+
+def _asked(options: BenchOptions) -> list[int]:
+    """Return the sizes that -b, -e, -i and -f select."""
+    least_bytes = bytes_of("-b", options.minbytes)
+    most_bytes = bytes_of("-e", options.maxbytes)
+    step_bytes = bytes_of("-i", options.stepbytes)
+    return list(sizes_of(least_bytes, most_bytes, step_bytes, options.stepfactor))
+
+
+def _nranks(options: BenchOptions, path: Path, said: Mapping[str, str]) -> int:
+    """Return the number of ranks: as given, or one for each port of the fabric."""
+    given = options.ngpus * options.nthreads
+    nranks = given if given > 1 else _ports(_loaded(path, said, {}), path)
     if nranks < 2:
-        raise ConfigError("-g", f"{nranks} rank has no network", "e.g. -g 8")
-    if root >= nranks:
-        raise ConfigError(f"-r {root}", f"there are {nranks} ranks", "the first is 0")
-    program = PROGRAMS[test]
-    element = ELEMENT_BYTES[datatype]
-    sizes: tuple[BenchSize, ...]
-    if test == UNEVEN:
+        raise ConfigError("-g", f"{nranks} rank uses no network", "e.g. -g 8")
+    if options.root >= nranks:
+        raise ConfigError(
+            f"-r {options.root}", f"there are {nranks} ranks", "numbers start at 0"
+        )
+    return nranks
+
+
+def _bench_sizes(
+    options: BenchOptions, asked: Sequence[int], nranks: int
+) -> tuple[BenchSize, ...]:
+    """Return the sizes to measure, as nccl-tests rounds them."""
+    element = ELEMENT_BYTES[options.datatype]
+    if options.test == UNEVEN:
         if len(asked) > 1:
-            raise ConfigError(f"-b {minbytes} -e {maxbytes}", "are several sizes",
-                              f"{UNEVEN} has that of its matrix")  # fmt: skip
-        sizes = (uneven_size(asked[0], matrix_file(), nranks, element),)
-    else:
-        sizes = tuple(rounded(each, test, nranks, element) for each in asked)
+            raise ConfigError(
+                f"-b {options.minbytes} -e {options.maxbytes}", "give several sizes",
+                f"{UNEVEN} has only the size of its matrix",
+            )  # fmt: skip
+        return (uneven_size(asked[0], matrix_file(), nranks, element),)
+    return tuple(rounded(each, options.test, nranks, element) for each in asked)
+
+
+def _changes(
+    options: BenchOptions, sizes: Sequence[BenchSize], nranks: int
+) -> dict[str, Any]:
+    """Return the keys of the experiment that this verb sets."""
+    program = PROGRAMS[options.test]
     contributed = list(
         dict.fromkeys(each.input_bytes for each in sizes if each.input_bytes)
     )
     if not contributed:
         raise ConfigError(
-            f"-e {maxbytes}",
-            f"is less than an element of each of {nranks} ranks",
+            f"-e {options.maxbytes}",
+            f"is less than one element for each of {nranks} ranks",
             f"e.g. -e {format_size(nranks * VECTOR_BYTES)}",
         )
-    total = iters * (run_cycles or 1)
-    if (total + warmup_iters) * agg_iters > _MOST_ITERATIONS:
+    if options.collectives > _MOST_ITERATIONS:
         raise ConfigError(
-            "-n", f"{total * agg_iters} iterations are too many",
+            "-n", f"{options.measured * options.agg_iters} iterations are too many",
             f"at most {_MOST_ITERATIONS}",
         )  # fmt: skip
     stream: dict[str, Any] = {
         "op": str(program.op),
         "sizes": [f"{each}B" for each in contributed],
-        "count": agg_iters,
-        "barrier": blocking in (1, 3),
+        "count": options.agg_iters,
+        "barrier": options.blocking in (1, 3),
     }
-    if test in ROOTED:
-        stream["root"] = root
-    if test == UNEVEN:
+    if options.test in ROOTED:
+        stream["root"] = options.root
+    if options.test == UNEVEN:
         del stream["sizes"]
         stream["splits"] = str(matrix_file())
     trace = {"synth": "collectives", "ranks": nranks, "streams": [stream]}
     changes: dict[str, Any] = {
-        "name": test,
-        "jobs": [{"name": test, "trace": trace, "compute": {"from": "none"}}],
+        "name": options.test,
+        "jobs": [{"name": options.test, "trace": trace, "compute": {"from": "none"}}],
         "arrivals": None,
-        "iterations": {"warmup": warmup_iters, "measured": total},
+        "iterations": {"warmup": options.warmup_iters, "measured": options.measured},
         "predict": ["bound"],
     }
-    if not check:
+    if not options.check:
         changes["transport.verify"] = "off"
-    if timeout:
-        changes["stop_if.duration"] = f"{timeout}s"
-    if name := program.algorithm or algorithm:
+    if options.timeout:
+        changes["stop_if.duration"] = f"{options.timeout}s"
+    if name := program.algorithm or options.algorithm:
         changes[f"collectives.{program.op}"] = name
-    settings = _loaded(path, said, changes)
+    return changes
+
+
+def _bench_test(
+    options: BenchOptions,
+    sizes: tuple[BenchSize, ...],
+    asked: Sequence[int],
+    *,
+    nranks: int,
+    least_busbw: float | None,
+) -> BenchTest:
+    """Return the test as nccl-tests describes it in its output."""
+    from chakram.console.nccl_tests_output import DEVICE, BenchTest
+    from chakram.summary.bandwidth import bus_factor
+
+    test = options.test
     factor = 1.0
     if test != "hypercube_perf":
-        factor = float(bus_factor(program.op, nranks=nranks))
-    bench_test = nccl_tests_output.BenchTest(
+        factor = float(bus_factor(PROGRAMS[test].op, nranks=nranks))
+    return BenchTest(
         name=test,
         nranks=nranks,
         factor=factor,
         sizes=sizes,
-        devices=tuple(
-            (f"port{rank}", nccl_tests_output.DEVICE) for rank in range(nranks)
-        ),
-        datatype=datatype,
-        redop=op if test in REDUCING else "none",
-        root=root if test in ROOTED else None,
-        average=average,
-        per_iteration=bool(per_iter_timing),
-        timestamps=bool(timestamps),
-        skip=min(per_iter_skip, iters - 1),
-        least_busbw=least,
+        devices=tuple((f"port{rank}", DEVICE) for rank in range(nranks)),
+        datatype=options.datatype,
+        redop=options.op if test in REDUCING else "none",
+        root=options.root if test in ROOTED else None,
+        average=options.average,
+        per_iteration=bool(options.per_iter_timing),
+        timestamps=bool(options.timestamps),
+        skip=min(options.per_iter_skip, options.iters - 1),
+        least_busbw=least_busbw,
         config={
-            "nthreads": nthreads,
-            "ngpus": ngpus,
+            "nthreads": options.nthreads,
+            "ngpus": options.ngpus,
             "minimum_bytes": asked[0],
-            "maximum_bytes": most_bytes,
+            "maximum_bytes": bytes_of("-e", options.maxbytes),
             **(
-                {"step_factor": stepfactor}
-                if stepfactor > 1
-                else {"step_bytes": step_bytes}
+                {"step_factor": options.stepfactor}
+                if options.stepfactor > 1
+                else {"step_bytes": bytes_of("-i", options.stepbytes)}
             ),
-            "warmup_iters": warmup_iters,
-            "iterations": iters,
-            "aggregated_iterations": agg_iters,
-            "validation": check,
+            "warmup_iters": options.warmup_iters,
+            "iterations": options.iters,
+            "aggregated_iterations": options.agg_iters,
+            "validation": options.check,
             "graph": 0,
-            "blocking_collectives": "true" if blocking else "false",
-            "per_iter_timing": "true" if per_iter_timing else "false",
-            "per_iter_skip": per_iter_skip,
+            "blocking_collectives": "true" if options.blocking else "false",
+            "per_iter_timing": "true" if options.per_iter_timing else "false",
+            "per_iter_skip": options.per_iter_skip,
             "parallel_init": "false",
         },
     )
-    for letter in filter(given.get, given):
-        typer.echo(f"chakram: note: -{letter} is ignored: {IGNORED[letter]}", err=True)
-    if world == "run" and not as_json:
-        _tell_time(settings, bench_test, (total + warmup_iters) * agg_iters)
-    started = datetime.now(UTC)
-    changed = {**{key: json.dumps(value) for key, value in changes.items()}, **said}
-    text = "".join(f"# --set {key}={value}\n" for key, value in changed.items())
-    text += path.read_text(encoding="utf-8")
-    cycles: list[Sequence[BenchRow]] = []
+
+
+@dataclass(slots=True)
+class _Measurement:
+    """The runs of one test, printed as they end.
+
+    Attributes:
+        cycles: Rows of every table.
+        stopped: The interruption that ended an endless test.
+        banners: Banners of all runs.
+        directory: The last run directory.
+    """
+
+    options: BenchOptions
+    test: BenchTest
+    settings: Experiment
+    text: str
+    cycles: list[Sequence[BenchRow]] = field(default_factory=list)
     stopped: RunInterrupted | None = None
     banners: tuple[str, ...] = ()
-    directory = ""
-    while stopped is None and (not cycles or not run_cycles):
-        try:
-            outcome = _outcome(settings, text, world=world, runs=runs, quiet=as_json)
-            if outcome.error is not None:
-                raise outcome.error
-        except RunInterrupted as error:
-            # -N 0 ends when the user ends it, with what was measured until then.
-            if not cycles:
-                raise
-            stopped = error
-            continue
-        found = nccl_tests_output.measured_rows(
-            open_run(outcome.directory), bench_test, cycles=run_cycles or 1
+    directory: str = ""
+
+    def run(self) -> None:
+        """Run once, or with -N 0 until the user interrupts; keep the results.
+
+        Raises:
+            RunInterrupted: If there was no result before the interruption.
+            ChakramError: If a run fails.
+        """
+        while self.stopped is None and (not self.cycles or not self.options.run_cycles):
+            try:
+                self._run_once()
+            except RunInterrupted as error:
+                if not self.cycles:
+                    raise
+                self.stopped = error
+
+    def _run_once(self) -> None:
+        import chakram
+        from chakram.console import nccl_tests_output
+        from chakram.run_directory.reader import open_run
+
+        options = self.options
+        outcome = _outcome(
+            self.settings,
+            self.text,
+            world=options.world,
+            runs=options.runs,
+            quiet=options.as_json,
         )
-        said_banners = outcome.summary.banners
-        lines = [f"# !! {each}" for each in said_banners] if cycles else []
-        if not cycles:
-            lines += nccl_tests_output.opening(
-                bench_test,
-                banners=said_banners,
+        if outcome.error is not None:
+            raise outcome.error
+        found = nccl_tests_output.measured_rows(
+            open_run(outcome.directory), self.test, cycles=options.run_cycles or 1
+        )
+        banners = outcome.summary.banners
+        if self.cycles:
+            lines = [f"# !! {each}" for each in banners]
+        else:
+            lines = nccl_tests_output.opening(
+                self.test,
+                banners=banners,
                 notes=[
-                    f"{world} of {outcome.summary.facts.fabric}; in-place is the same: "
-                    "a network does not see where buffers lie"
+                    f"{options.world} of {outcome.summary.facts.fabric}; in-place "
+                    "results are the same: buffers do not affect a network"
                 ],
                 version=chakram.__version__,
             )
         now = f"{datetime.now():{_TIME}}"  # noqa: DTZ005 (as nccl-tests prints it)
         for rows in found:
-            lines += nccl_tests_output.cycle_lines(bench_test, rows, printed=now)
-        if not as_json:
+            lines += nccl_tests_output.cycle_lines(self.test, rows, printed=now)
+        if not options.as_json:
             print("\n".join(lines), flush=True)
-        cycles += found
-        banners = tuple(dict.fromkeys((*banners, *said_banners)))
-        directory = str(outcome.directory)
+        self.cycles += found
+        self.banners = tuple(dict.fromkeys((*self.banners, *banners)))
+        self.directory = str(outcome.directory)
+
+
+def _report(
+    options: BenchOptions,
+    test: BenchTest,
+    measurement: _Measurement,
+    *,
+    started: datetime,
+) -> None:
+    """Print the end of the output, and write the JSON document if requested.
+
+    Raises:
+        RunInterrupted: If the user ended the test.
+        typer.Exit: If a payload was wrong or the bandwidth was too low.
+    """
+    import chakram
+    from chakram.console import nccl_tests_output
+
+    name = options.test
     document = nccl_tests_output.document(
-        bench_test,
-        cycles,
-        args=[test, *sys.argv[sys.argv.index(test) + 1 :]]
-        if test in sys.argv
-        else [test],
+        test,
+        measurement.cycles,
+        args=[name, *sys.argv[sys.argv.index(name) + 1 :]]
+        if name in sys.argv
+        else [name],
         started=f"{started:{_TIME}}",
         ended=f"{datetime.now(UTC):{_TIME}}",
         version=chakram.__version__,
-        directory=directory,
-        banners=banners,
+        directory=measurement.directory,
+        banners=measurement.banners,
     )
     notes = []
-    if output_file is not None:
-        notes.append(f"Writing JSON output to {_written(output_file, document)}")
-    if as_json:
+    if options.output_file is not None:
+        notes.append(
+            f"Writing JSON output to {_written(options.output_file, document)}"
+        )
+    if options.as_json:
         print_json("bench", document)
     else:
         for line in nccl_tests_output.closing(
-            bench_test, cycles, notes=notes, directory=directory
+            test, measurement.cycles, notes=notes, directory=measurement.directory
         ):
             print(line)
-    if stopped is not None:
-        raise stopped
+    if measurement.stopped is not None:
+        raise measurement.stopped
     verdicts = (
         document["out_of_bounds"]["okay"],
         document["average_bus_bandwidth"]["okay"],
@@ -373,7 +529,7 @@ def _least_busbw() -> float | None:
 def _loaded(
     path: Path, said: Mapping[str, str], changes: Mapping[str, Any]
 ) -> Experiment:
-    """Return the experiment with what this verb puts into it; the user's go last."""
+    """Return the experiment with this verb's changes; the user's take precedence."""
     from chakram.config.experiment import load_experiment
 
     made = {key: json.dumps(value) for key, value in changes.items()}
@@ -385,17 +541,17 @@ def _loaded(
 
 
 def _ports(experiment: Experiment, path: Path) -> int:
-    """Return how many ports the fabric has."""
+    """Return the number of ports of the fabric."""
     topology = experiment.fabric.to_topology(None)
     if topology is None:
         raise ConfigError(
-            str(path), "does not say how many ports the fabric has", "say -g RANKS"
+            str(path), "does not specify the ports of its fabric", "use -g RANKS"
         )
     return len(topology.hosts)
 
 
 def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None:
-    """Say how long it will take at least, where that is long."""
+    """Print a lower bound on the duration of the test if it is long."""
     topology = experiment.fabric.to_topology(test.nranks)
     rates = [link.rate_bps for link in topology.links] if topology else []
     known = [rate for rate in rates if rate]
@@ -405,24 +561,24 @@ def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None
     time_ns = total_bytes * _byte_ns(experiment, test, min(known))
     if time_ns > _LONG_NS:
         typer.echo(
-            f"chakram: note: takes {format_time(time_ns)} at least at the rate of the "
-            "ports; fewer iterations (-n), smaller sizes (-e) or --world simulate are "
-            "quicker",
+            f"chakram: note: this takes at least {format_time(time_ns)} at the port "
+            "rate; faster: fewer iterations (-n), smaller sizes (-e) or "
+            "--world simulate",
             err=True,
         )
 
 
 def _byte_ns(experiment: Experiment, test: BenchTest, rate_bps: int) -> float:
-    """Return what a byte of S takes at least: by its algorithm, where one is named."""
+    """Return the least time per byte of size, with the configured algorithm if any."""
     from chakram.collectives.algorithms import AUTO, algorithm_fitting
     from chakram.collectives.ops import nccl_size_bytes
-    from chakram.preparation.algorithm_summary import summarise_algorithm
+    from chakram.preparation.algorithm_summary import summarize_algorithm
 
     op = PROGRAMS[test.name].op
     choice = experiment.algorithm_of(op)
     if not isinstance(choice, str) or choice == AUTO:
         return test.factor * 8e9 / rate_bps
-    summary = summarise_algorithm(
+    summary = summarize_algorithm(
         algorithm_fitting(op, choice, nranks=test.nranks),
         nranks=test.nranks,
         root=test.root or 0,
@@ -452,7 +608,7 @@ def _outcome(
 
 
 def _written(path: Path, document: Mapping[str, Any]) -> Path:
-    """Write JSON to a new file; like nccl-tests, to FILE.0 and so on where it is."""
+    """Write JSON to *path*, or to FILE.0 and so on if it exists, like nccl-tests."""
     place, tried = path, 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""``chakram certs``: certificates for a controller and its agents."""
+"""``chakram certs``: create certificates for a controller and its agents."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ def certs(
         Path | None,
         typer.Argument(
             metavar="[EXPERIMENT.yaml]",
-            help="Make one for every host of its external fabric.",
+            help="Experiment; each host of its external fabric gets a certificate.",
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder to write to; an authority there signs again.")
+        Path,
+        typer.Option(
+            help="Folder to write to. An existing authority there signs the new "
+            "certificates."
+        ),
     ] = Path("certs"),
     agent: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=ADDRESS[,ADDRESS]",
-            help="An agent and what controllers reach it by; may be repeated.",
+            help="Name of an agent, and its addresses. Can be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make certificates for a controller and its agents."""
+    """Create certificates for a controller and its agents."""
     from chakram.control.certificates import make_certificates
 
     agents = {} if experiment is None else _agents_of(experiment)
@@ -44,7 +48,7 @@ def certs(
         if not equals or not addresses:
             raise ConfigError(
                 f"--agent {text}",
-                "does not say what the agent is reached by",
+                "has no address",
                 "e.g. --agent h1=192.0.2.11",
             )
         agents[name] = addresses.split(",")
@@ -70,27 +74,27 @@ def certs(
         return
     for path in written:
         print(path)
-    print(f"{key} stays here; agents need ca.pem and their own two files")
+    print(f"keep {key} here; each agent needs ca.pem and its own two files")
 
 
 def _why_unsafe(folder: Path) -> str | None:
-    """Return who else may put other keys in the place of these, None if nobody may."""
+    """Return why other users could replace these files; None if they cannot."""
     for each in (resolved := folder.resolve(), *resolved.parents):
         mode = each.stat().st_mode
-        # Of a folder with the sticky bit only owners remove what is in it.
+        # In a folder with the sticky bit, only owners can remove files.
         if mode & (stat.S_IWOTH | stat.S_IWGRP) and (
             each == resolved or not mode & stat.S_ISVTX
         ):
-            who = "everybody" if mode & stat.S_IWOTH else "its group"
+            who = "every user" if mode & stat.S_IWOTH else "its group"
             return (
-                f"{each}: {who} may write there, and so put certificates of their own "
-                f"in place of these (chmod go-w {each}, or choose another --out)"
+                f"{each}: {who} can write to this folder and replace the certificates "
+                f"(chmod go-w {each}, or choose another --out)"
             )
     return None
 
 
 def _agents_of(path: Path) -> dict[str, list[str]]:
-    """Return the hosts of an experiment that are reached over the network."""
+    """Return the agents on remote hosts of an experiment, with their addresses."""
     from chakram.config.experiment import load_experiment
 
     fabric = load_experiment(path).fabric

@@ -1,4 +1,4 @@
-"""``chakram compare`` and ``chakram diff``: what differs between results."""
+"""``chakram compare`` and ``chakram diff``: differences of results and settings."""
 
 from __future__ import annotations
 
@@ -27,31 +27,33 @@ _LISTED = 10
 _LEAST_LABEL = 24
 _MANY = ">9999"
 _NUMBERS_WIDTH = 52
-"""Columns that all numbers of a row take, about."""
+"""Approximate width of all numbers in a row."""
 
 
 def compare(
     first: Annotated[
-        Path, typer.Argument(metavar="A", help="What the others are compared with.")
+        Path,
+        typer.Argument(metavar="A", help="Baseline: a directory or file, as for B."),
     ],
     others: Annotated[
         list[Path],
         typer.Argument(
             metavar="B...",
-            help="Run directories, folders of repeated runs, or files: what `run "
-            "--json` or nccl-tests printed, its JSON, a log of ASTRA-sim, a fct.txt "
-            "of ns-3, PARAM's replayedCommsPerf files.",
+            help="Run directories, folders of repeated runs, or files. Files are "
+            "output of `run --json` or nccl-tests (text or JSON), a log of ASTRA-sim, "
+            "an fct.txt of ns-3, or PARAM's replayedCommsPerf files.",
         ),
     ],
     every: Annotated[
-        bool, typer.Option("--all", help="List what does not differ, too.")
+        bool, typer.Option("--all", help="Also list values that do not differ.")
     ] = False,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Say what differs between results, of other programs, too.
+    """Compare results of runs, simulations and other tools.
 
-    Only differences that repetitions show to be more than chance are listed.
+    Without --all, only differences larger than the variation between repetitions are
+    listed.
     """
     from chakram.analysis.comparison import compare as compared
     from chakram.analysis.comparison_inputs import read_side
@@ -85,7 +87,7 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
         print(_wrapped(f"!! {', '.join(names)}: {note}", width))
     for level, differences in found.levels.items():
         listed = [each for each in differences if every or each.significant]
-        # Where each kind of collective comes once, both levels say the same.
+        # If each kind of collective occurs once, the level repeats the level ``size``.
         alike = level in ("instance", "named") and len(differences) == len(
             found.levels.get("size", ())
         )
@@ -101,7 +103,7 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
         if mine or theirs:
             print(
                 _wrapped(
-                    f"# {LEVELS[level]} that only one side has: A {mine}, B {theirs}",
+                    f"# {LEVELS[level]} on one side only: A {mine}, B {theirs}",
                     width,
                 )
             )
@@ -145,7 +147,7 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Return a text with what does not fit cut out of its middle."""
+    """Return a text, shortened in the middle if it is too long."""
     if len(text) <= most:
         return text
     tail = most * 2 // 3
@@ -195,7 +197,7 @@ def _row(each: Difference) -> dict[str, Any]:
         "b": _times(each.b),
         "change": each.change,
         "lost_ns": each.lost_ns,
-        # Where both sides are exact there are no errors to count in.
+        # If both sides are exact, there are no standard errors.
         "errors": None if each.errors in (None, float("inf")) else each.errors,
         "significant": each.significant,
     }
@@ -211,16 +213,18 @@ def diff(
     first: Annotated[
         Path, typer.Argument(metavar="A", help="Run directory or experiment file.")
     ],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="Run directory or experiment file.")
+    ],
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Say which settings of two runs or experiments differ."""
+    """Compare the settings of two runs or experiments."""
     from chakram.analysis.comparison import differing_settings, setting_text
     from chakram.console.text_table import Column
 
     a, b = (_settings(path) for path in (first, second))
-    # An experiment file says nothing of versions and hosts.
+    # An experiment file does not contain versions and hosts.
     sections = {_section(key) for key in a} & {_section(key) for key in b}
     differing = {
         key: both

@@ -1,7 +1,8 @@
-"""``chakram dcqcn``: what a profile means, in every spelling of its knobs."""
+"""``chakram dcqcn``: show a DCQCN profile with the parameter names of a vendor."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,35 +16,42 @@ from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import format_rate, parse_rate
 
 if TYPE_CHECKING:
+    from chakram.roce.congestion.profiles.vendors import Vendors
     from chakram.settings.located_errors import Mistake
 
 
 Profile = Annotated[
-    str, typer.Argument(help="dcqcn-nvidia, dcqcn-paper, dcqcn-intel, dcqcn-hpcc-ns3.")
+    str,
+    typer.Argument(
+        help="Profile: dcqcn-nvidia, dcqcn-paper, dcqcn-intel or dcqcn-hpcc-ns3."
+    ),
 ]
-Rate = Annotated[str, typer.Option("--rate", help="Rate of the line.")]
+Rate = Annotated[str, typer.Option("--rate", help="Line rate.")]
 ScaledFrom = Annotated[
     str | None,
     typer.Option(
         "--scaled-from",
-        help="Line rate that the profile's rates are meant for, e.g. 40Gbit: they "
-        "grow with the line.",
+        help="Line rate for which the profile is defined, e.g. 40Gbit. Its rates are "
+        "scaled to --rate.",
     ),
 ]
 Override = Annotated[
     list[str] | None,
-    typer.Option("--set", help="A knob, e.g. min_rate=0.5%. May be repeated."),
+    typer.Option("--set", help="Set a knob, e.g. min_rate=0.5%. Can be repeated."),
 ]
 Vendor = Annotated[
     list[str] | None,
-    typer.Option("--vendor", help="A vendor's, e.g. rpg_ai_rate=10. May be repeated."),
+    typer.Option(
+        "--vendor",
+        help="Set a knob by its vendor name, e.g. rpg_ai_rate=10. Can be repeated.",
+    ),
 ]
 Names = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3, otg, keysight. "
-        "Else those of the profile's vendor.",
+        help="Vendor names to show: nvidia, mlx5, intel, hpcc-ns3, otg or keysight. "
+        "Default: those of the profile's vendor.",
     ),
 ]
 
@@ -51,8 +59,9 @@ _NAME = "dcqcn"
 _UNWRAPPED = 1_000
 
 _UNITS = {
-    "intel": "rates in Mbit/s, increases (MSS) as thousandths of the line, times in us",
-    "otg": "rates in % of the line, times in us",
+    "intel": "rates in Mbit/s, increases (MSS) in thousandths of the line rate, times "
+    "in us",
+    "otg": "rates in % of the line rate, times in us",
     "keysight": "rates in Mbit/s, times in us, the byte counter in 64 bytes",
 }
 _USUAL_UNITS = "rates in Mbit/s, times in us"
@@ -67,14 +76,14 @@ def dcqcn(
     names: Names = None,
     as_json: Json = False,
 ) -> None:
-    """Show a DCQCN profile, in our names and in vendors'.
+    """Show a DCQCN profile with vendor names of its knobs.
 
-    Rates are shown as shares of the line rate too.
+    Rates are also shown as shares of the line rate.
     """
     from pydantic import ValidationError
 
     from chakram.config import congestion
-    from chakram.config.vendor_names import knob_named, to_vendor
+    from chakram.config.vendor_names import to_vendor
     from chakram.roce.congestion.dcqcn import Dcqcn
     from chakram.settings.located_errors import from_validation
 
@@ -83,7 +92,7 @@ def dcqcn(
     vendors = Dcqcn.profiles.vendors
     if profile not in known:
         raise ConfigError(
-            "profile", f"none is named {profile!r}", f"one of {', '.join(known)}"
+            "profile", f"there is no profile {profile!r}", f"one of {', '.join(known)}"
         )
     if names is None:
         names = next(
@@ -91,7 +100,7 @@ def dcqcn(
         )
     if names not in vendors.sets:
         raise ConfigError(
-            "--as", f"nobody is named {names!r}", f"one of {', '.join(vendors.sets)}"
+            "--as", f"there is no vendor {names!r}", f"one of {', '.join(vendors.sets)}"
         )
     given = {
         "profile": profile,
@@ -130,13 +139,37 @@ def dcqcn(
             },
         )
         return
+    _show(
+        f"{described}, line rate {format_rate(line_rate_bps)}",
+        vendors,
+        names,
+        named[names],
+        values,
+        shares,
+        sources=congestion.load_profile(_NAME, profile).sources,
+    )
+
+
+def _show(
+    title: str,
+    vendors: Vendors,
+    names: str,
+    named: Mapping[str, Any],
+    values: Mapping[str, Any],
+    shares: Mapping[str, Any],
+    *,
+    sources: Sequence[str],
+) -> None:
+    """Print the parameters of a profile in a table, with the names of one vendor."""
+    from chakram.config.vendor_names import knob_named
+
     console = Console(highlight=False)
     if not console.is_terminal:
-        # For programs and files nothing is wrapped: names are there to be copied.
+        # Do not wrap output for files and other programs, so that names can be copied.
         console = Console(highlight=False, width=_UNWRAPPED)
-    console.print(f"{described}, line {format_rate(line_rate_bps)}")
+    console.print(title)
     table = Table(
-        # Names are broken rather than cut short.
+        # Fold long names rather than truncate them.
         Column("knob", overflow="fold"),
         "value",
         "of the line",
@@ -146,8 +179,7 @@ def dcqcn(
         pad_edge=False,
     )
     spelled = {
-        knob_named(vendors, name): (name, number)
-        for name, number in named[names].items()
+        knob_named(vendors, name): (name, number) for name, number in named.items()
     }
     for knob, value in values.items():
         share = shares[knob] if shares[knob] != value else ""
@@ -155,15 +187,15 @@ def dcqcn(
         shown = "-" if number is None else str(number).removesuffix(".0")
         table.add_row(knob, _shown(value), share, name, shown)
     console.print(table)
-    console.print(f"numbers of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
-    if None in named[names].values():
-        console.print("- stands for what is too little to be said in these units")
-    for source in congestion.load_profile(_NAME, profile).sources:
+    console.print(f"units of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
+    if None in named.values():
+        console.print("- means that the value is too small for these units")
+    for source in sources:
         console.print(f"- {source}")
 
 
 def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
-    """Return the error that tells all *mistakes*, each at what was given."""
+    """Return one error with all *mistakes*, each with its option."""
     from chakram.settings.located_errors import report
 
     places = [
@@ -176,7 +208,7 @@ def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
 def _on_the_command_line(
     location: tuple[str | int, ...], profile: str
 ) -> tuple[str | int, ...]:
-    """Return where the option stands that a place in the settings came from."""
+    """Return the option that set a value at this place in the settings."""
     if location == ("profile",):
         return (f"profile {profile}",)
     if location[:1] == ("scaled_from",):
@@ -188,7 +220,7 @@ def _on_the_command_line(
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
-    """Return what options of the form name=value say; values as in a file."""
+    """Return the values of options of the format name=value, parsed as in a file."""
     from chakram.settings.yaml_document import parse_document
 
     pairs = {}

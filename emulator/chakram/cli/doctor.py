@@ -1,4 +1,4 @@
-"""``chakram doctor``: what this machine and this user can do."""
+"""``chakram doctor``: checks of this machine and the privileges of its user."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from chakram.foundation.errors import EnvironmentProblem
 def doctor(
     as_json: Json = False,
 ) -> None:
-    """Try out what runs need of this machine.
+    """Check that this machine can run experiments.
 
-    The exit code is 3 if no namespace lab can be built here.
+    The exit code is 3 if this machine cannot build namespace labs.
     """
     from chakram.fabric.machine_probe import probe_all
 
@@ -32,6 +32,8 @@ def doctor(
             table.add_row(probe.name, mark, probe.reason)
         Console().print(table)
         if missing:
-            print("no namespace lab can be built here; fabric kind loopback still runs")
+            print(
+                "this machine cannot build namespace labs; fabric kind loopback works"
+            )
     if missing:
         raise typer.Exit(EnvironmentProblem.exit_code)

@@ -1,4 +1,4 @@
-"""``chakram export``: results and experiments as other programs read them."""
+"""``chakram export``: write results and experiments in formats of other tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="export",
-    help="Write results and experiments as other programs read them.",
+    help="Export results and experiments to formats of other tools.",
     no_args_is_help=True,
 )
 
@@ -28,23 +28,25 @@ _Source = Annotated[
     Path,
     typer.Argument(
         metavar="RUN|EXPERIMENT",
-        help="Run directory, or an experiment file, which is simulated first.",
+        help="Run directory, or experiment file. An experiment is simulated first.",
     ),
 ]
 _Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 def _results_of(
     source: Path, overrides: list[str] | None, runs: Path | None, *, quiet: bool
 ) -> RunResults:
-    """Return a run's results, or those of an experiment's simulation."""
+    """Return the results of a run, or of the simulation of an experiment."""
     from chakram.run_directory.reader import open_run
 
     if source.is_dir():
         if overrides:
             raise ConfigError(
-                f"--set {overrides[0]}", f"{source} is a run, and over", "leave it out"
+                f"--set {overrides[0]}",
+                f"{source} is a run directory",
+                "use --set with an experiment file only",
             )
         return open_run(source)
     settings, text = options.read_experiment(source, overrides)
@@ -58,12 +60,12 @@ def _results_of(
 
 
 def _notes(results: RunResults) -> list[str]:
-    """Return how a run ended that is not complete."""
+    """Return a note for an incomplete run."""
     return [results.incomplete] if results.incomplete else []
 
 
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
-    """Refuse to write any of some files where one of them is there already."""
+    """Refuse to write any of several files if one of them exists."""
     from chakram.chakra.write.new_file import refuse_existing
 
     for name in names:
@@ -79,7 +81,7 @@ def _write(
     notes: Sequence[str] = (),
     also: Sequence[Path] = (),
 ) -> None:
-    """Write files into a folder, and tell of them, and of those *also* written."""
+    """Write files into a folder; report them together with the files in *also*."""
     from chakram.chakra.write.new_file import new_file
 
     _refuse(out, files, force=force)
@@ -103,10 +105,10 @@ def astra_sim(
     force: _Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the inputs of ASTRA-sim: workload, system, network, memory.
+    """Write the inputs of ASTRA-sim for one iteration.
 
-    One iteration, for its analytical networks where they have such a topology, and for
-    ns-3.
+    The inputs are workload, system, memory and network. The network is for ns-3, and
+    for the analytical backends if they support the topology.
     """
     settings, _ = options.read_experiment(experiment, overrides)
     from chakram.chakra.read.groups import encode_group_file
@@ -136,7 +138,10 @@ def astra_sim(
 
 
 def _flow_times(results: RunResults) -> bytes:
-    """Write fct.txt: every message, as ns-3's RDMA model (HPCC's) writes it."""
+    """Write fct.txt: flow completion times, as ns-3 writes them.
+
+    The format is that of ns-3's RDMA model (HPCC). There is one line per message.
+    """
     from chakram.formats.ns3 import flow_times_text
     from chakram.run_directory.record_exports import flow_times
 
@@ -144,7 +149,10 @@ def _flow_times(results: RunResults) -> bytes:
 
 
 def _pauses(results: RunResults) -> bytes:
-    """Write pfc.txt: when ports were paused and went on, from samples of links."""
+    """Write pfc.txt: PFC pauses of ports, as ns-3 writes them.
+
+    The pauses come from the link samples of the run.
+    """
     from chakram.formats.ns3 import pauses_text
     from chakram.run_directory.record_exports import pause_events
 
@@ -152,7 +160,10 @@ def _pauses(results: RunResults) -> bytes:
 
 
 def _queue_lengths(results: RunResults) -> bytes:
-    """Write qlen.txt: the queues of switches at every sample of links."""
+    """Write qlen.txt: queue lengths, as ns-3 writes them.
+
+    The lengths of switch queues come from the link samples of the run.
+    """
     from chakram.formats.ns3 import queue_lengths_text
     from chakram.run_directory.record_exports import queue_lengths
 
@@ -167,14 +178,14 @@ def _pairs(results: RunResults) -> bytes:
 
 
 def _links(results: RunResults) -> bytes:
-    """Write links.csv: what went through each direction of every link."""
+    """Write links.csv: traffic in each direction of every link."""
     from chakram.run_directory.record_exports import links_csv
 
     return links_csv(results)
 
 
 def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None:
-    """Add the verb that writes what is *content_of* a run as the one file it is for."""
+    """Add a verb that writes the file *file_name* with the result of *content_of*."""
 
     def export(
         source: _Source,
@@ -207,7 +218,10 @@ def nccl_tests(
     force: _Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the collectives of a run as nccl-tests 2.19 does with -J, a file a test."""
+    """Write collectives as JSON documents of nccl-tests 2.19.
+
+    There is one file per test, as nccl-tests writes it with -J.
+    """
     from chakram.console.nccl_tests_output import documents_of
 
     results = _results_of(source, overrides, runs, quiet=as_json)
@@ -235,14 +249,14 @@ def openmetrics(
     force: _Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write run.om: the metrics of a run with times, as promtool reads them."""
+    """Write run.om: metrics with timestamps, for promtool."""
     from chakram.foundation.units import parse_time
     from chakram.metrics.backfill import openmetrics as lines_of
 
     step_ns = parse_time(step, where=_STEP)
     if step_ns < 10**6 or step_ns % 10**6:
         raise typer.BadParameter(
-            f"{_STEP} {step}: Prometheus knows whole milliseconds, 1ms at least"
+            f"{_STEP} {step}: Prometheus needs whole milliseconds, at least 1ms"
         )
     results = _results_of(source, overrides, runs, quiet=as_json)
     text = "".join(lines_of(results, step_ns=step_ns))

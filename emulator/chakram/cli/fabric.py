@@ -1,4 +1,4 @@
-"""``chakram fabric``: build a lab and keep it, look at it, take it down."""
+"""``chakram fabric``: build, inspect and remove labs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="fabric",
-    help="Build a namespace lab and keep it, look at it, take it down.",
+    help="Build, inspect and remove namespace labs.",
     no_args_is_help=True,
 )
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 @app.command()
 def up(
     experiment: Annotated[
-        Path, typer.Argument(help="Experiment file; its fabric section is built.")
+        Path, typer.Argument(help="Experiment file with the fabric to build.")
     ],
     lab: Annotated[
         str | None,
@@ -42,7 +42,7 @@ def up(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build the fabric of an experiment and let it stand."""
+    """Build the fabric of an experiment and keep it running."""
     from chakram.config.experiment import load_experiment
 
     settings = load_experiment(experiment)
@@ -54,7 +54,7 @@ def up(
         raise ConfigError(
             f"{experiment}: fabric.kind",
             f"there is nothing to build for {fabric.kind!r}",
-            "only kind: namespaces is built",
+            "only kind: namespaces can be built",
         )
     if as_json:
         print_json("lab", _state_fields(handle.state))
@@ -66,21 +66,22 @@ def up(
 def show(
     experiment: Annotated[Path, typer.Argument(help="Experiment file.")],
     as_infragraph: Annotated[
-        bool, typer.Option("--infragraph", help="Write it as an InfraGraph document.")
+        bool, typer.Option("--infragraph", help="Print an InfraGraph document.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw it: .html needs no network; .svg and .png need Chromium.",
+            help="Draw the fabric to this file: a self-contained .html, or .svg or "
+            ".png (both need Chromium).",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a file of that name.")
+        bool, typer.Option("--force", help="Replace an existing file.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw hosts, switches and links of an experiment, and list them."""
+    """Show the hosts, switches and links of a fabric."""
     from chakram.config.experiment import load_experiment
     from chakram.console.summary_document import fabric_document
     from chakram.fabric.infragraph import to_infragraph
@@ -133,7 +134,7 @@ def _print_yaml(document: dict[str, Any]) -> None:
 
 
 def _has_braille() -> bool:
-    """Tell whether lines can be printed: terminals may know no more than ASCII."""
+    """Return whether the terminal can print braille patterns, which draw the links."""
     try:
         "\u28ff".encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -148,9 +149,7 @@ def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -
 
     kind = out.suffix.removeprefix(".")
     if kind not in ("html", "svg", "png"):
-        raise ConfigError(
-            f"--out {out}", "says no form that is known", ".html, .svg or .png"
-        )
+        raise ConfigError(f"--out {out}", "has no known suffix", ".html, .svg or .png")
     refuse_existing(out, force=force)
     description = settings.written.fabric.describe()
     page = fabric_page(topology, name=settings.name, description=description)
@@ -159,7 +158,7 @@ def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -
         figures = drawn_figures(page)
         if not figures:
             raise ConfigError(
-                f"--out {out}", "has more links than can be seen", "--out FILE.html"
+                f"--out {out}", "there are too many links to draw", "--out FILE.html"
             )
         drawn = figures["topology"][kind]
     with new_file(out, force=force) as file:
@@ -169,11 +168,11 @@ def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -
 @app.command()
 def convert(
     infragraph: Annotated[
-        Path, typer.Argument(help="InfraGraph document in YAML, of schema 3.1.")
+        Path, typer.Argument(help="InfraGraph document (YAML, schema 3.1).")
     ],
     as_json: Json = False,
 ) -> None:
-    """Print an InfraGraph document's fabric for an experiment."""
+    """Print the fabric section for an InfraGraph document."""
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
         graph_section,
@@ -199,21 +198,21 @@ def convert(
 def down(
     lab: Annotated[str | None, typer.Argument(help="Name of the lab.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All labs of this user that no run uses.")
+        bool, typer.Option("--all", help="Remove all labs of this user not in use.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --all: also labs that runs use.")
+        bool, typer.Option("--force", help="With --all: also remove labs in use.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """End a lab and remove all it made, also after a crash."""
+    """Remove a lab completely, even after a crash."""
     from chakram.fabric.labs import lab as labs
 
     if (lab is None) != every:
         raise ConfigError(
             "chakram fabric down",
             "names both a lab and --all" if every else "names no lab",
-            "write either a lab's name or --all",
+            "give either the name of a lab or --all",
         )
     in_use: list[str] = []
     if every and not force:
@@ -222,24 +221,24 @@ def down(
         ended = asyncio.run(labs.down(lab))
     if lab is not None and not ended:
         known = ", ".join(each.name for each in labs.status()) or "none"
-        raise NoLab(f"lab {lab}", "there is none of this name", f"there are: {known}")
+        raise NoLab(f"lab {lab}", "there is no such lab", f"existing labs: {known}")
     if as_json:
         print_json("labs-ended", {"ended": ended, "in_use": in_use})
         return
     if ended:
-        print(f"ended: {', '.join(ended)}")
+        print(f"removed: {', '.join(ended)}")
     elif not in_use:
-        print("there was nothing to end")
+        print("there are no labs to remove")
     if in_use:
         print(
-            f"left alone, a run uses them: {', '.join(in_use)} "
-            "(end one: chakram fabric down NAME; all: --all --force)"
+            f"in use by runs, not removed: {', '.join(in_use)} "
+            "(remove one: chakram fabric down NAME; all: --all --force)"
         )
 
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show the labs of this user, also left-over ones."""
+    """List the labs of this user, including leftovers."""
     from chakram.fabric.labs import lab as labs
 
     found = labs.status()
@@ -247,7 +246,7 @@ def status(as_json: Json = False) -> None:
         print_json("labs", {"labs": [_status_fields(each) for each in found]})
         return
     if not found:
-        print("there is no lab")
+        print("there are no labs")
         return
     table = Table("lab", "state", "holder", "hosts", "switches", "processes")
     for each in found:
@@ -266,10 +265,10 @@ def status(as_json: Json = False) -> None:
 
 def _condition(status: LabStatus) -> str:
     if not status.alive:
-        return f"dead: chakram fabric down {status.name}"
+        return f"dead, remove it: chakram fabric down {status.name}"
     if status.state is None:
         return "being built"
-    return "up, a run is in it" if status.in_use else "up"
+    return "up, in use" if status.in_use else "up"
 
 
 def _state_fields(state: LabState) -> dict[str, object]:
@@ -306,6 +305,6 @@ def _print_state(state: LabState) -> None:
         enter = f"{shlex.quote(sys.executable)} -m chakram.fabric.enter_lab {own} --"
     for note in state.notes:
         print(f"note: {note}")
-    print(f"lab {state.name} is up; a command on {first.name}: {enter} COMMAND")
-    print(f"run in it: chakram run EXPERIMENT --lab {state.name}")
-    print(f"take it down: chakram fabric down {state.name}")
+    print(f"lab {state.name} is up; run a command on {first.name}: {enter} COMMAND")
+    print(f"run an experiment in it: chakram run EXPERIMENT --lab {state.name}")
+    print(f"remove it: chakram fabric down {state.name}")

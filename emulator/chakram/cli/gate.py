@@ -1,4 +1,4 @@
-"""``chakram gate``: whether results keep the rules of a file."""
+"""``chakram gate``: check results against the rules in a file."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ if TYPE_CHECKING:
 def gate(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Run directory, or what --json printed."),
+        typer.Argument(metavar="RUN", help="Run directory, or a file from --json."),
     ],
-    rules: Annotated[
-        Path, typer.Argument(metavar="RULES.yaml", help="What must hold.")
-    ],
+    rules: Annotated[Path, typer.Argument(metavar="RULES.yaml", help="Rules file.")],
     baseline: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="What it is compared with, instead of the rules' own."
+            metavar="RUN", help="Baseline run, instead of the one in the rules file."
         ),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML there.")
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file.")
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a summary there.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a Markdown summary to this file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Judge a run by rules, for a CI.
+    """Check a run against rules, for use in CI.
 
-    The exit code is 6 if a rule does not hold, or cannot be judged.
+    The exit code is 6 if a rule is violated or cannot be checked.
     """
     from chakram.analysis import gate as gates
 
@@ -66,7 +65,9 @@ def gate(
         for sentence in judgement.comparison:
             print(sentence)
         kept = len(verdicts) - len(failed)
-        print(f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} hold")
+        print(
+            f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} rules hold"
+        )
     if failed:
         raise typer.Exit(GateFailed.exit_code)
 

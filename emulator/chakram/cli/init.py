@@ -1,4 +1,4 @@
-"""``chakram init``: a ready experiment, to start from."""
+"""``chakram init``: a ready-made experiment to start from."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ _DEFAULT = "quickstart"
 
 def init(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Which one; see --list.")
+        str,
+        typer.Argument(metavar="[NAME]", help="Experiment name; see --list."),
     ] = _DEFAULT,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write it, instead of NAME.yaml."),
+        typer.Option(metavar="FILE", help="File to write. Default: NAME.yaml."),
     ] = None,
     names: Annotated[
-        bool, typer.Option("--list", help="Instead, list the ready experiments.")
+        bool, typer.Option("--list", help="List the available experiments instead.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that is there.")
+        bool, typer.Option("--force", help="Replace an existing file.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a ready experiment, to start from."""
+    """Write a ready-made experiment to start from."""
     ready = ready_experiments()
     if names:
         if as_json:
@@ -53,18 +54,18 @@ def init(
     if as_json:
         print_json("experiment-written", {"written": str(path)})
     else:
-        print(f"{path}; next: chakram plan {path}")
+        print(f"wrote {path}; next: chakram plan {path}")
 
 
 def configs_folder() -> Path:
-    """Return where the ready experiments are: in the package, or in the checkout."""
+    """Return the folder of the ready experiments: in the package or in the checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "configs"
     return installed if installed.is_dir() else package.parents[1] / "configs"
 
 
 def ready_experiments() -> dict[str, str]:
-    """Return what each ready experiment is, by name: its first sentence."""
+    """Return the first sentence about each ready experiment, by name."""
     return {
         path.stem: _summary(path.read_text(encoding="utf-8"))
         for path in sorted(configs_folder().glob("*.yaml"))
@@ -72,14 +73,14 @@ def ready_experiments() -> dict[str, str]:
 
 
 def _summary(text: str) -> str:
-    """Return the first sentence of the comment that *text* begins with."""
+    """Return the first sentence of the comment at the start of *text*."""
     comment = re.match(r"(?:#.*\n)*", text)
     words = comment[0].replace("\n#", " ").lstrip("# ") if comment else ""
     return " ".join(re.split(r"(?<=\.)\s", words, maxsplit=1)[0].split()).rstrip(".")
 
 
 def _text_for(path: Path, name: str) -> str:
-    """Return the experiment *name* as the file at *path*: what names it is changed."""
+    """Return the text of experiment *name*, with its own path replaced by *path*."""
     folder = configs_folder()
     text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
     return text.replace(f"configs/{name}.yaml", str(path)).replace(

@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 
 
 LEAST_OVERLAP = 0.9
-"""A job that shared its fabric for less of its time is told."""
+"""A note is printed if other jobs ran for less than this share of a job's time."""
 
 _WIDTH = 110
-"""Columns of what is written to a file or a pipe."""
+"""Width of output to a file or pipe, in columns."""
 
 FILE = "interference.json"
-"""What the directory of the run of all jobs gets."""
+"""Name of the file in the run directory of all jobs."""
 
 Alone = Annotated[
     str | None,
     typer.Option(
         "--alone",
         metavar="JOB",
-        help="Only this job, on the ports that it has beside the others.",
+        help="Run only this job, on the same ports as together with the others.",
     ),
 ]
 Interference = Annotated[
     bool,
     typer.Option(
         "--interference",
-        help="Every job alone, then all together; say how much longer each takes.",
+        help="Run every job alone and then all together; report how much longer "
+        "each takes.",
     ),
 ]
 
@@ -56,7 +57,7 @@ def interference(
     ],
     as_json: Json = False,
 ) -> None:
-    """Compare jobs that shared a fabric with each alone."""
+    """Compare jobs that shared a fabric with each job alone."""
     from chakram.run_directory.reader import open_run
 
     directories: dict[str, Path] = {}
@@ -65,13 +66,13 @@ def interference(
         jobs = {record.job for record in results.ranks(whole=True)}
         if not jobs and results.incomplete:
             raise RunDirectoryError(
-                str(path), "has no whole iteration", results.incomplete
+                str(path), "has no complete iteration", results.incomplete
             )
         if len(jobs) != 1:
             raise RunDirectoryError(
                 str(path),
                 f"is a run of {len(jobs)} jobs",
-                "a job alone is run by `chakram run --alone JOB`",
+                "run a job alone with `chakram run --alone JOB`",
             )
         directories[jobs.pop()] = path
     _show(together, directories, as_json=as_json, with_banners=True)
@@ -84,20 +85,22 @@ def run_apart_and_together(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """Run every job alone and then all of them; print how they got in each other's way.
+    """Run every job alone and then all together; print how they slow each other down.
 
     Args:
-        experiment: Its jobs.
-        run_one: Runs one job, or all where it is None.
+        experiment: The experiment with the jobs.
+        run_one: Runs the named job; None: all jobs.
         as_json: Print JSON instead of tables.
         wide: Print every column of the table.
 
     Raises:
-        ChakramError: Why one of the runs is not complete.
+        ChakramError: If a run is incomplete.
     """
     names = [job.name for job in experiment.jobs]
     if len(names) < 2:
-        raise ConfigError("jobs", "there is one", "--interference needs at least two")
+        raise ConfigError(
+            "jobs", "there is only one", "--interference needs at least two"
+        )
     directories: dict[str, Path] = {}
     for name in names:
         outcome = run_one(name)
@@ -109,7 +112,7 @@ def run_apart_and_together(
         raise outcome.error
     if not as_json:
         print_table(outcome.summary, wide=wide)
-    # The table has the banners of the run.
+    # The table already shows the banners of the run.
     _show(outcome.directory, directories, as_json=as_json, with_banners=False)
 
 
@@ -155,7 +158,7 @@ def _show(
 
 
 def _notes(found: Sequence[JobInterference]) -> list[str]:
-    """Return what a reader has to know before any factor."""
+    """Return the notes to print above the factors."""
     from chakram.records.run_records import is_generator_bound
 
     notes = []
@@ -163,13 +166,13 @@ def _notes(found: Sequence[JobInterference]) -> list[str]:
         if is_generator_bound(job.wait_share):
             notes.append(
                 f"GENERATOR-BOUND: job {job.job}: {job.bound} of {job.verdicts} "
-                "collectives waited for this generator; factors marked * are not the "
-                "network's"
+                "collectives waited for the traffic generator; factors marked * do not "
+                "measure the network"
             )
         if job.overlap < LEAST_OVERLAP:
             notes.append(
-                f"job {job.job}: others were at work for {job.overlap:.0%} of its time "
-                "only; repeat: until_others_end keeps them there"
+                f"job {job.job}: other jobs ran for only {job.overlap:.0%} of its "
+                "time; repeat: until_others_end keeps them running"
             )
     return notes
 
@@ -189,7 +192,7 @@ def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     for name in ("size", "alone", "together", "factor", "p99 factor", "n"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in found:
-        what = f"job {job.job}: iteration, {job.overlap:.0%} of it beside others"
+        what = f"job {job.job}: iteration, {job.overlap:.0%} of it with other jobs"
         table.add_row(what, "", *_cells(job.factor, is_bound=bool(job.bound)))
         for each in job.collectives:
             table.add_row(
@@ -198,7 +201,7 @@ def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
                 *_cells(each.factor, is_bound=bool(each.bound)),
             )
     table.caption = (
-        "factor: mean time together over mean time alone, and its standard error"
+        "factor: mean time together / mean time alone, with its standard error"
     )
     console.print(table)
 

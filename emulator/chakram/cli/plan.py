@@ -1,4 +1,4 @@
-"""``chakram plan``: what an experiment would do, without doing it."""
+"""``chakram plan``: show what an experiment would do."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the programs there; `run` and `simulate` take them with --plan "
-            "and need not read the traces again.",
+            help="Save the programs to this file. `run` and `simulate` read it with "
+            "--plan instead of the traces.",
         ),
     ] = None,
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show what an experiment would do, without doing it."""
+    """Show what an experiment would do, without running it."""
     settings, _ = options.read_experiment(experiment, overrides)
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
@@ -53,23 +53,20 @@ def plan(
 def _summary(
     settings: Experiment, progress: ProgressReporter, save: Path | None
 ) -> PlanSummary:
-    from chakram.preparation.experiment_warnings import experiment_warnings
-    from chakram.preparation.job_loading import load_jobs
-    from chakram.preparation.plan_summary import summarise_plan
-    from chakram.preparation.planning import build_plan, planned_ports
+    from chakram.preparation.plan_summary import summarize_plan
+    from chakram.preparation.resolved_run import load_run
 
-    jobs = load_jobs(settings)
+    resolved = load_run(settings)
     if save is not None:
         from chakram.preparation.saved_plans import save_plan
 
-        save_plan(save, settings, jobs)
+        save_plan(save, settings, resolved.jobs)
     progress.phase("placing ranks")
-    ports = planned_ports(settings, jobs)
-    return summarise_plan(
-        build_plan(settings, jobs, ports, "plan"),
-        jobs,
+    return summarize_plan(
+        resolved.plan(resolved.planned_ports(), "plan"),
+        resolved.jobs,
         dilation=settings.dilation,
-        warnings=experiment_warnings(settings),
+        warnings=resolved.warnings(),
     )
 
 
@@ -82,9 +79,9 @@ def _show(summary: PlanSummary) -> None:
     for job in summary.jobs:
         facts = (
             ("trace", f"{job.trace} ({job.producer}), digest {job.digest[:16]}"),
-            ("ranks", f"{job.ranks} with {job.nodes} nodes in all"),
+            ("ranks", f"{job.ranks} with {job.nodes} nodes in total"),
             ("programs", f"{job.operations} operations, {job.groups} process groups"),
-            ("compute", f"{time(job.compute_ns)} per iteration at most"),
+            ("compute", f"at most {time(job.compute_ns)} per iteration"),
             ("size scale", job.size_scale),
         )
         console.print(facts_table(facts, f"job {job.name}"))
@@ -92,7 +89,7 @@ def _show(summary: PlanSummary) -> None:
     rows = Table(
         *(["job"] if several else []),
         "collective",
-        # With its parameters a name may be long, and all of it counts.
+        # Fold long names with parameters rather than truncate them.
         Column("algorithm", overflow="fold"),
         box=SIMPLE,
         pad_edge=False,
@@ -110,7 +107,7 @@ def _show(summary: PlanSummary) -> None:
             str(line.messages),
             about_size(line.bytes_per_rank),
         )
-    rows.caption = "per iteration; sent: payload of the busiest rank in one of them"
+    rows.caption = "per iteration; sent: payload of the busiest rank per collective"
     console.print(rows)
     least = summary.least_iteration_ns
     total = (
@@ -160,7 +157,7 @@ def _divided(summary: PlanSummary) -> list[tuple[str, str]]:
 def _dilation(summary: PlanSummary) -> list[tuple[str, str]]:
     if summary.dilation == 1:
         return []
-    text = f"{summary.dilation}: a run takes so many times as long as the times here"
+    text = f"{summary.dilation}: a run takes longer than shown here by this factor"
     return [("dilation", text)]
 
 
@@ -175,7 +172,7 @@ def _agents(summary: PlanSummary) -> str:
 
 
 def _about(size_bytes: int) -> str:
-    """Return a size for people: three digits, decimal units as rates have them."""
+    """Return a rounded size: three digits, in decimal units like rates."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.3g} {unit}"

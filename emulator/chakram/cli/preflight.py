@@ -21,16 +21,17 @@ def preflight(
     lab: Annotated[
         str | None,
         typer.Option(
-            help="Lab that is up (`fabric up`) and is used as it stands; else the "
-            "prefix of whatever it makes on this machine."
+            help="Use this running lab (see `fabric up`). If no such lab exists, the "
+            "name prefix for the lab the preflight creates."
         ),
     ] = None,
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
-    """Test every pair of ports: rate, MTU, DSCP, ECN, latency.
+    """Test the fabric between every pair of ports.
 
-    The exit code is 5 if something is not as the experiment needs it.
+    The tests cover path MTU, DSCP, ECN, latency and rate. The exit code is 5 if the
+    fabric does not meet the requirements of the experiment.
     """
     settings, text = options.read_experiment(experiment, overrides, lab=lab)
     from chakram.execution.preflight_run import preflight_experiment
@@ -49,7 +50,7 @@ def preflight(
 def show_preflight(
     report: PreflightReport, folder: Path, *, dilation: int, as_json: bool
 ) -> None:
-    """Print what a preflight has found, and where that is kept."""
+    """Print the findings of a preflight, and the folder that holds them."""
     if as_json:
         from chakram.run_directory.preflight_files import preflight_document
 
@@ -66,8 +67,8 @@ def show_preflight(
 
     if dilation != 1:
         print(
-            f"TIME DILATED by {dilation}: rates and times are raw here, "
-            "those of the stretched fabric"
+            f"TIME DILATED by {dilation}: rates and times are raw values "
+            "of the dilated fabric"
         )
     print_report(report)
     print(f"results: {folder}")

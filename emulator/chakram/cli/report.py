@@ -1,4 +1,4 @@
-"""``chakram report``, ``chakram timeline``: runs as pages, and for Perfetto."""
+"""``chakram report`` and ``chakram timeline``: HTML reports, and Perfetto timelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from chakram.cli.common.options import Json, print_json
 
-_Force = Annotated[bool, typer.Option("--force", help="Replace a file of that name.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 def report(
@@ -17,28 +17,32 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run directory, or several, side by side, or folders of them; or the "
-            "folder of a sweep.",
+            help="Run directories, folders of run directories, or the folder of one "
+            "sweep. Several runs are shown side by side.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
     bmwg: Annotated[
         bool,
         typer.Option(
-            "--bmwg", help="In the eight sections of BMWG's drafts on AI fabrics."
+            "--bmwg", help="Use the eight sections of BMWG's drafts on AI fabrics."
         ),
     ] = False,
     figures: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write every figure as SVG and PNG, too; needs Chromium.",
+            help="Also write every figure to this folder, as SVG and PNG. Needs "
+            "Chromium.",
         ),
     ] = None,
     force: _Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run, several, or a sweep as one offline HTML page."""
+    """Write an HTML report of one run, several runs, or a sweep.
+
+    The report is one self-contained file.
+    """
     from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.report.bmwg_page import bmwg_page
     from chakram.report.chromium_figures import export_figures
@@ -52,11 +56,11 @@ def report(
     if not sweeps:
         directories = [run for each in directories for run in runs_in(each)]
     if bmwg and (len(directories) > 1 or sweeps):
-        raise typer.BadParameter("--bmwg is of one run")
+        raise typer.BadParameter("--bmwg needs exactly one run")
     if sweeps and len(directories) > 1:
-        raise typer.BadParameter(f"{sweeps[0]} is a sweep: it has a page of its own")
+        raise typer.BadParameter(f"{sweeps[0]} is a sweep: give no other folder")
     if len(directories) > MOST_RUNS:
-        raise typer.BadParameter(f"{MOST_RUNS} runs at most stand side by side")
+        raise typer.BadParameter(f"at most {MOST_RUNS} runs fit side by side")
     refuse_existing(out, force=force)
     if sweeps:
         page = suite_page(directories[0], out)
@@ -80,12 +84,12 @@ def report(
 def timeline(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
     out: Annotated[
-        Path, typer.Option(help="The file; compressed if its name ends in .gz.")
+        Path, typer.Option(help="File to write; compressed if its name ends in .gz.")
     ] = Path("timeline.json.gz"),
     force: _Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run as a timeline that ui.perfetto.dev opens."""
+    """Write a timeline of a run for ui.perfetto.dev."""
     from chakram.chakra.write.new_file import new_file
     from chakram.report.perfetto_timeline import write_timeline
     from chakram.report.run.data import RunData

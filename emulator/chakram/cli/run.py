@@ -22,14 +22,15 @@ def run(
     lab: Annotated[
         str | None,
         typer.Option(
-            help="Lab that is up (`fabric up`) and is used as it stands; else the "
-            "prefix of whatever the run makes on this machine."
+            help="Use this running lab (see `fabric up`). If no such lab exists, the "
+            "name prefix for the lab the run creates."
         ),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Serve metrics there, e.g. 127.0.0.1:9464."
+            metavar="ADDRESS",
+            help="Serve metrics at this address, e.g. 127.0.0.1:9464.",
         ),
     ] = None,
     plan: options.PlanFile = None,

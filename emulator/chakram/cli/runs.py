@@ -1,4 +1,4 @@
-"""``chakram runs``: the runs in a folder, one line each."""
+"""``chakram runs``: list the runs in a folder, one line each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADINGS = (
     "directory",
 )
 _NUMBERS = frozenset(range(4, 9))
-"""Columns that are set to the right."""
+"""Columns that are aligned to the right."""
 
 
 def runs(
@@ -36,7 +36,7 @@ def runs(
     ] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """List runs: when, what, how they ended, key figures."""
+    """List past runs."""
     from chakram.run_directory.run_list import list_runs
 
     found, unreadable = list_runs(folder)
@@ -55,12 +55,12 @@ def runs(
     if found:
         print("\n".join(_table([_HEADINGS, *map(_cells, found)])))
     else:
-        print(f"there is no run in {folder}")
+        print(f"there are no runs in {folder}")
     for each in found:
         if each.problem is not None:
             typer.echo(f"chakram: note: {each.directory}: {each.problem}", err=True)
     for error in unreadable:
-        typer.echo(f"chakram: note: left out: {error}", err=True)
+        typer.echo(f"chakram: note: skipped: {error}", err=True)
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``chakram show``: the results of a run or preflight, as it printed them."""
+"""``chakram show``: print the results of a finished run or preflight."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def show(
     queue_pairs: Annotated[
         bool,
         typer.Option(
-            "--queue-pairs", help="Instead, the counters of every queue pair as CSV."
+            "--queue-pairs", help="Print the counters of every queue pair as CSV."
         ),
     ] = False,
     ports: Annotated[
-        bool, typer.Option("--ports", help="Instead, those of every port.")
+        bool, typer.Option("--ports", help="Print the counters of every port as CSV.")
     ] = False,
     preflight: Annotated[
         bool,
         typer.Option(
-            "--preflight", help="Instead, what a run's preflight found before it."
+            "--preflight", help="Print the findings of the preflight before the run."
         ),
     ] = False,
 ) -> None:
-    """Print the results of a run or preflight that was.
+    """Print the results of a finished run or preflight.
 
-    Of a run that its preflight ended, those of the preflight.
+    If a preflight ended the run, the results are those of the preflight.
     """
     from pyarrow.csv import write_csv
 
@@ -48,7 +48,7 @@ def show(
     from chakram.run_directory.reader import open_run
 
     if queue_pairs + ports + preflight > 1:
-        raise typer.BadParameter("one of --queue-pairs, --ports and --preflight")
+        raise typer.BadParameter("use only one of --queue-pairs, --ports, --preflight")
     alone = _is_preflight(directory)
     if alone and (queue_pairs or ports):
         raise typer.BadParameter("a preflight has neither queue pairs nor ports")
@@ -62,10 +62,10 @@ def show(
         if not table.num_columns:
             raise RunDirectoryError(
                 str(directory),
-                "does not say what its queue pairs were",
-                "queue_pair_ends.parquet is gone"
+                "has no table of its queue pairs",
+                "queue_pair_ends.parquet is missing"
                 if "queue_pair_ends.parquet" in results.missing()
-                else "the run had no plan yet, or is older than that table",
+                else "the run ended before it had a plan, or its version has no table",
             )
         if as_json:
             kind = "queue_pairs" if queue_pairs else "ports"
@@ -81,7 +81,7 @@ def show(
         return
     summary = results.summary()
     if not as_json and ended_by_preflight(results.manifest) and not summary.rows:
-        # A table without a row says nothing; what was measured are the pairs.
+        # A table without rows is useless here; the preflight has results.
         for banner in summary.banners[:1]:
             print(f"!! {banner}")
         report, dilation = read_preflight(directory)
@@ -94,12 +94,12 @@ def show(
 
 
 def _is_preflight(directory: Path) -> bool:
-    """Tell whether a preflight is all that there is: runs may have one, too."""
+    """Return whether the directory belongs to a separate preflight, not to a run."""
     from chakram.run_directory.manifest import MANIFEST
     from chakram.run_directory.plan_document import PLAN
     from chakram.run_directory.preflight_files import PREFLIGHT
 
-    # What cannot be looked into is explained by who opens it.
+    # The function that opens the directory reports access errors.
     there = [
         os.path.exists(directory / name)
         for name in (f"{PREFLIGHT}.json", MANIFEST, PLAN)

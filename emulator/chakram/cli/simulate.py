@@ -1,4 +1,4 @@
-"""``chakram simulate``: run an experiment in virtual time."""
+"""``chakram simulate``: replay an experiment in virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def simulate(
         typer.Option(
             "--level",
             metavar="LEVEL",
-            help="packet, message or flow; the last two are for thousands of ranks.",
+            help="Level of detail: packet, message or flow. The last two are for "
+            "thousands of ranks.",
         ),
     ] = None,
     cost_model: Annotated[
@@ -36,7 +37,8 @@ def simulate(
         typer.Option(
             "--cost-model",
             metavar="MODEL",
-            help="chakram; astra-sim-ns3; at level message astra-sim-aware, -unaware.",
+            help="Cost model: chakram or astra-sim-ns3; at level message also "
+            "astra-sim-aware or astra-sim-unaware.",
         ),
     ] = None,
     against: Annotated[
@@ -44,8 +46,8 @@ def simulate(
         typer.Option(
             "--against",
             metavar="FILE",
-            help="Set what another simulator has found beside it: a log of ASTRA-sim, "
-            "or a fct.txt of ns-3.",
+            help="Compare with another simulator: a log of ASTRA-sim, or an fct.txt "
+            "of ns-3.",
         ),
     ] = None,
     wide: options.Wide = False,
@@ -71,7 +73,7 @@ def simulate(
     outcome = run_one(alone)
     others = None
     if against is not None:
-        from chakram.analysis.simulator_output_match import beside_file
+        from chakram.analysis.simulator_output_match import match_file
 
-        others = (against, beside_file(against, outcome.directory))
+        others = (against, match_file(against, outcome.directory))
     show_outcome(outcome, as_json=as_json, wide=wide, against=others)

@@ -1,9 +1,9 @@
-"""``chakram sweep``: an experiment in many cells, and all results in one table."""
+"""``chakram sweep``: run parameter sweeps, with all results in one table."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,52 +19,54 @@ from chakram.cli.common.options import (
 from chakram.foundation.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
+    from chakram.config.suite import Plan
     from chakram.sweep.folder import CellRun, Outcome
     from chakram.sweep.tables import CellResult
 
 
 def sweep(
-    suite: Annotated[
-        Path, typer.Argument(metavar="SUITE.yaml", help="The suite file.")
-    ],
+    suite: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="Suite file.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Of its results; default: sweeps/NAME."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for the results. Default: sweeps/NAME."
+        ),
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", min=1, help="Simulations at a time."),
+        typer.Option("--jobs", "-j", min=1, help="Number of parallel simulations."),
     ] = 1,
     part: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Only the I-th of N parts."),
+        typer.Option("--shard", metavar="I/N", help="Run only part I of N."),
     ] = None,
     merge: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FOLDER", help="Run nothing: join the results in these folders."
+            metavar="FOLDER",
+            help="Run nothing; merge the results in this folder. Can be repeated.",
         ),
     ] = None,
     dask: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Simulate on workers of a Dask scheduler."
+            metavar="ADDRESS", help="Simulate on the workers of this Dask scheduler."
         ),
     ] = None,
     listed: Annotated[
-        bool, typer.Option("--list", help="Run nothing: list the cells.")
+        bool, typer.Option("--list", help="Run nothing; list the cells.")
     ] = False,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment in many cells; go on where it was cut.
+    """Run a parameter sweep; resumes an interrupted one.
 
-    The exit code is 4 if a cell failed; the same command tries those again.
+    The exit code is 4 if a cell failed. Run the same command again to retry failed
+    cells.
     """
     from chakram.config.suite import load_suite
     from chakram.sweep import folder as sweep_folder
-    from chakram.sweep.runner import run_cells, shard
-    from chakram.sweep.tables import cell_results, rows, write_rows
+    from chakram.sweep.runner import shard
 
     plan = load_suite(suite)
     folder = out or Path("sweeps") / plan.suite.name
@@ -76,41 +78,12 @@ def sweep(
     failed: list[tuple[CellRun, str]] = []
     sweep_folder.write_sweep(folder, plan, runs)
     if not merge:
-        done, left = sweep_folder.collect(chosen, [folder])
-        if done and left and not as_json:
-            typer.echo(f"{len(done)} of {len(chosen)} are there already", err=True)
-        count = [len(done)]
-
-        def tell(run: CellRun, outcome: Outcome) -> None:
-            count[0] += 1
-            if outcome["status"] != "complete":
-                failed.append((run, outcome["reason"]))
-            if not as_json:
-                reason = "" if outcome["reason"] is None else f": {outcome['reason']}"
-                typer.echo(
-                    f"{count[0]}/{len(chosen)} {run.name} repetition {run.repetition}: "
-                    f"{outcome['status']}{reason}",
-                    err=True,
-                )
-
-        def note(text: str) -> None:
-            if not as_json:
-                typer.echo(text, err=True)
-
-        run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
+        failed = _run(chosen, folder, jobs=jobs, dask=dask, quiet=as_json)
     outcomes, missing = sweep_folder.collect(runs, [*(merge or ()), folder])
     if merge and missing:
-        names = ", ".join(
-            f"{each.name} repetition {each.repetition}" for each in missing[:3]
-        )
-        raise ConfigError(
-            f"--merge {' '.join(map(str, merge))}",
-            f"{len(missing)} of {len(runs)} results are missing: {names}"
-            + (" and more" if len(missing) > 3 else ""),
-            "run their shards, with the same suite and experiment",
-        )
+        raise _incomplete(merge, missing, len(runs))
     if not merge and part is not None and missing:
-        # The others' results are for whoever merges them.
+        # A merge reports the results of all shards.
         if as_json:
             _document(plan.suite.name, folder, [], [], missing, failed)
         else:
@@ -119,9 +92,8 @@ def sweep(
                 f"{folder}; when all shards are done: chakram sweep {suite} --merge ..."
             )
     else:
-        results = cell_results(plan.cells, outcomes)
-        paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
-        # What was merged is a sweep like any other, e.g. for `chakram report`.
+        results, paths = _written(plan, folder, outcomes)
+        # A merged folder is a complete sweep, for example for `chakram report`.
         for run in runs if merge else ():
             sweep_folder.keep_outcome(folder, run, outcomes[run.number, run.repetition])
         if as_json:
@@ -137,14 +109,77 @@ def sweep(
         raise RunFailed(
             f"sweep {plan.suite.name}",
             f"{len(failed)} cells failed, the first: {run.name}: {reason}",
-            "the same command tries them again",
+            "run the same command again to retry them",
         )
+
+
+def _run(
+    chosen: Sequence[CellRun],
+    folder: Path,
+    *,
+    jobs: int,
+    dask: str | None,
+    quiet: bool,
+) -> list[tuple[CellRun, str]]:
+    """Run the cells without a result; return those that failed, with the reasons."""
+    from chakram.sweep.folder import collect
+    from chakram.sweep.runner import run_cells
+
+    failed: list[tuple[CellRun, str]] = []
+    done, left = collect(chosen, [folder])
+    count = len(done)
+
+    def note(text: str) -> None:
+        if not quiet:
+            typer.echo(text, err=True)
+
+    if done and left:
+        note(f"{len(done)} of {len(chosen)} cells already have results")
+
+    def tell(run: CellRun, outcome: Outcome) -> None:
+        nonlocal count
+        count += 1
+        if outcome["status"] != "complete":
+            failed.append((run, outcome["reason"]))
+        reason = "" if outcome["reason"] is None else f": {outcome['reason']}"
+        note(
+            f"{count}/{len(chosen)} {run.name} repetition {run.repetition}: "
+            f"{outcome['status']}{reason}"
+        )
+
+    run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
+    return failed
+
+
+def _incomplete(
+    merge: Sequence[Path], missing: Sequence[CellRun], nruns: int
+) -> ConfigError:
+    names = ", ".join(
+        f"{each.name} repetition {each.repetition}" for each in missing[:3]
+    )
+    return ConfigError(
+        f"--merge {' '.join(map(str, merge))}",
+        f"{len(missing)} of {nruns} results are missing: {names}"
+        + (" and more" if len(missing) > 3 else ""),
+        "run their shards, with the same suite and experiment",
+    )
+
+
+def _written(
+    plan: Plan, folder: Path, outcomes: Mapping[tuple[int, int], Outcome]
+) -> tuple[list[CellResult], list[Path]]:
+    """Return the results of all cells, and the files that hold their rows."""
+    from chakram.sweep.tables import cell_results, rows, write_rows
+
+    results = cell_results(plan.cells, outcomes)
+    paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
+    return results, paths
 
 
 def _part(text: str) -> tuple[int, int]:
     index, slash, count = text.partition("/")
     numbers = slash and index.isdecimal() and count.isdecimal() and len(text) < 16
-    # What Slurm and Kubernetes count from 0 is for the caller to add 1 to.
+    # Slurm and Kubernetes number tasks from 0; users have to add 1.
     if numbers and 1 <= int(index) <= int(count):
         return int(index), int(count)
     raise ConfigError(f"--shard {text}", "is not I/N with I from 1 to N", "e.g. 1/4")
@@ -215,8 +250,8 @@ def _print(
     print_columns(columns, cells, width=width)
     if any(each.difference is not None for each in results):
         print(
-            "# change: of the iteration, from its baseline; in brackets: no "
-            "significant difference"
+            "# change: of the iteration time from its baseline; in parentheses: not "
+            "significant"
         )
 
 

@@ -1,4 +1,4 @@
-"""``chakram validate``: whether a run directory is what a run leaves."""
+"""``chakram validate``: check the files of a run directory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def validate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
     as_json: Json = False,
 ) -> None:
-    """Check a run directory: files, columns, sums.
+    """Check that a run directory is complete and consistent.
 
-    The exit code is 2 if anything is not as a run leaves it.
+    The checks cover files, columns and sums. The exit code is 2 if a check fails.
     """
     from chakram.run_directory.reader import open_run
     from chakram.run_directory.validation import check_run

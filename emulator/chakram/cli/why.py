@@ -29,8 +29,8 @@ def why(
         Path | None,
         typer.Argument(
             metavar="OTHER",
-            help="Explain what this run takes longer than RUN, by causes that RUN "
-            "does not have.",
+            help="Explain why this run takes longer than RUN, by causes that RUN does "
+            "not have.",
         ),
     ] = None,
     until: Annotated[
@@ -38,18 +38,18 @@ def why(
         typer.Option(
             "--until",
             metavar="COLLECTIVE",
-            help="Explain the time until this collective has ended, by its name or as "
-            "group#k, not the whole iteration.",
+            help="Explain the time until this collective completes instead of the "
+            "whole iteration. Give its name or group#k.",
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Of this job alone.")
+        str | None, typer.Option("--job", metavar="JOB", help="Explain only this job.")
     ] = None,
     no_verify: Annotated[
         bool,
         typer.Option(
             "--no-verify",
-            help="Print the charges of the critical path only; do not simulate the run "
+            help="Print only the charges of the critical path; do not simulate the run "
             "without each possible cause.",
         ),
     ] = False,
@@ -59,7 +59,7 @@ def why(
             "--budget",
             metavar="SECONDS",
             min=0,
-            help="Time that simulations to test causes may take.",
+            help="Time limit for the simulations that test causes.",
         ),
     ] = 60.0,
     as_json: Json = False,
@@ -86,7 +86,7 @@ def why(
         print_json("why", document)
         return
     if results.incomplete:
-        print(f"!! {results.incomplete}; of iterations that all ranks have ended:")
+        print(f"!! {results.incomplete}; only iterations that all ranks finished:")
     print("\n".join(_lines(*explained, dilation=results.manifest.dilation)))
 
 
@@ -115,15 +115,15 @@ def _difference_lines(document: Mapping[str, Any]) -> list[str]:
     if not document["verified"]:
         return [f"Not tested by simulation: {document['not_verified']}"]
     lines = [
-        f"The iteration takes {longer_ns / 1e3:+.0f} us "
-        f"({longer_ns / max(1, whole_ns):+.1%}) of {whole_ns / 1e3:.0f} us"
+        f"The iteration time changes by {longer_ns / 1e3:+.0f} us "
+        f"({longer_ns / max(1, whole_ns):+.1%}) from {whole_ns / 1e3:.0f} us"
     ]
     lines += [
         f"  {each['time_ns'] / 1e3:+10.0f} us  {each['cause']} at {each['place']}"
         + (f": {each['evidence']}" if each["evidence"] else "")
         for each in document["causes"]
     ]
-    lines.append(f"  {document['unexplained_ns'] / 1e3:+10.0f} us  by no fault")
+    lines.append(f"  {document['unexplained_ns'] / 1e3:+10.0f} us  not explained")
     return lines
 
 
@@ -134,7 +134,7 @@ def _say(text: str) -> None:
 def _lines(
     why: Why, verdict: Verdict | None, reason: str | None, *, dilation: int
 ) -> list[str]:
-    """Return the answer first, then what it rests on."""
+    """Return the answer as lines, followed by the evidence."""
     from chakram.console.number_format import time_text
 
     def time(time_ns: float) -> str:
@@ -151,7 +151,7 @@ def _lines(
         lines += _tested(verdict)
     lines.append(
         f"Iteration: {time(why.time_ns)} (mean of {why.iterations}), of which "
-        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path, at"
+        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path:"
     )
     lines += [
         f"  {share(each.lost_ns):>7}  {time(each.lost_ns)}  {each}"
@@ -198,7 +198,7 @@ def _tested(verdict: Verdict) -> list[str]:
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
     lines += [f"Note: {note}" for note in verdict.notes]
     if verdict.limits:
-        lines.append("Limits of the design, and what the iteration saves beyond them:")
+        lines.append("Design limits, and what the iteration would save without each:")
         lines += [
             f"  {_saves(each):>7}  {_at(each.suspect)}: {each.suspect.remedy}"
             for each in verdict.limits[:_CAUSES]
@@ -214,15 +214,15 @@ def _fault_lines(finding: Finding) -> list[str]:
     lines = [text]
     if finding.rivals:
         names = " or ".join(map(_at, finding.rivals))
-        lines.append(f"           It may as well be {names}.")
+        lines.append(f"           It may instead be {names}.")
     if finding.together_with:
         names = " and ".join(map(_at, finding.together_with))
         joint = _percent(finding.after_previous.share)
         lines.append(f"           Jointly with {names}: {joint}.")
     elif finding.after_previous.share > finding.saving.share + 0.01:
         lines.append(
-            "           Once the faults before it are gone: "
-            f"{_percent(finding.after_previous.share)} of what is left."
+            "           After the faults above are removed: "
+            f"{_percent(finding.after_previous.share)} of the remaining time."
         )
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")

@@ -1,1 +1,1 @@
-"""Collectives: what they mean, and how they become transfers. Pure."""
+"""Collective operations, algorithms and their transfer schedules. Pure functions."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from chakram.foundation.field_bounds import MAX_NAMES, AtMost, Name
 
 WORLD = "world"
-"""Name of the group of all ranks of a job, where the trace gives it none."""
+"""Name of the group of all ranks, if the trace does not name it."""
 
 ANY_OPERATION = "any"
-"""Stands for all operations where process groups are stated by operation."""
+"""Key for all operations where a configuration lists process groups by operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
     """An ordered set of ranks that run collectives together.
 
-    ``ranks`` keeps the order of its source: the position of a rank in it is its
+    ``ranks`` keeps the order of its source. The position of a rank in ``ranks`` is its
     position in a ring.
     """
 
@@ -35,20 +35,21 @@ class ProcessGroup:
             raise ValueError(f"process group {self.name!r} has a negative rank")
 
     def position(self, rank: int) -> int:
-        """Return the position of *rank*; ValueError if it is not a member."""
+        """Return the position of *rank*; raise ValueError if it is not a member."""
         if rank not in self:
             raise ValueError(f"rank {rank} is not in process group {self.name!r}")
         guess = self._guess(rank)
         return self.ranks.index(rank) if guess is None else guess
 
     def __contains__(self, rank: int) -> bool:
-        """Tell whether *rank* is a member."""
+        """Return whether *rank* is a member."""
         return self._guess(rank) is not None or rank in self.ranks
 
     def _guess(self, rank: int) -> int | None:
-        """Return the position where a range has *rank*, None if it is not there.
+        """Return the position of *rank* if the group is a regular range, else None.
 
-        Most groups are ranges, and those of thousands of ranks are asked by each.
+        Most groups are ranges. In groups of thousands of ranks, every rank makes this
+        lookup, so it avoids a linear search.
         """
         ranks = self.ranks
         if len(ranks) == 1 or rank == ranks[0]:
@@ -63,10 +64,10 @@ def world_group(nranks: int) -> ProcessGroup:
 
 
 def ranks_text(ranks: Sequence[int], *, limit: int = 4) -> str:
-    """Return ranks as people write them: ``0-3, 8``, ``0, 4, ... 28``.
+    """Format ranks for display, such as ``0-3, 8`` or ``0, 4, ... 28``.
 
-    Runs of neighbours are joined; of ranks that stand equally far apart the first two
-    and the last are shown; of anything else *limit* parts, and how many more there are.
+    Consecutive ranks become ranges. Evenly spaced ranks are shown as the first two and
+    the last. Other lists show *limit* parts and the number of remaining ranks.
     """
     if len(ranks) > limit:
         step = ranks[1] - ranks[0]
@@ -86,3 +87,10 @@ def ranks_text(ranks: Sequence[int], *, limit: int = 4) -> str:
         return ", ".join(parts)
     shown = sum(len(run) for run in runs[:limit])
     return f"{', '.join(parts[:limit])} and {len(ranks) - shown} more"
+
+
+class GroupDescription(NamedTuple):
+    """A process group and its purpose."""
+
+    group: ProcessGroup
+    purpose: str

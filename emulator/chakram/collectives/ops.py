@@ -1,6 +1,6 @@
-"""The collectives and what their sizes mean.
+"""Collective operations and the meaning of their sizes.
 
-One convention inside the program: ``input_bytes`` is what one rank contributes, as a
+The program uses one convention: ``input_bytes`` is the contribution of one rank, as a
 Chakra trace stores it in ``comm_size``.
 
 ===============  ==========================  ==================  ============
@@ -19,14 +19,16 @@ send_recv        the message                 input_bytes         1
 barrier          0                           0                   -
 ===============  ==========================  ==================  ============
 
-An all_to_all_v is an all_to_all with splits, bytes for every pair of ranks
-(``chakram.collectives.split_sizes``).  Its send buffers differ, so the mean over the
-ranks, rounded up, stands for them: with even splits it is the size of the all_to_all.
+An all_to_all_v is an all_to_all with splits: a byte count for every pair of ranks
+(``chakram.collectives.split_sizes``). Its send buffers differ in size, so
+``input_bytes`` is their mean over the ranks, rounded up. With even splits, this equals
+the size of the all_to_all.
 
-Source of the last two columns: nccl-tests, doc/PERFORMANCE.md and the per-collective
-sources (the factors of gather, scatter and sendrecv stand only there); of all_to_all_v
-rccl-tests, alltoallv.cu.  (S of nccl-tests' alltoallv_perf is the largest buffer that a
-rank sends or receives; ``chakram bench`` prints that one.)
+The last two columns follow nccl-tests: doc/PERFORMANCE.md and the source of each
+collective. Only the sources have the factors of gather, scatter and sendrecv. Those of
+all_to_all_v are from rccl-tests, alltoallv.cu. The S of nccl-tests' alltoallv_perf
+differs: it is the largest send or receive buffer of any rank. ``chakram bench`` prints
+that value.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from enum import StrEnum
 
 
 class CollectiveOp(StrEnum):
-    """What a collective does; ``send_recv`` is a matched point-to-point pair."""
+    """A collective operation; ``send_recv`` is a matched point-to-point pair."""
 
     ALL_REDUCE = "all_reduce"
     REDUCE = "reduce"
@@ -58,7 +60,7 @@ ROOTED = frozenset(
         CollectiveOp.BROADCAST,
     }
 )
-"""Collectives in which one rank, the root, has a part of its own."""
+"""Collectives in which one rank, the root, has a special role."""
 
 
 def nccl_size_bytes(op: CollectiveOp, *, input_bytes: int, nranks: int) -> int:
@@ -69,10 +71,10 @@ def nccl_size_bytes(op: CollectiveOp, *, input_bytes: int, nranks: int) -> int:
 
 
 def buffer_bytes(op: CollectiveOp, *, input_bytes: int, nranks: int) -> int:
-    """Return the bytes of the whole buffer that a schedule's chunks divide.
+    """Return the bytes of the whole buffer that a schedule divides into chunks.
 
-    It is the concatenation of the shards for all_gather and gather, otherwise the
-    buffer of one rank.  For all_to_all it is one rank's send buffer, for
-    all_to_all_v their mean.
+    For all_gather and gather, it is the concatenation of all shards. For all_to_all, it
+    is the send buffer of one rank; for all_to_all_v, the mean send buffer. For all
+    other collectives, it is the buffer of one rank.
     """
     return nccl_size_bytes(op, input_bytes=input_bytes, nranks=nranks)

@@ -1,17 +1,21 @@
-"""Schedules: how a collective becomes transfers of chunks, step by step.
+"""Schedules: the transfers of a collective's chunks, step by step.
 
-A collective is a pre- and a postcondition on chunks; an algorithm says which chunks
-go from which position of the group to which other one, in which step.  A transfer
-may start when everything its source received of those chunks in earlier steps is
-there; nothing else orders transfers, so a rank needs no clock and no controller.  Only
-two kinds wait for more: a transfer that names chunks to come ``after``, and those of a
-stepwise algorithm, which wait for all that the last step before brings their source.
+A precondition and a postcondition on chunks define a collective. An algorithm defines
+which chunks move between which positions of the group in each step.
 
-What is added up (``reduce``) goes through a buffer of its own, so two positions may
+A transfer may start once its source has completed every receive of those chunks in
+earlier steps. Nothing else orders transfers, so a rank needs no clock and no
+controller. There are two exceptions:
+
+- a transfer with ``after`` also waits for the chunks listed there
+- in a stepwise algorithm, a transfer waits for all receives of the latest earlier step
+
+A reduction (``reduce``) goes through a separate receive buffer, so two positions may
 exchange a chunk within one step.
 
-An ``Algorithm`` yields the transfers of *one* position.  So a rank of a group of 1,024
-expands its own 1,023 transfers of an all-to-all and never the million of all ranks.
+An ``Algorithm`` yields the transfers of *one* position. A rank in a group of 1,024
+therefore expands its own 1,023 transfers of an all-to-all, not the million transfers of
+all ranks.
 """
 
 from __future__ import annotations
@@ -24,17 +28,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.split_sizes import Splits
 
 
 class Transfer(NamedTuple):
-    """What one position sends another in one step of a schedule: one message.
+    """One message that one position sends to another in one step of a schedule.
 
-    A tuple, since a rank makes thousands of them when a collective starts.
+    Transfers are tuples because a rank creates thousands of them when a collective
+    starts.
 
-    It carries ``chunk`` and the ``further`` ones.  ``reduce`` tells that the
-    destination adds the chunks to what it has instead of storing them.  ``after`` are
-    further chunks that its source waits for without sending them on.
+    A transfer carries ``chunk`` and the chunks in ``further``. With ``reduce``, the
+    destination adds the chunks to its own data instead of storing them. The source also
+    waits for the chunks in ``after``, but does not send them.
     """
 
     step: int
@@ -53,29 +57,29 @@ class Transfer(NamedTuple):
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """All chunks that the source waits for, if earlier steps bring them."""
+        """All chunks that the source waits for if earlier steps deliver them."""
         return (self.chunk, *self.further, *self.after)
 
 
 class Sending(Protocol):
-    """What sizes of messages follow from."""
+    """The part of an algorithm that determines message sizes."""
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends, steps ascending."""
+        """Yield the sends of *position*, steps ascending."""
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk.
+        """Return the size of one chunk in bytes.
 
-        Together they are the buffer, exactly; all send buffers in an all_to_all and
-        a send_recv.
+        The sizes of all chunks sum exactly to the buffer. In an all_to_all and a
+        send_recv, they sum to all send buffers.
         """
 
 
 class Algorithm(Sending, Protocol):
-    """How one collective is done; stateless, one instance serves all sizes."""
+    """An algorithm for one collective; stateless, so one instance serves all sizes."""
 
     def __hash__(self) -> int:
-        """Return a hash: algorithms are keys of caches."""
+        """Return a hash, because algorithms are cache keys."""
 
     @property
     def name(self) -> str:
@@ -83,43 +87,44 @@ class Algorithm(Sending, Protocol):
 
     @property
     def op(self) -> CollectiveOp:
-        """The collective that it does."""
+        """The collective that the algorithm implements."""
 
     @property
     def stepwise(self) -> bool:
-        """Whether a step's sends wait for all that the step before brings."""
+        """Whether the sends of a step wait for all receives of the previous step."""
 
     def unfit(self, nranks: int) -> str | None:
-        """Return why it cannot serve a group of *nranks* ranks, None if it can."""
+        """Return why the algorithm cannot serve *nranks* ranks, or None if it can."""
 
     def nchunks(self, nranks: int) -> int:
-        """Return how many chunks there are.
+        """Return the number of chunks.
 
-        Where every position has a part of its own (gather, scatter, all_gather,
-        reduce_scatter, send_recv) the chunks are those of position 0, then those of
-        position 1, and so on, the same number each.  In an all_to_all every pair of
-        source and destination has its chunks, by source, then by destination.
+        If every position has its own part, the chunks of position 0 come first, then
+        those of position 1, and so on. Each position has the same number. This applies
+        to gather, scatter, all_gather, reduce_scatter and send_recv. In an all_to_all,
+        every pair of source and destination has its own chunks, ordered by source, then
+        by destination.
         """
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* receives, steps ascending."""
+        """Yield the receives of *position*, steps ascending."""
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return (channel, position) of all whom *position* sends to."""
+        """Return (channel, position) of every destination of *position*."""
 
     def sent_sizes(
         self, position: int, *, nranks: int, root: int, input_bytes: int
     ) -> Mapping[int, int]:
-        """Return how many messages of each size *position* sends."""
+        """Return the number of messages that *position* sends, by size."""
 
 
 class LocalTransfer(NamedTuple):
-    """A transfer as one of its two ranks sees it.
+    """A transfer from the viewpoint of one of its two ranks.
 
-    ``message`` is its number among the transfers of this collective from the same
-    source to the same destination on the same channel, in order of (step, chunk):
-    both ends count alike.  ``needs`` are the indices of the receives that must have
-    arrived before it may be sent (empty for a receive).
+    ``message`` is the transfer's index, in order of (step, chunk), among the transfers
+    of this collective with the same source, destination and channel. Both ends compute
+    the same index. ``needs`` has the indices of the receives that must complete before
+    the send; for a receive, it is empty.
     """
 
     step: int
@@ -138,29 +143,30 @@ class LocalTransfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSchedule:
-    """What one position of a group sends and receives in one collective."""
+    """The sends and receives of one position in one collective: its share."""
 
     sends: tuple[LocalTransfer, ...]
     receives: tuple[LocalTransfer, ...]
 
     @property
     def transfers(self) -> int:
-        """How many messages it sends and receives."""
+        """Number of messages that the position sends and receives."""
         return len(self.sends) + len(self.receives)
 
 
 CACHED_TRANSFERS = 1 << 18
-"""Transfers of all shares that are kept: some 40 MiB."""
+"""Maximum total transfers of the cached shares, about 40 MiB."""
 
 
 class ShareCache:
-    """The shares that were asked for last, as many as their transfers allow.
+    """A least-recently-used cache of shares, limited by their total transfers.
 
-    Most are small, so that thousands fit; those of large groups are soon let go.
+    Most shares are small, so thousands fit. The cache evicts the shares of large groups
+    soon.
 
     Args:
-        limit: How many transfers the shares that are kept may have; the latest share
-            is kept whatever it has.
+        limit: Maximum total transfers of the cached shares. The cache always keeps the
+            latest share, regardless of its size.
     """
 
     def __init__(self, limit: int) -> None:
@@ -171,12 +177,12 @@ class ShareCache:
     def share(
         self, algorithm: Algorithm, *, position: int, nranks: int, root: int
     ) -> RankSchedule:
-        """Return the share of *position*, one that is kept or a new one."""
+        """Return the share of *position*, from the cache if possible."""
         key = (algorithm, position, nranks, root)
         share = self._shares.pop(key, None)
         if share is None:
             share = build_share(algorithm, position=position, nranks=nranks, root=root)
-            # One more, for a share without any takes room, too.
+            # Add 1, because a share without transfers also takes memory.
             self.transfers += share.transfers + 1
         self._shares[key] = share
         while self.transfers > self._limit and len(self._shares) > 1:
@@ -191,8 +197,8 @@ _SHARES = ShareCache(CACHED_TRANSFERS)
 def build_share(
     algorithm: Algorithm, *, position: int, nranks: int, root: int
 ) -> RankSchedule:
-    """Return the share of *position*, made anew: nothing of it is kept."""
-    return _share(
+    """Compute the share of *position* without the cache."""
+    return share_of_transfers(
         algorithm.sends(position, nranks=nranks, root=root),
         algorithm.receives(position, nranks=nranks, root=root),
         stepwise=algorithm.stepwise,
@@ -206,33 +212,10 @@ def rank_schedule(
     return _SHARES.share(algorithm, position=position, nranks=nranks, root=root)
 
 
-def uneven_schedule(
-    algorithm: Algorithm, splits: Splits, *, position: int
-) -> RankSchedule:
-    """Return the share of *position* in an all_to_all_v.
-
-    A part of no bytes is no message: what waits for a step waits for the last one
-    before it that brings anything.
-    """
-    nranks = len(splits.sent_bytes)
-    return _share(
-        (
-            transfer
-            for transfer in algorithm.sends(position, nranks=nranks, root=0)
-            if splits.sent_bytes[transfer.dst]
-        ),
-        (
-            transfer
-            for transfer in algorithm.receives(position, nranks=nranks, root=0)
-            if splits.received_bytes[transfer.src]
-        ),
-        stepwise=algorithm.stepwise,
-    )
-
-
-def _share(
+def share_of_transfers(
     sends: Iterator[Transfer], receives: Iterator[Transfer], *, stepwise: bool
 ) -> RankSchedule:
+    """Return the share of one position from its sends and receives."""
     expected = [
         LocalTransfer(step, src, chunk, channel, message, (), further)
         for (step, src, _, chunk, _, channel, further, _), message in _numbered(
@@ -256,7 +239,7 @@ def _share(
 
 
 class _Arrivals:
-    """What one position receives, by chunk and by step."""
+    """The receives of one position, indexed by chunk and by step."""
 
     __slots__ = ("_by_chunk", "_by_step", "_steps")
 
@@ -277,12 +260,12 @@ class _Arrivals:
         self._steps = sorted(self._by_step)
 
     def needed(self, send: Transfer) -> tuple[int, ...]:
-        """Return the receives that *send* waits for, ascending."""
+        """Return the indices of the receives that *send* waits for, ascending."""
         last = send.step
         before = bisect_left(self._steps, last) if self._steps else 0
         if not (send.further or send.after or before):
             arrivals = self._by_chunk.get(send.chunk, ())
-            # A list first: a thousand small generators cost as much as all the rest.
+            # A list, because a generator here would double the time for large groups.
             return tuple([index for step, index in arrivals if step < last])
         found = {
             index
@@ -302,7 +285,7 @@ def transfer_bytes(
     nranks: int,
     input_bytes: int,
 ) -> int:
-    """Return the payload of one message."""
+    """Return the payload bytes of one message."""
     size_bytes = algorithm.chunk_bytes(
         transfer.chunk, nranks=nranks, input_bytes=input_bytes
     )
@@ -316,11 +299,11 @@ def transfer_bytes(
 def counted_sizes(
     algorithm: Sending, position: int, *, nranks: int, root: int, input_bytes: int
 ) -> Mapping[int, int]:
-    """Return how many messages of each size *position* sends, one after the other."""
+    """Count the messages that *position* sends, by size, by visiting every transfer."""
     counts: Counter[int] = Counter()
     sizes: dict[int, int] = {}
     for transfer in algorithm.sends(position, nranks=nranks, root=root):
-        # A position of a group of a thousand may send one chunk a thousand times.
+        # A position in a group of a thousand ranks may send one chunk a thousand times.
         size = sizes.get(transfer.chunk) if not transfer.further else None
         if size is None:
             size = transfer_bytes(
@@ -340,18 +323,18 @@ def _numbered(
 ) -> Iterator[tuple[Transfer, int]]:
     """Number the messages of each peer and channel.
 
-    Both ends count by step and chunk.  The order of the transfers stays that of the
-    algorithm, which knows whom to begin with.
+    The numbers follow step and chunk, so both ends agree. The transfers keep the
+    algorithm's order, so the algorithm determines the first peer.
     """
     ordered = list(transfers)
     numbers: list[int] = []
-    # By peer and channel: how many so far, and step and chunk of the last.
+    # By peer and channel: the count so far, and the last step and chunk.
     seen: dict[tuple[int, int], tuple[int, int, int]] = {}
     for step, src, dst, chunk, _, channel, _, _ in ordered:
         key = (src if by_source else dst, channel)
         count, last_step, last_chunk = seen.get(key, _NONE_SEEN)
         if step < last_step or (step == last_step and chunk < last_chunk):
-            # Rare: an algorithm begins with another one than the lowest.
+            # Rare: the algorithm's order is not ascending by step and chunk.
             return zip(
                 ordered, _numbers_by_step(ordered, by_source=by_source), strict=True
             )

@@ -1,14 +1,14 @@
-"""Checks schedules: executes them symbolically, from precondition to postcondition.
+"""Schedule checker: executes schedules symbolically and checks the postcondition.
 
-What a position has of a chunk is the set of the positions whose contributions are in
-it.  A collective says which sets there are before and which there must be after; a
-transfer stores the sender's set at the receiver, or adds it there.  An algorithm is
-right when executing its transfers step by step turns the one into the other.
+The state of a chunk at a position is the set of positions whose contributions it
+contains. A collective defines these sets before and after its execution. A transfer
+stores the sender's set at the receiver or adds it there. An algorithm is correct if its
+transfers, executed step by step, lead from the initial to the final sets.
 
-Chunks of the same number are the same data at every position; where positions begin
-with data of their own, these have chunks of their own (``Algorithm.nchunks``).
+A chunk number means the same data at every position. If positions start with different
+data, each has its own chunk numbers (``Algorithm.nchunks``).
 
-Source of the idea: msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.py``.
+The approach follows msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.py``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SUMS = frozenset(
 )
 
 _Contents = list[dict[int, frozenset[int]]]
-"""By position: the contributions in each chunk that it has."""
+"""For each position: the contributions in each chunk that it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class Schedule:
 
 
 def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Schedule:
-    """Return the transfers of all positions, by step, then by turn, then by position.
+    """Return the transfers of all positions, ordered by step, turn and position.
 
-    The turn of a transfer is its place among those that its source sends in the step.
+    The turn of a transfer is its index among the sends of its source in that step.
     """
     turns: dict[tuple[int, int], list[Transfer]] = {}
     for position in range(nranks):
@@ -78,12 +78,15 @@ def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Sched
 
 
 def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[str]:
-    """Return what is wrong with an algorithm at this size; an empty list if nothing is.
+    """Return the problems of an algorithm at this size; an empty list means none.
 
-    Checked are: both ends of every transfer know of it and count it alike; no position
-    sends what it does not have, loses or counts twice a contribution, or stores over a
-    chunk that it sends in the same step; and in the end everybody has what the
-    collective promises.
+    The check verifies that:
+
+    - both ends of every transfer yield it with the same number
+    - no position sends a chunk that it does not have
+    - no transfer loses a contribution or counts it twice
+    - no transfer overwrites a chunk that the destination sends in the same step
+    - every position ends with the data that the collective requires
     """
     unfit = algorithm.unfit(nranks)
     if unfit is not None:
@@ -93,7 +96,7 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
         *_check_ends(algorithm, nranks, root),
     ]
     if problems:
-        return problems  # executing it would only repeat them
+        return problems  # execution would repeat them
     problems += _check_numbers(algorithm, nranks, root)
     schedule = build_schedule(algorithm, nranks=nranks, root=root)
     contents = contents_before(schedule)
@@ -103,16 +106,16 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
 
 
 def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
-    """Check that every position has as many chunks as any other."""
+    """Check that the chunks divide evenly among the parts of the collective."""
     nchunks = algorithm.nchunks(nranks)
     parts = parts_of(algorithm.op, nranks)
     if nchunks > 0 and nchunks % parts == 0:
         return []
-    return [f"{nchunks} chunks are not the same number for each of {parts} parts"]
+    return [f"{nchunks} chunks do not divide evenly into {parts} parts"]
 
 
 def parts_of(op: CollectiveOp, nranks: int) -> int:
-    """Return of how many parts a collective says who has them."""
+    """Return the number of parts that the collective assigns to positions."""
     if op in (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V):
         return nranks * nranks
     return nranks if op in _BY_POSITION else 1
@@ -128,7 +131,8 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> Iterator[str]:
         sent.update(sends)
         expected.update(receives)
         yield from [
-            f"position {position} yields another's transfer {_text(transfer)}"
+            f"position {position} yields a transfer of another position: "
+            f"{_text(transfer)}"
             for transfers, end in ((sends, "src"), (receives, "dst"))
             for transfer in transfers
             if getattr(transfer, end) != position
@@ -140,7 +144,7 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> Iterator[str]:
             if later.step < earlier.step
         ]
         yield from [
-            f"{_text(transfer)}: outside of {nranks} positions and {nchunks} chunks"
+            f"{_text(transfer)}: outside {nranks} positions and {nchunks} chunks"
             for transfer in sends
             if not 0 <= transfer.dst < nranks
             or not all(0 <= chunk < nchunks for chunk in transfer.chunks)
@@ -174,13 +178,13 @@ def _check_peers(
     if told == found:
         return []
     return [
-        f"position {position} sends to {sorted(found)} but tells of {sorted(told)} "
-        "(channel, position)"
+        f"position {position} sends to {sorted(found)}, but its peers are "
+        f"{sorted(told)} (channel, position)"
     ]
 
 
 def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
-    """Check that both ends number the messages between them alike."""
+    """Check that both ends agree on message numbers and on what sends await."""
     shares = [
         rank_schedule(algorithm, position=position, nranks=nranks, root=root)
         for position in range(nranks)
@@ -203,7 +207,7 @@ def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
     }
     problems = [
         f"message {message} from {src} to {dst} on channel {channel} is "
-        f"{at_source.get((src, dst, channel, message))} at its source, "
+        f"{at_source.get((src, dst, channel, message))} at its source, but "
         f"{at_destination.get((src, dst, channel, message))} at its destination"
         for src, dst, channel, message in sorted(at_source.keys() | at_destination)
         if at_source.get((src, dst, channel, message))
@@ -229,7 +233,7 @@ def _check_needs(
 
 
 def contents_before(schedule: Schedule) -> _Contents:
-    """Return what everybody has before the collective."""
+    """Return the contents of every position before the collective."""
     nranks, chunks = schedule.nranks, range(schedule.nchunks)
     match schedule.op:
         case CollectiveOp.ALL_GATHER | CollectiveOp.GATHER | CollectiveOp.SEND_RECV:
@@ -251,13 +255,13 @@ def contents_before(schedule: Schedule) -> _Contents:
 
 
 def _own(schedule: Schedule, position: int) -> range:
-    """Return the chunks of *position*, where each position has its own."""
+    """Return the chunks of *position* if each position has its own chunks."""
     each = schedule.nchunks // schedule.nranks
     return range(position * each, (position + 1) * each)
 
 
 def promised(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
-    """Return what *position* must have after the collective."""
+    """Return the required contents of *position* after the collective."""
     nranks, root, chunks = schedule.nranks, schedule.root, range(schedule.nchunks)
     each = schedule.nchunks // parts_of(schedule.op, nranks)
     everyone = frozenset(range(nranks))
@@ -294,7 +298,7 @@ def promised(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
 def _execute(
     schedule: Schedule, contents: _Contents, step: int, transfers: list[Transfer]
 ) -> Iterator[str]:
-    """Carry out one step; all of it sees what there was before the step."""
+    """Execute one step; every transfer reads the contents from before the step."""
     leaving: set[tuple[int, int]] = set()
     loads: list[tuple[Transfer, int, frozenset[int]]] = []
     for transfer in transfers:
@@ -312,7 +316,7 @@ def _execute(
             yield f"{where}: counts {sorted(load & present)} twice"
         if not transfer.reduce and present - load:
             yield f"{where}: loses {sorted(present - load)}"
-        # What is added waits in a buffer of its own until the step's sends have left.
+        # A reduction waits in a separate buffer until the sends of the step are done.
         if not transfer.reduce and (transfer.dst, chunk) in leaving:
             yield f"{where}: its destination sends that chunk in step {step}"
         contents[transfer.dst][chunk] = load | present if transfer.reduce else load
@@ -320,8 +324,8 @@ def _execute(
 
 def _check_after(schedule: Schedule, contents: _Contents) -> list[str]:
     return [
-        f"position {position} ends with {sorted(contents[position].get(chunk, ()))} "
-        f"of chunk {chunk}, not with {sorted(wanted)}"
+        f"position {position} ends with {sorted(contents[position].get(chunk, ()))} of "
+        f"chunk {chunk}, but must have {sorted(wanted)}"
         for position in range(schedule.nranks)
         for chunk, wanted in promised(schedule, position).items()
         if contents[position].get(chunk) != wanted

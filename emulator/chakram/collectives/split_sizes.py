@@ -1,8 +1,8 @@
-"""How an uneven all_to_all (all_to_all_v) divides buffers: bytes for every position.
+"""Split sizes of an uneven all_to_all (all_to_all_v): bytes per pair of positions.
 
-A member of the group knows its own row: what it sends to each position and what it
-receives from each.  The rows of all members are the matrix of the collective, and
-``sent[a][b] == received[b][a]`` for all a and b.
+Each group member has two rows: the bytes that it sends to each position, and the bytes
+that it receives from each. The send rows of all members form the matrix of the
+collective. For all a and b, ``sent[a][b] == received[b][a]``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class Splits(NamedTuple):
-    """One member's bytes by position in the group; its own part stays where it is."""
+    """Bytes of one member by position; its part for itself is not transferred."""
 
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
 
     def scaled(self, scale: Fraction) -> Splits:
-        """Return both rows times *scale*, every part rounded up by itself.
+        """Return both rows times *scale*, with each part rounded up separately.
 
-        So both ends of a message agree on its size, and none vanishes.
+        Both ends of a message therefore agree on its size, and no part shrinks to zero.
         """
         return Splits(
             tuple(scaled_bytes(size, scale) for size in self.sent_bytes),
@@ -40,7 +40,7 @@ def scaled_bytes(size_bytes: int, scale: Fraction) -> int:
 
 
 def even_splits(input_bytes: int, *, nranks: int, position: int) -> Splits:
-    """Return the splits that an all_to_all of *input_bytes* per rank has."""
+    """Return the splits that match an all_to_all of *input_bytes* per rank."""
     parts = tuple(part_bytes(input_bytes, nparts=nranks, part=i) for i in range(nranks))
     return Splits(parts, (parts[position],) * nranks)
 
@@ -52,10 +52,10 @@ def mean_bytes(rows: Iterable[Splits]) -> int:
 
 
 def mismatch(rows: Sequence[Splits]) -> tuple[int, int] | None:
-    """Return the first (source, destination) whose ends disagree, None if none do.
+    """Return the first (source, destination) whose ends disagree, or None.
 
     Args:
-        rows: The splits of every position; each has as many parts as there are rows.
+        rows: The splits of every position. Each has as many parts as there are rows.
     """
     expected = zip(*(row.received_bytes for row in rows), strict=True)
     for source, (row, received) in enumerate(zip(rows, expected, strict=True)):

@@ -1,15 +1,17 @@
-"""Messages of an uneven all_to_all (all_to_all_v): which there are, and their sizes.
+"""Messages of an uneven all_to_all (all_to_all_v) and their sizes.
 
-Our own algorithms send every part straight from its source to its destination: one
-message for each pair of positions that has any bytes.
+The built-in algorithms send every part directly from its source to its destination.
+They send one message for each pair of positions with a nonzero byte count.
 
-A user's algorithm was written for equal parts.  It serves unequal ones where what each
-source has for each destination is a number of whole chunks, which is so in every list
-for an all_to_all: the bytes of a pair are cut into the chunks of that pair, as equal as
-can be.  All its messages stay, those without bytes as empty ones, because what follows
-them in the list waits for them.  Such an algorithm may let a member pass on what is not
-its own; the sizes of these pairs travel with its splits (``passed_bytes`` of
-``chakram.program.operations.CollectiveOperation``), for its own row does not have them.
+A user's algorithm is written for equal parts. It also supports unequal parts if the
+data of each pair of source and destination consists of whole chunks. This holds for
+every transfer list that implements an all_to_all. The bytes of a pair are divided into
+its chunks as equally as possible. Messages without bytes are sent empty, because later
+entries in the list wait for them.
+
+Such an algorithm may make a member forward data of other pairs. The member's own splits
+do not contain the sizes of these pairs. ``passed_bytes`` of
+``chakram.program.operations.CollectiveOperation`` contains these sizes.
 """
 
 from __future__ import annotations
@@ -25,18 +27,42 @@ from chakram.collectives.schedule import (
     RankSchedule,
     Transfer,
     rank_schedule,
-    uneven_schedule,
+    share_of_transfers,
 )
 
 if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix, Splits
 
     PairBytes = Callable[[int, int], int]
-    """Bytes that one position has for another one, as far as they are known."""
+    """Function from (source, destination) to the bytes of that pair."""
+
+
+def uneven_schedule(
+    algorithm: Algorithm, splits: Splits, *, position: int
+) -> RankSchedule:
+    """Return the share of *position* in an all_to_all_v.
+
+    A part of zero bytes is not sent. If a transfer waits for a step, it waits for the
+    last earlier step that delivers data.
+    """
+    nranks = len(splits.sent_bytes)
+    return share_of_transfers(
+        (
+            transfer
+            for transfer in algorithm.sends(position, nranks=nranks, root=0)
+            if splits.sent_bytes[transfer.dst]
+        ),
+        (
+            transfer
+            for transfer in algorithm.receives(position, nranks=nranks, root=0)
+            if splits.received_bytes[transfer.src]
+        ),
+        stepwise=algorithm.stepwise,
+    )
 
 
 def uneven_share(how: Algorithm, splits: Splits, *, position: int) -> RankSchedule:
-    """Return what *position* sends and receives in an all_to_all_v with *splits*."""
+    """Return the sends and receives of *position* in an all_to_all_v with *splits*."""
     if isinstance(how, ListedAlgorithm):
         return rank_schedule(how, position=position, nranks=how.nranks, root=how.root)
     return uneven_schedule(how, splits, position=position)
@@ -72,9 +98,9 @@ def uneven_message_bytes(
 
 @lru_cache(maxsize=4096)
 def passed_pairs(how: Algorithm, position: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs, ascending, of which *position* passes on what is not its own.
+    """Return the pairs, ascending, whose data *position* forwards.
 
-    Neither is it their source, nor their destination.
+    The position is neither the source nor the destination of these pairs.
     """
     if not isinstance(how, ListedAlgorithm):
         return ()
@@ -86,12 +112,12 @@ def passed_pairs(how: Algorithm, position: int) -> tuple[tuple[int, int], ...]:
 def passed_bytes(
     how: Algorithm, pair_bytes: PairBytes, *, position: int
 ) -> tuple[int, ...]:
-    """Return the sizes of ``passed_pairs``."""
+    """Return the bytes of each pair in ``passed_pairs``."""
     return tuple(pair_bytes(src, dst) for src, dst in passed_pairs(how, position))
 
 
 def matrix_bytes(matrix: Matrix) -> PairBytes:
-    """Return what finds the bytes of every pair, by the whole matrix."""
+    """Return a function that looks up the bytes of a pair in the whole matrix."""
 
     def pair_bytes(src: int, dst: int) -> int:
         return matrix[src][dst]
@@ -102,9 +128,9 @@ def matrix_bytes(matrix: Matrix) -> PairBytes:
 def splits_bytes(
     how: Algorithm, splits: Splits, passed: Sequence[int], *, position: int
 ) -> PairBytes:
-    """Return what finds the bytes of all pairs that a member has to do with.
+    """Return a function that looks up the bytes of the pairs that a member handles.
 
-    *passed* are the sizes of its ``passed_pairs``.
+    *passed* has the sizes of the member's ``passed_pairs``.
     """
     of_others = dict(zip(passed_pairs(how, position), passed, strict=True))
 

@@ -1,1 +1,1 @@
-"""The experiment file: what it may say, and what is wrong with one."""
+"""The experiment file: its sections, their types, and checks of their values."""

@@ -1,8 +1,11 @@
-"""Which algorithm a collective takes, as an experiment file says it.
+"""Algorithm choices for collectives, as written in an experiment file.
 
-A name (``ring``, ``ring(channels=2)``), a name with parameters (``{ring: {channels:
-2}}``), one that the user brings along (``{msccl: ring8.xml}``), or a list of such, each
-up to a size or a number of ranks.
+A choice is one of:
+
+- a name: ``ring``, ``ring(channels=2)``
+- a name with parameters: ``{ring: {channels: 2}}``
+- a user algorithm: ``{msccl: ring8.xml}``
+- a list of these, each with an upper limit on size or number of ranks
 """
 
 from __future__ import annotations
@@ -41,15 +44,19 @@ _USERS = {
     "chakra": "ring8/custom",
     "python": "mine.py:my_ring",
 }
-"""Forms of users' algorithms, with an example of a place each."""
+"""Kinds of user algorithms, each with an example of a location."""
 
 _USER_DESCRIPTIONS = {
-    "msccl": "An algorithm of yours: a file of MSCCL's XML.",
-    "mscclpp": "An algorithm of yours: a JSON execution plan of MSCCL++.",
-    "chakra": "An algorithm of yours: Chakra traces of its body, one for each position "
-    "of the group; a folder, or folder/PREFIX.",
-    "python": "An algorithm of yours: FILE.py:FUNCTION, run with all rights of whoever "
-    "runs chakram.",
+    "msccl": "A user algorithm: an MSCCL XML file.",
+    "mscclpp": "A user algorithm: an MSCCL++ JSON execution plan.",
+    "chakra": (
+        "A user algorithm: Chakra traces of its body, one for each position of the "
+        "group; a folder, or folder/PREFIX."
+    ),
+    "python": (
+        "A user algorithm: FILE.py:FUNCTION. The function runs with all rights of the "
+        "user who runs chakram."
+    ),
 }
 
 _FUNCTION = re.compile(r"(.+):([A-Za-z_][A-Za-z0-9_]*)")
@@ -59,7 +66,7 @@ _MOST_RULES = 64
 
 
 def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
-    """Return the name of an algorithm of ours, or one of the user's."""
+    """Return the name of an algorithm, or a user algorithm."""
     if isinstance(value, Mapping) and len(value) == 1:
         ((kind, place),) = value.items()
         if isinstance(kind, str) and kind in _USERS:
@@ -70,12 +77,14 @@ def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
 def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgorithm:
     example = f"e.g. {{{kind}: {_USERS[kind]}}}"
     if not isinstance(place, str) or not place or "\0" in place:
-        raise problem(f"{_shown(place)} is no place of an algorithm", example)
+        raise problem(f"{_shown(place)} is not the location of an algorithm", example)
     function = None
     if kind == "python":
         named = _FUNCTION.fullmatch(place)
         if named is None:
-            raise problem(f"{_shown(place)} names no function in a file", example)
+            raise problem(
+                f"{_shown(place)} does not name a function in a file", example
+            )
         place, function = named.groups()
     return UserAlgorithm(
         kind=kind, path=str(resolved_path(place, info)), function=function
@@ -83,7 +92,7 @@ def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgor
 
 
 def _name(value: object) -> str:
-    """Return the text that names an algorithm of ours, from text or a mapping."""
+    """Return the name of an algorithm, from text or a mapping."""
     if isinstance(value, str) and value:
         return value
     if not isinstance(value, Mapping) or len(value) != 1:
@@ -99,9 +108,10 @@ def _name(value: object) -> str:
 
 
 def _parameter(name: object, value: object) -> str:
-    """Return how a parameter is written in the name of an algorithm.
+    """Return a parameter's value as written in the name of an algorithm.
 
-    A list of positions is one order; a list of orders has one for each channel.
+    A list of positions is one order, joined with hyphens. A list of orders has one
+    order for each channel, separated by slashes.
     """
     if isinstance(value, list) and value:
         if all(_is_whole(item) for item in value):
@@ -109,7 +119,7 @@ def _parameter(name: object, value: object) -> str:
         return "/".join(_parameter(name, item) for item in value)
     if _is_whole(value) or (isinstance(value, str) and not set(value) & set("(),=")):
         return str(value)
-    raise problem(f"{name}: {_shown(value)} is no value of a parameter", _EXAMPLE)
+    raise problem(f"{name}: {_shown(value)} is not a valid parameter value", _EXAMPLE)
 
 
 def _is_whole(value: object) -> bool:
@@ -154,7 +164,7 @@ def _shown(value: object) -> str:
 
 
 def _written(choice: Choice) -> Any:
-    """Return a choice as a file has it."""
+    """Return a choice as written in a file."""
     if not isinstance(choice, tuple):
         return _algorithm_written(choice)
     return [
@@ -195,8 +205,10 @@ def _whole_schema(description: str, example: int) -> dict[str, Any]:
 
 
 _ORDER_SCHEMA = {
-    "description": "Order of the positions round a ring; a list of orders has one for "
-    "each channel.",
+    "description": (
+        "Order of the positions around a ring; a list of orders has one for each "
+        "channel."
+    ),
     "examples": ["interleaved"],
     "anyOf": [
         {"enum": ["ascending", "descending", "interleaved"]},
@@ -208,15 +220,16 @@ _PARAMETERS_SCHEMA = {
     "type": ["object", "null"],
     "properties": {
         "channels": _whole_schema(
-            "Rings side by side, each with queue pairs of its own.", 2
+            "Number of parallel rings, each with its own queue pairs.", 2
         ),
         "chunks": _whole_schema(
-            "Slices of what moves in one step: one travels on while the next arrives.",
+            "Number of slices of the data of one step: one slice is forwarded while "
+            "the next arrives.",
             4,
         ),
         "order": _ORDER_SCHEMA,
         "ranks_per_node": _whole_schema(
-            "How many positions of a group are one node.", 8
+            "Number of positions of a group that form one node.", 8
         ),
     },
     "additionalProperties": False,
@@ -250,19 +263,25 @@ _RULES_SCHEMA = {
         "properties": {
             "up_to": {
                 "type": "string",
-                "description": "Largest size that the rule is for, as nccl-tests has "
-                "it, before size_scale; without it any.",
+                "description": (
+                    "Largest size that the rule applies to, as in nccl-tests, before "
+                    "size_scale. Default: any size."
+                ),
                 "examples": ["64KiB"],
             },
             "up_to_ranks": {
                 "type": "integer",
                 "minimum": 2,
-                "description": "Largest group that the rule is for; without it any.",
+                "description": (
+                    "Largest group that the rule applies to. Default: any group."
+                ),
                 "examples": [16],
             },
             "algorithm": {
-                "description": "What these take: a name, a name with parameters, or "
-                "one of yours.",
+                "description": (
+                    "Algorithm of the rule: a name, a name with parameters, or a user "
+                    "algorithm."
+                ),
                 "examples": ["tree"],
                 **_ALGORITHM_SCHEMA,
             },
@@ -278,15 +297,15 @@ AlgorithmChoice = Annotated[
     PlainSerializer(_written, when_used="json"),
     WithJsonSchema({"anyOf": [*_ALGORITHM_SCHEMA["anyOf"], _RULES_SCHEMA]}),
 ]
-"""An algorithm, or algorithms by size and number of ranks; of rules the first counts.
+"""An algorithm, or rules by size and number of ranks; the first matching rule applies.
 
-Sizes are those of nccl-tests, before ``size_scale``.  Where no rule applies, ``auto``
-does.
+Sizes are counted as in nccl-tests, before ``size_scale`` is applied. If no rule
+matches, ``auto`` applies.
 """
 
 
 def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mistake]:
-    """Check that every algorithm exists for its collective and every rule has a use."""
+    """Check that the algorithms exist, and that every rule can apply."""
     for op, choice in collectives.items():
         yield from _check_user_names(op, choice)
         if isinstance(choice, str):
@@ -302,8 +321,9 @@ def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mi
             if covering:
                 yield Mistake(
                     ("collectives", op.value, index),
-                    "is never reached: the rule of "
-                    f"{_shown_name(choice[covering[0]])} before it takes all",
+                    "is never reached: the rule for "
+                    f"{_shown_name(choice[covering[0]])} before it covers all of its "
+                    "cases",
                     "put smaller sizes first",
                 )
 
@@ -314,7 +334,7 @@ def _shown_name(rule: Rule) -> str:
 
 
 def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
-    """Check that no two algorithms of the user have one name: records show names."""
+    """Check that user algorithms have unique names. Records identify them by name."""
     paths: dict[str, set[str]] = {}
     for user in user_algorithms(choice):
         paths.setdefault(user.name, set()).add(user.path)
@@ -322,7 +342,7 @@ def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
         Mistake(
             ("collectives", op.value),
             f"{len(found)} different files are called {name}",
-            "give each a file name of its own",
+            "give each file a unique name",
         )
         for name, found in paths.items()
         if len(found) > 1

@@ -1,15 +1,21 @@
-"""Congestion controls in an experiment: sections made of what controls declare.
+"""Congestion control sections, created from the parameters that controls declare.
 
-A control has its own section of ``transport.congestion_control``, by its name. One
-without profiles has its parameters there. One with profiles has ``profile``, a named
-set with a value for every parameter; ``overrides``, single ones with units; ``vendor``,
-numbers by the names that a vendor's tools have (``chakram.config.vendor_names``); and
-``scaled_from``. Overrides go before vendors' numbers, those before the profile. Rates
-may be given in percent of the line rate, so that they scale with it. All of it goes
-both ways: arguments of a plan can be said as parameters again.
+Each control has a section in ``transport.congestion_control``, under its name. For a
+control without profiles, the section contains the parameters. For a control with
+profiles, the section has these keys:
 
-Ours are fields of the model and stand in the JSON Schema; the section of a plug-in is
-made when an experiment names it.
+- ``profile``: the name of a set of values for all parameters
+- ``overrides``: single parameters, with units
+- ``vendor``: numbers under the parameter names of a vendor's tools (see
+  ``chakram.config.vendor_names``)
+- ``scaled_from``: the line rate that the profile's rates are meant for
+
+Overrides take precedence over vendor numbers, and vendor numbers over the profile. A
+rate given as a percentage scales with the line rate. `knobs_of` converts the arguments
+in a plan back to parameters.
+
+Built-in controls are fields of the model and appear in the JSON Schema. The section of
+a plug-in is created when an experiment names it.
 """
 
 from __future__ import annotations
@@ -66,7 +72,9 @@ def _line_rate(value: object) -> int | Fraction:
         if match is not None:
             share = Fraction(match.group(1)) / 100
             if share > 1:
-                raise problem(f"{value!r} is more than the line", "at most 100%")
+                raise problem(
+                    f"{value!r} is more than the line rate", "use at most 100%"
+                )
             return share
         try:
             rate_bps = units.parse_rate(value, where="")
@@ -74,7 +82,7 @@ def _line_rate(value: object) -> int | Fraction:
             pass
         else:
             if rate_bps > LARGEST_RATE_BPS:
-                raise problem(f"{value} is no rate of a network", BOUNDS["rate"])
+                raise problem(f"{value} is not a valid network rate", BOUNDS["rate"])
             return rate_bps
     raise problem(
         f"{value!r} is neither a rate nor a percentage of the line rate",
@@ -104,7 +112,7 @@ LineRate = Annotated[
     ),
     Stretches.RATE,
 ]
-"""Bits per second, or a share of the line rate; 0 means something."""
+"""Bits per second, or a fraction of the line rate. Zero has a special meaning."""
 
 _TYPES: dict[Kind, Any] = {
     Kind.TIME: Time,
@@ -117,7 +125,7 @@ _TYPES: dict[Kind, Any] = {
 
 
 class ProfiledSettings(Model):
-    """A profile, and what is different here."""
+    """A profile and the values that override it."""
 
     if TYPE_CHECKING:
         profile: str
@@ -126,7 +134,7 @@ class ProfiledSettings(Model):
         vendor: dict[str, VendorNumber]
 
     def describe(self) -> str:
-        """Return profile and what differs from it, in a few words."""
+        """Return the profile and the changes to it as a short text."""
         given = self.overrides.model_dump(mode="json", exclude_none=True)
         changes = [f"{name} {_shown(value)}" for name, value in given.items()]
         changes += [f"{name} {value}" for name, value in self.vendor.items()]
@@ -140,7 +148,7 @@ class Profile:
     """A named set of parameters.
 
     Attributes:
-        sources: Where they are from, for people.
+        sources: Where the values come from, as text.
         knobs: A value for every parameter.
     """
 
@@ -161,7 +169,7 @@ def _camel(name: str) -> str:
 
 
 def _field(parameter: Parameter, *, optional: bool) -> tuple[Any, Any]:
-    """Return type and field of a parameter's key."""
+    """Return the type and the pydantic field for a parameter's key."""
     kind = _TYPES.get(parameter.kind) or _one_of(parameter.choices)
     bounds: dict[str, Any] = {}
     if parameter.kind is Kind.COUNT:
@@ -178,7 +186,7 @@ def _field(parameter: Parameter, *, optional: bool) -> tuple[Any, Any]:
 
 @cache
 def knobs_model(name: str) -> type[Model]:
-    """Return the section of single parameters over a profile: each may be missing."""
+    """Return the model for overrides of a profile; every parameter is optional."""
     fields: dict[str, Any] = {
         each.name: _field(each, optional=True)
         for each in all_parameters(CONTROLS.load(name))
@@ -186,8 +194,7 @@ def knobs_model(name: str) -> type[Model]:
     return create_model(
         f"{_camel(name)}Knobs",
         __base__=Model,
-        __doc__=f"What can be set of {_title(name)}; what is not, is as the profile "
-        "has it.",
+        __doc__=f"Parameters of {_title(name)}. Default: the values of the profile.",
         **fields,
     )
 
@@ -198,10 +205,10 @@ def _title(name: str) -> str:
 
 @cache
 def settings_model(name: str) -> type[Model]:
-    """Return the section of the congestion control *name*.
+    """Return the settings model of the congestion control *name*.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is no such control.
         PlugInError: If it cannot be imported.
     """
     kind = CONTROLS.load(name)
@@ -229,15 +236,18 @@ def settings_model(name: str) -> type[Model]:
             Rate | None,
             Field(
                 None,
-                description="Line rate that the profile's rates are meant for: they "
-                "are multiplied by the port's over it. Without it they are as they "
-                "stand there.",
+                description=(
+                    "Line rate that the profile's rates are meant for. They are "
+                    "multiplied by the rate of the port divided by this rate. Default: "
+                    "the profile's rates are used unchanged."
+                ),
             ),
         ),
         overrides=(
             knobs,
             Field(
-                knobs.unsaid(), description="Single knobs that differ from the profile."
+                knobs.section_defaults(),
+                description="Parameters that differ from the profile.",
             ),
         ),
         vendor=(
@@ -246,8 +256,10 @@ def settings_model(name: str) -> type[Model]:
                 {},
                 max_length=32,
                 examples=[{"rpg_ai_rate": 5}],
-                description="Numbers by a vendor's names; they go before the profile, "
-                "and overrides before them.",
+                description=(
+                    "Parameters under a vendor's names. They take precedence over the "
+                    "profile, and overrides take precedence over them."
+                ),
             ),
         ),
     )
@@ -261,8 +273,9 @@ class _Chosen(Model):
         json_schema_extra={
             "additionalProperties": {
                 "type": ["object", "null"],
-                "description": "A congestion control of a plug-in, with what can be "
-                "set of it.",
+                "description": (
+                    "A congestion control of a plug-in, with its parameters."
+                ),
             }
         },
     )
@@ -272,7 +285,7 @@ class _Chosen(Model):
     def _take_plug_ins(
         cls, data: Any, handler: ModelWrapValidatorHandler[_Chosen]
     ) -> _Chosen:
-        """Read the sections of plug-ins by what these declare."""
+        """Validate the sections of plug-ins with the models that plug-ins declare."""
         if not isinstance(data, dict):
             return handler(data)
         fields = cls.model_fields
@@ -282,7 +295,7 @@ class _Chosen(Model):
                 continue
             if not isinstance(key, str) or CONTROLS.find(key) is None:
                 raise _unknown_key(key, value)
-            # The mapping gives mistakes their place.
+            # The enclosing mapping adds the key to the location of mistakes.
             section: Any = dict[str, settings_model(key)]  # type: ignore[misc]
             read = TypeAdapter(section).validate_python({key: value})
             assert chosen.__pydantic_extra__ is not None
@@ -291,12 +304,12 @@ class _Chosen(Model):
 
     @classmethod
     def further_section(cls, key: str) -> type[Model] | None:
-        """Return the model of a key that is no field."""
+        """Return the settings model of a plug-in control; None if it is unknown."""
         return settings_model(key) if CONTROLS.find(key) is not None else None
 
     @property
     def given(self) -> tuple[tuple[str, Model], ...]:
-        """The congestion controls that are given; one in a valid experiment."""
+        """The given congestion controls; a valid experiment has at most one."""
         ours = [(name, getattr(self, name)) for name in type(self).model_fields]
         return (
             *((name, each) for name, each in ours if each is not None),
@@ -310,11 +323,11 @@ class _Chosen(Model):
 
     @property
     def settings(self) -> Model:
-        """What is said of it."""
+        """Settings of the congestion control."""
         return next((each for _, each in self.given), settings_model("none")())
 
     def describe(self) -> str:
-        """Return the congestion control in a few words."""
+        """Return a short description of the congestion control."""
         settings = self.settings
         if isinstance(settings, ProfiledSettings):
             return settings.describe()
@@ -324,7 +337,7 @@ class _Chosen(Model):
 
 
 def _unknown_key(key: object, value: object) -> ValidationError:
-    """Return the error of a control that there is not, at its place."""
+    """Return the error for an unknown control, located at its key."""
     hint = suggest(str(key), CONTROLS.names())
     return ValidationError.from_exception_data(
         "CongestionSettings",
@@ -333,7 +346,7 @@ def _unknown_key(key: object, value: object) -> ValidationError:
 
 
 def _example(name: str) -> list[dict[str, Any]]:
-    """Return an example of the section of one of ours, for the JSON Schema."""
+    """Return an example of a built-in control's section, for the JSON Schema."""
     kind = CONTROLS.load(name)
     if kind.profiles is not None:
         return [{"profile": kind.profiles.default}]
@@ -363,7 +376,7 @@ else:
 
 
 def congestion_by_name(value: object) -> object:
-    """Turn ``fixed_rate`` into ``{fixed_rate: {}}``."""
+    """Convert a name, e.g. ``fixed_rate``, to ``{fixed_rate: {}}``."""
     if isinstance(value, str):
         if CONTROLS.find(value) is None:
             raise problem(
@@ -379,12 +392,13 @@ def load_profile(name: str, profile: str) -> Profile:
     """Return a profile of a congestion control.
 
     Raises:
-        PlugInError: If the control has no such profile, or not with all values.
+        PlugInError: If the control has no such profile, or the profile is invalid or
+            incomplete.
     """
     profiles = CONTROLS.load(name).profiles
     where = f"congestion control {name}: profile {profile}"
     if profiles is None or profile not in profiles.names:
-        raise PlugInError(where, "there is none")
+        raise PlugInError(where, "there is no such profile")
     try:
         text = files(profiles.package).joinpath(f"{profile}.yaml").read_text("utf-8")
         data = yaml.safe_load(text)
@@ -399,7 +413,7 @@ def load_profile(name: str, profile: str) -> Profile:
 
 
 def vendors_of(name: str) -> Vendors:
-    """Return what vendors call the parameters of a control; of most none does."""
+    """Return the vendor names for a control's parameters; most controls have none."""
     profiles = CONTROLS.load(name).profiles
     return Vendors() if profiles is None else profiles.vendors
 
@@ -407,17 +421,17 @@ def vendors_of(name: str) -> Vendors:
 def congestion_arguments(
     name: str, settings: Model, line_rate_bps: int | None, *, dilation: int = 1
 ) -> tuple[tuple[str, int], ...]:
-    """Return the arguments of a control for queue pairs of a port, as plans have them.
+    """Return a control's arguments for the queue pairs of a port, as stored in plans.
 
     Args:
-        name: Which control.
+        name: Name of the control.
         settings: Its section.
-        line_rate_bps: Of the port, before it is divided by *dilation*; None: any.
-        dilation: What times are multiplied with and rates divided by.
+        line_rate_bps: Undilated rate of the port, or None if the port has no rate.
+        dilation: Factor that multiplies times and divides rates.
 
     Raises:
-        ConfigError: With every mistake: names of vendors that are not known, values
-            that contradict each other at this line rate.
+        ConfigError: If vendor names are unknown, or values contradict each other at
+            this line rate. The error reports all mistakes.
     """
     mistakes = congestion_mistakes(name, settings, line_rate_bps, dilation=dilation)
     if mistakes:
@@ -438,18 +452,19 @@ def congestion_arguments(
 def congestion_mistakes(
     name: str, settings: Model, line_rate_bps: int | None, *, dilation: int = 1
 ) -> list[Mistake]:
-    """Return what is wrong with a control's section for ports of that rate, stretched.
+    """Return the mistakes in a control's section for ports of the given line rate.
 
-    The places are those of what was given, below the section: ``vendor.<name>`` or
-    ``overrides.<knob>``, and ``profile`` for what neither of them says; or the key.
+    Values are also checked after dilation. Locations are relative to the section:
+    ``overrides.<knob>``, ``vendor.<name>``, or ``profile`` for a value from the
+    profile. In a section without profiles, the location is the key.
     """
     kind = CONTROLS.load(name)
     if kind.starts_at_line and line_rate_bps is None:
         return [
             Mistake(
                 (),
-                "begins at line rate, and the fabric's ports have no rate",
-                "give the links of hosts, or the ports, a rate",
+                "starts at line rate, but the fabric's ports have no rate",
+                "set a rate for the links of hosts, or for the ports",
             )
         ]
     values = _values(name, settings, line_rate_bps)
@@ -478,7 +493,7 @@ def congestion_mistakes(
 
 
 def _place(settings: Model, vendor: VendorValues, key: str) -> Location:
-    """Return where the value of a parameter was given."""
+    """Return the location that sets the value of a parameter."""
     if not isinstance(settings, ProfiledSettings):
         return (key,)
     if getattr(settings.overrides, key) is not None:
@@ -494,23 +509,23 @@ def _is_rate_share(name: str, key: str, value: object) -> bool:
 
 
 def _no_line(name: str, settings: Model, key: str) -> Mistake:
-    """Return the mistake of a share of a line that has no rate."""
+    """Return the mistake for a percentage of the line rate if ports have no rate."""
     hint = f"e.g. congestion_control: {{{name}: {{{key}: 100Mbit}}}}"
     if key in settings.model_fields_set:
         return Mistake(
             (key,),
-            "is a share of the line rate, and the fabric's ports have no rate",
+            "is a share of the line rate, but the fabric's ports have no rate",
             hint,
         )
     return Mistake(
-        (), f"{name} has no {key}, and the fabric's ports have none either", hint
+        (), f"{name} has no {key}, and the fabric's ports have no rate", hint
     )
 
 
 def _out_of_bounds(
     parameter: Parameter, value: int, line_rate_bps: int | None, dilation: int
 ) -> tuple[str, str] | None:
-    """Return why an argument, not dilated yet, is not possible, and a hint."""
+    """Return the problem with an undilated argument and a hint; None if it is valid."""
     name = parameter.name
     lowest, highest = parameter.lowest, parameter.highest
     dilated = parameter.dilated(value, dilation)
@@ -536,13 +551,13 @@ def _out_of_bounds(
             return too_slow(value, dilation)
         case Kind.RATE if not lowest <= dilated <= highest:
             return (
-                f"{units.format_rate(value)} is no rate of a network",
+                f"{units.format_rate(value)} is not a valid network rate",
                 f"{units.exact_rate(lowest)} to {units.exact_rate(highest)}",
             )
         case Kind.SHARE if not lowest <= value <= highest:
-            return f"{name} is not a share", "above 0 and at most 1"
+            return f"{name} is out of range", "use a value above 0 and at most 1"
         case Kind.SIZE | Kind.COUNT if not lowest <= value <= highest:
-            return f"{name} of {value} is not possible", f"{lowest} to {highest}"
+            return f"{name} of {value} is out of range", f"use {lowest} to {highest}"
     return None
 
 
@@ -552,17 +567,20 @@ def _from_vendor(name: str, settings: Model) -> VendorValues:
 
 
 def _values(name: str, settings: Model, line_rate_bps: int | None) -> dict[str, Any]:
-    """Return a value for every parameter: overrides before vendor before profile."""
+    """Return a value for every parameter.
+
+    Overrides take precedence over vendor numbers, and vendor numbers over the profile.
+    """
     if not isinstance(settings, ProfiledSettings):
         return dict(settings)
     values: dict[str, Any] = dict(load_profile(name, settings.profile).knobs)
     if settings.scaled_from is not None and line_rate_bps is not None:
         factor = Fraction(line_rate_bps, settings.scaled_from)
         for each in all_parameters(CONTROLS.load(name)):
-            # Shares of the line scale anyhow.
+            # Only absolute rates need scaling. Fractions already follow the line rate.
             value = values[each.name]
             if each.kind is Kind.RATE and isinstance(value, int):
-                # Of what is not zero something remains: zero means something else.
+                # Keep a nonzero rate above zero, because zero has a special meaning.
                 values[each.name] = max(min(value, 1), round(value * factor))
     for knobs in (_from_vendor(name, settings).values.items(), settings.overrides):
         values |= {key: value for key, value in knobs if value is not None}
@@ -572,7 +590,7 @@ def _values(name: str, settings: Model, line_rate_bps: int | None) -> dict[str, 
 def _arguments(
     name: str, values: Mapping[str, Any], line_rate_bps: int | None
 ) -> dict[str, int]:
-    """Return values of parameters as the engine has them."""
+    """Return parameter values as the integer arguments that the engine expects."""
     kind = CONTROLS.load(name)
     arguments = (
         {}
@@ -594,12 +612,13 @@ def _arguments(
 def knobs_of(
     name: str, arguments: tuple[tuple[str, int], ...], *, in_percent: bool = False
 ) -> Model:
-    """Return the parameters that *arguments* of a plan stand for, each with its value.
+    """Convert a plan's *arguments* back to parameters with values.
 
     Args:
-        name: Which control.
-        arguments: As `congestion_arguments` returns them.
-        in_percent: Rates as shares of the line rate, which scale with it.
+        name: Name of the control.
+        arguments: Arguments, as returned by `congestion_arguments`.
+        in_percent: Return rates as fractions of the line rate, so that they scale with
+            it.
     """
     given = dict(arguments)
     values: dict[str, Any] = {}

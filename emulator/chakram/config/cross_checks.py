@@ -1,8 +1,8 @@
-"""Checks across keys: what is right by itself and wrong together.
+"""Checks across sections, for values that are valid alone but conflict.
 
-A check takes the sections of an experiment that it needs and returns mistakes.  It
-runs whenever those sections are right on their own, even if others are not, so that one
-reading tells everything.
+A check takes the experiment sections that it needs and returns mistakes. It runs if
+those sections are valid, even if others are not. One pass therefore reports all
+mistakes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Check = Callable[..., Iterable[Mistake]]
 
 
 def check_jobs(jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check each job, and that their names differ."""
+    """Check each job, and that job names are unique."""
     first: dict[str, int] = {}
     for index, job in enumerate(jobs):
         where: Location = ("jobs", index)
         if job.name in first:
             yield Mistake(
                 (*where, "name"),
-                f"job {first[job.name]} is called {job.name!r} as well",
-                "give every job a name of its own",
+                f"job {first[job.name]} is also named {job.name!r}",
+                "give every job a unique name",
             )
         first.setdefault(job.name, index)
         yield from _check_roofline(job, where)
@@ -55,8 +55,8 @@ def check_jobs(jobs: tuple[Job, ...]) -> Iterator[Mistake]:
     if all(job.is_background for job in jobs):
         yield Mistake(
             ("jobs", 0, "repeat"),
-            "every job repeats until the others have ended, so none ends",
-            "give one of them a number of iterations",
+            "every job repeats until the others have ended, so no job ends",
+            "set a number of iterations for one of them",
         )
 
 
@@ -64,12 +64,14 @@ def _check_ports(job: Job, where: Location) -> Iterator[Mistake]:
     placement = job.placement
     if placement.ports is not None and placement.first_port is not None:
         yield Mistake(
-            (*where, "first_port"), "means nothing beside ports", "remove one of them"
+            (*where, "first_port"),
+            "cannot be combined with ports",
+            "remove one of them",
         )
 
 
 def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check that an order of arrivals names every job once."""
+    """Check that ``arrivals.order``, if it is a list, names every job once."""
     if arrivals is None or isinstance(arrivals.order, str):
         return
     names = sorted(job.name for job in jobs)
@@ -77,7 +79,7 @@ def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
         return
     yield Mistake(
         ("arrivals", "order"),
-        f"is not the jobs {', '.join(names)} in some order",
+        f"does not list each of the jobs {', '.join(names)} once",
         "name every job once, or write order: listed",
     )
 
@@ -87,13 +89,13 @@ def _check_roofline(job: Job, where: Location) -> Iterator[Mistake]:
     if compute.source == "roofline" and compute.peak_flops is None:
         yield Mistake(
             (*where, "compute"),
-            "roofline needs to know how fast a rank computes",
+            "roofline requires the compute rate of a rank",
             "add peak, e.g. peak: 989 TFLOPS",
         )
     elif compute.peak_flops == 0 or compute.memory_bytes_per_s == 0:
         yield Mistake(
             (*where, "compute"),
-            "a rate of zero would never end",
+            "peak or memory is zero, so compute nodes would never end",
             "e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
         )
 
@@ -111,7 +113,7 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
             if getattr(trace, name) not in (0, {}, None):
                 yield Mistake(
                     (*where, name),
-                    "means nothing without replicate",
+                    "has no effect without replicate",
                     "add replicate, e.g. replicate: 64, or remove it",
                 )
         return
@@ -120,8 +122,8 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
         sizes = " x ".join(map(str, trace.dimensions.values()))
         yield Mistake(
             (*where, "dimensions"),
-            f"make {sizes} = {ranks} ranks, and replicate is {trace.replicate}",
-            "their product must be replicate",
+            f"make {sizes} = {ranks} ranks, but replicate is {trace.replicate}",
+            "the product of the dimensions must equal replicate",
         )
     for group, names in trace.groups.items():
         unknown = [
@@ -137,9 +139,9 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
 
 
 def _known_ranks(job: Job) -> int | None:
-    """Return how many ranks a job has; None if that stands in its files."""
+    """Return the number of ranks of a job; None if it depends on its trace files."""
     if isinstance(job.trace, SynthTrace):
-        # Where ranks is not what the degrees make, that is told.
+        # `SynthTrace.problems` reports a rank count that does not match the degrees.
         return job.trace.nranks
     return job.trace.replicate
 
@@ -150,44 +152,44 @@ def _check_order(job: Job, where: Location) -> Iterator[Mistake]:
         return
     twice = sorted({rank for rank in order if order.count(rank) > 1})
     if twice:
-        yield Mistake(
-            where, f"rank {twice[0]} stands in two places", "name every rank once"
-        )
+        yield Mistake(where, f"rank {twice[0]} occurs twice", "name every rank once")
         return
     ranks = _known_ranks(job)
     if ranks is not None and set(order) != set(range(ranks)):
         yield Mistake(
             where,
-            f"does not name the ranks 0 to {ranks - 1}",
+            f"does not list all ranks from 0 to {ranks - 1}",
             "name every rank once, or write order: linear",
         )
 
 
 def check_iterations(iterations: Any) -> Iterator[Mistake]:
-    """Check that a gap is given where and only where one is used."""
+    """Check that ``gap`` is set with ``sync: gap``, and not otherwise."""
     if (iterations.sync == "gap") == (iterations.gap_ns > 0):
         return
     if iterations.sync == "gap":
         yield Mistake(
-            ("iterations", "sync"), "sync: gap has no gap", "add gap, e.g. gap: 10ms"
+            ("iterations", "sync"),
+            "sync: gap requires a gap",
+            "add gap, e.g. gap: 10ms",
         )
     else:
         yield Mistake(
             ("iterations", "gap"),
-            f"means nothing with sync: {iterations.sync}",
+            f"has no effect with sync: {iterations.sync}",
             "write sync: gap, or remove it",
         )
 
 
 def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
-    """Check that credits cannot deadlock: collectives of a group must have an order."""
+    """Reject credits for jobs with overlapping collectives, which could deadlock."""
     if transport.credits is None:
         return []
     return [
         Mistake(
             ("jobs", index, "ordering"),
-            "collectives that overlap may wait for each other's credits for ever",
-            "leave out transport.credits, or write ordering: serial",
+            "overlapping collectives may wait forever for each other's credits",
+            "remove transport.credits, or write ordering: serial",
         )
         for index, job in enumerate(jobs)
         if job.ordering == "overlap"
@@ -195,12 +197,12 @@ def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
 
 
 def check_faults(faults: Faults, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check that what ports disturb is sent, as far as one knows already."""
+    """Check packet faults against jobs, as far as their rank counts are known."""
     return check_packet_faults(faults, {job.name: _known_ranks(job) for job in jobs})
 
 
 def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]:
-    """Check that there is a port for every rank, as far as one knows already."""
+    """Check that every rank has a port, as far as rank counts are known."""
     ports = fabric.nports
     if ports is None:
         return
@@ -213,13 +215,14 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
         placement = job.placement
         needed = -(-ranks // placement.ranks_per_port)
         if placement.ports is not None or placement.pattern != "packed":
-            # Names may stand for several ports; and who comes after is not known.
+            # A name may represent several ports, and the ports left for later jobs are
+            # unknown.
             named = placement.ports or ()
             free = ports - used if placement.ports is None else len(named)
             if needed > free and not any(isinstance(name, str) for name in named):
                 yield Mistake(
                     ("jobs", index),
-                    f"needs {needed} ports, and {free} may be taken",
+                    f"needs {needed} ports, but only {free} are available",
                     "use a larger fabric, fewer ranks, or more ranks_per_port",
                 )
             return
@@ -227,8 +230,8 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
         if first + needed > ports:
             yield Mistake(
                 ("jobs", index),
-                f"needs ports {first} to {first + needed - 1}, and the "
-                f"fabric has {ports}",
+                f"needs ports {first} to {first + needed - 1}, but the fabric has "
+                f"{ports}",
                 "use a larger fabric, fewer ranks, or more ranks_per_port",
             )
         next_port = max(next_port, first + needed)
@@ -238,12 +241,12 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
 def check_predictions(
     predict: tuple[str, ...], fabric: FabricKind
 ) -> Iterator[Mistake]:
-    """Check that what is to be predicted has a topology to be predicted on."""
+    """Check that simulated predictions have a topology."""
     if SIMULATE in predict and not fabric.is_simulated:
         yield Mistake(
             ("predict",),
-            "simulate needs to know the fabric",
-            "describe it in fabric.topology and fabric.links",
+            "simulate requires a description of the fabric",
+            "add fabric.topology and fabric.links",
         )
 
 
@@ -274,4 +277,4 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("predict", "fabric"), check_predictions),
     (("simulation",), check_simulation),
 )
-"""Every check with the sections it takes."""
+"""All checks, each with the names of the sections that it takes."""

@@ -1,9 +1,9 @@
-"""Time dilation: an experiment with all that depends on time stretched by one factor.
+"""Time dilation: slow down everything that depends on time by one factor.
 
-A fabric of 400 Gbit/s runs at 400 Mbit/s with a dilation of 1000, and every delay and
-timer takes 1000 times as long, so that all ratios stay.  Sizes, counts, shares and
-queues are what they were.  Which fields are rates and times stands in their types
-(``Stretches``); what is not stretched all the same stands in ``KEPT``, with the reason.
+With a dilation of 1000, a fabric of 400 Gbit/s runs at 400 Mbit/s, and every delay and
+timer takes 1000 times as long. All ratios stay the same. Sizes, counts, fractions and
+queues do not change. Field types mark rates and times with ``Stretches``. ``KEPT``
+lists the exceptions and their reasons.
 """
 
 from __future__ import annotations
@@ -32,31 +32,33 @@ if TYPE_CHECKING:
 
 
 KEPT: Mapping[tuple[str, str], str] = {
-    ("Job", "trace"): "durations and starts that come of it are stretched by "
-    "compute.scale, also of what is made up",
-    ("Compute", "peak_flops"): "the durations that come of it are stretched by scale",
-    ("Compute", "memory_bytes_per_s"): "likewise",
-    ("Transport", "congestion_control"): "stretched where it becomes arguments, of "
-    "every control by what it declares",
-    ("Simulation", "local_memory_bytes_per_s"): "stretched where it becomes times",
-    ("Preflight", "duration_ns"): "how long a rate is measured, of the time that "
-    "people wait; what is sent in it follows from the stretched rate",
-    ("Metrics", "linger_ns"): "how long somebody waits who scrapes by the clock",
-    ("StopIf", "duration_ns"): "a limit on the time that people wait",
-    ("Experiment", "hang_timeout_ns"): "likewise; without one in the file it is at "
-    "least four stretched timeouts",
+    ("Job", "trace"): "durations and start times in the trace, which may be synthetic, "
+    "are stretched by compute.scale",
+    ("Compute", "peak_flops"): "the resulting durations are stretched by scale",
+    ("Compute", "memory_bytes_per_s"): "the resulting durations are stretched by scale",
+    ("Transport", "congestion_control"): "stretched in the arguments of each control, "
+    "as the control declares",
+    ("Simulation", "local_memory_bytes_per_s"): "stretched when it is converted to "
+    "times",
+    ("Preflight", "duration_ns"): "how long a rate is measured, in real time; the "
+    "amount sent follows from the stretched rate",
+    ("Metrics", "linger_ns"): "how long to wait for a scraper, in real time",
+    ("StopIf", "duration_ns"): "a limit in real time",
+    ("Experiment", "hang_timeout_ns"): "a limit in real time; the default is at least "
+    "four stretched timeouts",
 }
-"""By section and field: rates and times that are not stretched, with the reason."""
+"""Rates and times that are not stretched, by section and field, with the reason."""
 
 _PATIENCE = 4
-"""Timeouts that a message may take before a run counts as hung."""
+"""Number of timeouts that a message may take before a run counts as hung."""
 
-# A timeout doubles a few times from there.
+# Limits for single keys. This timeout doubles several times, so its initial value has a
+# lower limit.
 _LONGEST_NS: Mapping[Location, int] = {("adaptive_retransmission", "low"): 10**12}
 
 
 def stretches(field: FieldInfo) -> Stretches | None:
-    """Return what a dilation does to a field of this type; None: nothing."""
+    """Return how dilation changes a field; None if the field does not change."""
     found = [each for each in field.metadata if isinstance(each, Stretches)]
     return found[0] if found else _in_type(field.annotation)
 
@@ -64,7 +66,7 @@ def stretches(field: FieldInfo) -> Stretches | None:
 def _in_type(annotation: Any) -> Stretches | None:
     if isinstance(annotation, Stretches):
         return annotation
-    # Of a field that may be None: what stands beside the other type.
+    # For an optional field, the metadata of the other type applies.
     metadata = getattr(annotation, "__metadata__", ())
     for each in (*metadata, *get_args(annotation)):
         found = _in_type(each)
@@ -74,8 +76,8 @@ def _in_type(annotation: Any) -> Stretches | None:
 
 
 def stretched_sections(experiment: Model) -> dict[str, Any]:
-    """Return the sections of an experiment that its dilation changes."""
-    # An Experiment, whose own module imports this one: hence its base class here.
+    """Return the stretched values of all experiment sections that dilation changes."""
+    # *experiment* is an Experiment. Importing that class here would be circular.
     dilation: int = experiment.fabric.dilation  # type: ignore[attr-defined]
     sections = _changes(experiment, dilation)
     if "hang_timeout_ns" not in experiment.model_fields_set:
@@ -88,7 +90,7 @@ def stretched_sections(experiment: Model) -> dict[str, Any]:
 
 
 def stretched(section: Model, dilation: int) -> Model:
-    """Return a section with its times multiplied and its rates divided."""
+    """Return a section with times multiplied and rates divided by *dilation*."""
     changes = _changes(section, dilation)
     return section.model_copy(update=changes) if changes else section
 
@@ -107,7 +109,8 @@ def _changes(section: Model, dilation: int) -> dict[str, Any]:
     if isinstance(section, Transport):
         changes["rnr_timer"] = rnr_timer(section.rnr_timer, dilation)
         if section.local_ack_timeout:
-            # Its exponent knows powers of two only.
+            # The exponent can only express powers of two, so set the timeout in ns
+            # instead.
             changes["local_ack_timeout"] = None
             changes["retransmit_timeout_ns"] = dilation * local_ack_timeout_ns(
                 section.local_ack_timeout
@@ -126,7 +129,7 @@ def _value(value: Any, kind: Stretches | None, dilation: int) -> Any:
 
 
 def rnr_timer(code: int, dilation: int) -> int:
-    """Return the timer code whose time is closest to that of *code*, stretched."""
+    """Return the timer code whose time is closest to the stretched time of *code*."""
     wanted_ns = RNR_TIMER_NS[code] * dilation
     return min(
         range(len(RNR_TIMER_NS)), key=lambda each: abs(RNR_TIMER_NS[each] - wanted_ns)
@@ -136,7 +139,7 @@ def rnr_timer(code: int, dilation: int) -> int:
 def check_dilation(
     fabric: FabricKind, jobs: tuple[Job, ...], transport: Transport
 ) -> Iterator[Mistake]:
-    """Check that what is stretched can still be run."""
+    """Check that the experiment can still run after stretching."""
     dilation = fabric.dilation
     if dilation == 1:
         return
@@ -156,7 +159,7 @@ def check_dilation(
 
 
 def check_dilated_times(fabric: FabricKind, **sections: Any) -> list[Mistake]:
-    """Check that the times of other sections can be stretched, too."""
+    """Check that the times of other sections can be stretched."""
     return [
         mistake
         for name, section in sections.items()
@@ -171,27 +174,26 @@ def _check_times(section: Model, where: Location, dilation: int) -> Iterator[Mis
         if dilation > 1 and time_ns * dilation > longest_ns:
             yield Mistake(
                 location,
-                f"{exact_time(time_ns)} is more than "
-                f"{exact_time(longest_ns)} once multiplied with the dilation of "
-                f"{dilation}",
+                f"{exact_time(time_ns)} times the dilation of {dilation} is more than "
+                f"{exact_time(longest_ns)}",
                 dilation_hint(longest_ns // time_ns),
             )
 
 
 def _check_own_rate(fabric: FabricKind) -> Iterator[Mistake]:
-    """Refuse ports as fast as the machine: nobody can stretch those."""
+    """Reject ports without a rate: the machine's own speed cannot be stretched."""
     if fabric.port_rate_bps is None:
         yield Mistake(
             tuple(fabric.rate_key.split(".")),
-            "is not given, and ports as fast as this machine cannot be stretched",
-            "e.g. rate: 400Gbit, or remove fabric.dilation",
+            "is not set, but dilation requires a port rate",
+            "add one, e.g. rate: 400Gbit, or remove fabric.dilation",
         )
 
 
 def _quantities(
     section: Model, kind: Stretches, where: Location
 ) -> Iterator[tuple[Location, int]]:
-    """Yield what a dilation changes in a section, of one kind, with its place."""
+    """Yield location and value of all times, or all rates, that dilation changes."""
     for name, field in type(section).model_fields.items():
         if (type(section).__name__, name) in KEPT:
             continue
@@ -208,7 +210,7 @@ def _quantities(
 
 
 def _times(section: Model, where: Location) -> Iterator[tuple[Location, int]]:
-    """Yield the times of a section that would be multiplied, with their places."""
+    """Yield the times of a section that a dilation multiplies, with their locations."""
     exponent = section.local_ack_timeout if isinstance(section, Transport) else None
     for location, time_ns in _quantities(section, Stretches.TIME, where):
         if exponent and location[-1] == "retransmit_timeout":

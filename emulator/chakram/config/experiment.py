@@ -41,79 +41,79 @@ _LAB_LENGTH = 32
 
 
 class Iterations(Model):
-    """How often the trace is replayed."""
+    """How often each trace is replayed."""
 
     warmup: Whole = Field(default=2, ge=0, le=1_000_000)
-    """Iterations before the measured ones; they are recorded, but in no figure."""
+    """Iterations before the measured iterations. They are recorded but excluded from
+    all figures."""
     measured: Whole = Field(default=20, ge=1, le=1_000_000)
-    """Iterations that figures are made of."""
+    """Measured iterations, which determine the results."""
     sync: Literal["barrier", "free", "gap"] = "barrier"
-    """What lies between two iterations of a rank. barrier: a barrier of all ranks of
-    its job; free: nothing; gap: a time."""
+    """Synchronization between two iterations of a rank. barrier: a barrier of all ranks
+    of its job; free: none; gap: a pause of fixed length."""
     gap_ns: Time = Field(default=0, alias="gap", examples=["10ms"])
-    """Time between two iterations; must be given with sync gap, and only then."""
+    """Pause between two iterations. Required with sync: gap; not allowed otherwise."""
 
     @property
     def total(self) -> int:
-        """All iterations, warm-up included."""
+        """Number of all iterations, warm-up included."""
         return self.warmup + self.measured
 
 
 class Arrivals(Model):
-    """When jobs begin, one after the other."""
+    """Staggered start times of jobs."""
 
     order: Literal["listed", "random"] | tuple[Name, ...] = "listed"
-    """Which job begins first. listed: as in jobs; random: drawn from seed; or the names
-    of all jobs in order."""
+    """Order in which jobs start. listed: as in jobs; random: drawn from seed; or a list
+    of all job names."""
     gap_ns: Time = Field(alias="gap", examples=["50ms"])
-    """Time between two arrivals."""
+    """Time between two job starts."""
     spacing: Literal["even", "exponential"] = "even"
-    """even: every gap is that long; exponential: gaps are drawn from seed, with that
-    mean."""
+    """Distribution of the gaps. even: every gap has this length; exponential: random
+    gaps with gap as their mean, drawn from seed."""
 
 
 class AgentSettings(Model):
-    """What agents use of their machine."""
+    """Resources that agents use on their machines."""
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
-    """Data-plane processes per agent. Without it, those of this machine are as many as
-    its cores leave, another host has one per port, a simulation one. Queue pair numbers
-    name them. With more than an agent has ports with ranks, the ranks of a port live in
-    several of them: then they have a part in UDP source ports, and so in equal-cost
-    paths, too."""
+    """Data-plane processes (shards) per agent. Default: one per free core on this
+    machine, one per port on a remote host, and one in a simulation. Queue pair numbers
+    contain the shard number. If there are more shards than ports with ranks, the ranks
+    of one port are spread over several shards. This changes UDP source ports and
+    therefore equal-cost paths."""
 
 
 class Records(Model):
-    """What stands in the run directory."""
+    """Settings for the records of a run."""
 
     sample_bin_ns: Time = Field(
         default=10_000_000, alias="sample_bin", ge=0, le=3600 * 10**9
     )
-    """Time between two samples of ports and queue pairs, and of the links of modelled
-    switches; 0s: none are taken before the end."""
+    """Sampling interval of ports, queue pairs and the links of modeled switches. 0s:
+    only one sample, at the end."""
 
 
 class Metrics(Model):
-    """Where Prometheus finds the run."""
+    """Prometheus endpoint of the run."""
 
     listen: ListenAddress | None = None
-    """Address and port that Prometheus scrapes; off, or nothing: no metrics are
-    served."""
+    """Address and port of the endpoint. off or empty: no metrics are served."""
     linger_ns: Time = Field(default=15 * 10**9, alias="linger", ge=0, le=3600 * 10**9)
-    """How long they are served after the end of the run, at most: until they have been
-    scraped once more.  Not at all where nobody had scraped them before."""
+    """Maximum time that metrics stay available after the run ends. The endpoint closes
+    as soon as the final values are scraped, and immediately if it was never scraped."""
 
 
 class StopIf(Model):
-    """When a run ends before its work is done."""
+    """Conditions that end a run early."""
 
     duration_ns: Time | None = Field(default=None, alias="duration", examples=["10min"])
-    """Time after which the run is ended, and its results marked as partial; real time,
-    whatever the dilation. Without it there is no such limit."""
+    """Time limit of a run, in real time even with dilation. A run that reaches it ends,
+    and its results are marked as partial. Default: no limit."""
 
 
 def _metrics(value: object) -> object:
-    """Turn ``off`` into no address and an address into a section."""
+    """Convert ``off`` to an empty section, and an address to a section."""
     if isinstance(value, str):
         return {} if value == "off" else {"listen": value}
     if isinstance(value, dict) and value.get("listen") == "off":
@@ -122,89 +122,89 @@ def _metrics(value: object) -> object:
 
 
 class Experiment(Model):
-    """What is to be run, where and how often."""
+    """An experiment: which jobs run, on which fabric, and how often."""
 
-    # Once read, its times and rates are those that a run has on this machine,
-    # stretched by the fabric's dilation; ``written`` has them as the file does.
+    # Loading stretches all times and rates by the fabric's dilation. ``written`` keeps
+    # the values from the file.
 
     version: Literal[1]
-    """Version of this form of file."""
+    """Version of the file format."""
     name: Name
-    """Name of the experiment: in tables, metrics and the names of run directories."""
+    """Name of the experiment. Tables, metrics and names of run directories use it."""
     description: str | None = Field(
         default=None, max_length=10_000, examples=["Does the new leaf hold its rate?"]
     )
-    """What it is for, in your words; nothing reads it."""
+    """Purpose of the experiment, as free text. Chakram ignores it."""
     lab: LabName | None = Field(default=None, examples=["night-run"])
-    """Prefix of all namespaces and interfaces that the run creates; without it what
-    name gives. Two runs at the same time need two. A lab of that name that is up
-    (chakram fabric up) is used as it stands."""
+    """Prefix of all namespaces and interfaces that the run creates. Default: derived
+    from name. Concurrent runs need different prefixes. If a lab with this name is
+    already running (see chakram fabric up), the run uses it unchanged."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
-    """What runs: one trace each, with its place on the fabric."""
+    """Workloads: one trace each, with its placement on the fabric."""
     arrivals: Arrivals | None = None
-    """Lets jobs begin one after the other; without it each begins at its own start."""
+    """Staggered start of jobs. Default: each job starts at its own start time."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(
         default_factory=dict, examples=[{"all_reduce": "ring"}]
     )
-    """Algorithms by collective; auto for those that are not named."""
-    iterations: Iterations = Iterations.unsaid()
-    """How often the traces are replayed."""
+    """Algorithm by collective. Default for collectives that are not listed: auto."""
+    iterations: Iterations = Iterations.section_defaults()
+    """How often each trace is replayed."""
     fabric: Fabric
-    """Where the packets run: one of three kinds."""
-    transport: Transport = Transport.unsaid()
+    """Fabric that carries the packets; one of three types."""
+    transport: Transport = Transport.section_defaults()
     """Settings of all queue pairs."""
-    faults: Faults = Faults.unsaid()
-    """Packets and links that are disturbed on purpose."""
+    faults: Faults = Faults.section_defaults()
+    """Deliberate packet and link faults."""
     preflight: Annotated[
         Preflight,
         BeforeValidator(
             preflight_section,
             json_schema_input_type=Preflight | Literal["off", "warn", "require"],
         ),
-    ] = Preflight.unsaid(action="off")
-    """What every pair of ports must show before the run: off, warn, require, or the
-    tests one by one; without it off."""
+    ] = Preflight.section_defaults(action="off")
+    """Tests of every pair of ports before the run: off, warn, require, or a section
+    with the individual tests. Default: off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Start of all random numbers: placement, arrivals, equal-cost paths, faults, marks
-    of simulated switches."""
-    simulation: Simulation = Simulation.unsaid()
-    """How simulate simulates; the simulated times beside those of a run are of packets,
-    whatever stands here."""
+    """Seed of all random numbers: placement, arrivals, equal-cost paths, faults, and
+    ECN marks of simulated switches."""
+    simulation: Simulation = Simulation.section_defaults()
+    """Settings of chakram simulate. The simulated times in the results of a run always
+    use level packet, regardless of this section."""
     predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
-    """What measured times are compared with. bound: what each schedule takes at least;
-    alone: each schedule by itself on the fabric, simulated, as far as that is done in
-    seconds; simulate: the whole job in virtual time, once, before the run."""
-    agents: AgentSettings = AgentSettings.unsaid()
-    """What agents use of their machines."""
+    """Reference values for measured times. bound: lower bound of each schedule; alone:
+    each schedule simulated alone on the fabric, if that takes only seconds; simulate:
+    the whole job, simulated once before the run."""
+    agents: AgentSettings = AgentSettings.section_defaults()
+    """Resources that agents use on their machines."""
     metrics: Annotated[
         Metrics, BeforeValidator(_metrics, json_schema_input_type=Metrics | str)
-    ] = Metrics.unsaid()
-    """Where Prometheus finds the run: an address, off, or a section."""
-    records: Records = Records.unsaid()
-    """What is recorded beside flows and collectives."""
+    ] = Metrics.section_defaults()
+    """Prometheus endpoint of the run: an address, off, or a section."""
+    records: Records = Records.section_defaults()
+    """Records of a run in addition to flows and collectives."""
     runs: WorkingPath = Path("runs")
-    """Folder of the run directories; relative to where the command runs."""
+    """Folder of the run directories, relative to the current working directory."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
-    """Without progress for so long, the run has failed. Unless the file names it, a
-    dilated run waits for four of its timeouts at least."""
-    stop_if: StopIf = StopIf.unsaid()
-    """What ends a run before its work is done."""
+    """A run fails after this time without progress. If this key is not set, a dilated
+    run waits for at least four retransmission timeouts."""
+    stop_if: StopIf = StopIf.section_defaults()
+    """Conditions that end a run early."""
     _written: Experiment | None = PrivateAttr(default=None)
 
     @property
     def written(self) -> Experiment:
-        """The experiment as its file has it, before time was stretched."""
+        """The experiment as written in the file, before dilation."""
         return self._written or self
 
     @property
     def dilation(self) -> int:
-        """Factor by which times were multiplied, and rates divided."""
+        """Factor that multiplies times and divides rates."""
         return 1 if self._written is None else self.fabric.dilation
 
     def stretched(self) -> Experiment:
-        """Return the experiment with all that depends on time stretched.
+        """Return the experiment with its fabric's dilation applied.
 
-        By its fabric's dilation; once, however often it is asked for.
+        A second call has no further effect.
         """
         if self._written is not None or self.fabric.dilation == 1:
             return self
@@ -214,7 +214,7 @@ class Experiment(Model):
 
     @property
     def lab_name(self) -> str:
-        """``lab``, or what the name gives for it."""
+        """``lab``, or a prefix derived from ``name``."""
         if self.lab is not None:
             return self.lab
         kept = "".join(
@@ -224,11 +224,11 @@ class Experiment(Model):
 
     @property
     def udp_port(self) -> int:
-        """UDP port that all ports of the fabric receive on."""
+        """UDP port on which all ports of the fabric receive."""
         return self.fabric.udp_port
 
     def algorithm_of(self, op: CollectiveOp) -> Choice:
-        """Return what the experiment says of *op*'s algorithm, or ``auto``."""
+        """Return the configured algorithm of *op*; the default is ``auto``."""
         return self.collectives.get(op, AUTO)
 
 
@@ -238,18 +238,19 @@ def load_experiment(
     overrides: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """Return the experiment in the file at *path*.
+    """Load the experiment in the file at *path*.
 
     Args:
-        path: The file; relative paths in it start at its folder, except for ``runs``,
-            which starts at the current one.
-        overrides: Values by their path, e.g. ``iterations.measured: "3"``; a value is
-            what would stand in the file.
-        options: By path, how the user said an override; else by ``--set``.
+        path: The file. Relative paths in it start at its folder, except for ``runs``,
+            which starts at the current folder.
+        overrides: Values by key path, e.g. ``iterations.measured: "3"``, written as in
+            the file.
+        options: Command-line option of each override, by key path, for error messages.
+            Default: ``--set``.
 
     Raises:
-        ConfigError: With every mistake of the file: its path, its line, what was
-            found and what to do.
+        ConfigError: If the file is invalid. The error lists every mistake with its
+            path, line, problem and hint.
     """
     path = Path(path)
     return _experiment(
@@ -267,10 +268,10 @@ def parse_experiment(
     source: str = "experiment",
     overrides: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """Return the experiment that *text* is; relative paths start at the current folder.
+    """Parse *text* as an experiment; relative paths start at the current folder.
 
     Raises:
-        ConfigError: As ``load_experiment``; *source* names the text.
+        ConfigError: As for ``load_experiment``, with *source* instead of a file name.
     """
     raw = text.encode() if isinstance(text, str) else text
     return _experiment(
@@ -305,7 +306,8 @@ def _experiment(
         def option_of(mistake: Mistake) -> tuple[Location, str] | None:
             option = blamed.get((mistake.location, mistake.found))
             there = document.option(mistake.location)
-            # Who said what is there, unless somebody made it wrong after that.
+            # Report the option that set this location, unless a later option caused the
+            # mistake.
             if there is None or (
                 option and order.index(option) > order.index(there[1])
             ):
@@ -313,14 +315,14 @@ def _experiment(
             return there
 
         raise report(source, mistakes, document.line, option_of)
-    # Here and nowhere else, so that whoever has an experiment has the stretched one.
+    # Experiments are stretched only here, so every loaded experiment is stretched once.
     return experiment.stretched()
 
 
 def _validated(
     document: documents.Document, context: dict[str, Any]
 ) -> tuple[Experiment | None, list[Mistake]]:
-    """Return the experiment that a document is, and all that is wrong with it."""
+    """Return the experiment in a document, or None, and all mistakes."""
     mistakes = list(document.mistakes)
     experiment: Experiment | None = None
     try:
@@ -341,10 +343,11 @@ def _blamed(
     said: Mapping[str, tuple[str, str]],
     context: dict[str, Any],
 ) -> dict[tuple[Location, str], str]:
-    """Return by mistake the option that made it: the file has none of them.
+    """Return, for each mistake, the option that caused it.
 
-    What an option says may be right by itself and wrong beside something that stands in
-    the file, or that another option said.  The last of them made the mistake.
+    Mistakes of the file itself are omitted. The value of an option may be valid alone,
+    but conflict with the file or with an earlier option. The option that introduces the
+    conflict caused the mistake.
     """
     document = written.copy()
 
@@ -363,9 +366,9 @@ def _blamed(
 
 
 def _sound_sections(data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Return the sections that are right on their own.
+    """Return the sections that are valid on their own.
 
-    So that checks across sections still run when some other section has a mistake.
+    Checks across these sections still run if another section has a mistake.
     """
     sections: dict[str, Any] = {}
     for name, field in Experiment.model_fields.items():
@@ -374,7 +377,7 @@ def _sound_sections(data: dict[str, Any], context: dict[str, Any]) -> dict[str, 
             if not field.is_required():
                 sections[name] = field.get_default(call_default_factory=True)
             continue
-        # The field's own type, with what stands beside it (bounds, validators).
+        # The field's type with its metadata, such as bounds and validators.
         annotation: Any = field.annotation
         if field.metadata:
             annotation = Annotated[annotation, *field.metadata]

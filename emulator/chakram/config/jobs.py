@@ -1,4 +1,4 @@
-"""The jobs of an experiment: their traces, their compute, their place."""
+"""Jobs of an experiment: their traces, compute times and placement."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ UNNAMED_OPERATIONS = (
     "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv",
     ANY_OPERATION,
 )  # fmt: skip
-"""Operations of a PyTorch host trace that may name no process group."""
+"""Operations that may lack a process group in PyTorch host traces."""
 
 MAX_RANKS = 65_536
-"""Of a replicated trace."""
+"""Largest number of ranks of a replicated trace."""
 
 Correction: TypeAlias = Literal[
     "element-sizes",
@@ -53,7 +53,7 @@ Correction: TypeAlias = Literal[
     "untyped-collective",
     "unordered-kernels",
 ]
-"""What is corrected in traces of known producers, by the kind of its warning."""
+"""Corrections for traces of known producers. Each has the name of its warning."""
 
 
 def _groups(value: object) -> dict[str, tuple[str, ...]]:
@@ -68,7 +68,7 @@ def _groups(value: object) -> dict[str, tuple[str, ...]]:
             isinstance(name, str) for name in listed
         ):
             raise problem(
-                f"{names!r} is no name of a dimension", "e.g. tp, [tp, dp] or all"
+                f"{names!r} is not the name of a dimension", "e.g. tp, [tp, dp] or all"
             )
         found[str(key)] = tuple(listed)
     return found
@@ -94,7 +94,7 @@ GroupDimensions = Annotated[
         }
     ),
 ]
-"""Names of dimensions by the name of a process group."""
+"""Names of the dimensions of each process group."""
 
 
 def _unnamed_groups(value: object) -> dict[str, str]:
@@ -105,11 +105,11 @@ def _unnamed_groups(value: object) -> dict[str, str]:
     for operation, group in stated.items():
         if operation not in UNNAMED_OPERATIONS:
             raise problem(
-                f"{operation!r} is no operation",
-                f"{', '.join(UNNAMED_OPERATIONS)} are",
+                f"{operation!r} is not a supported operation",
+                f"use one of {', '.join(UNNAMED_OPERATIONS)}",
             )
         if not isinstance(group, str) or not 1 <= len(group) <= 64:
-            raise problem(f"{group!r} is no name of a group", "e.g. '0', dp")
+            raise problem(f"{group!r} is not the name of a group", "e.g. '0', dp")
         groups[operation] = group
     return groups
 
@@ -142,64 +142,65 @@ UnnamedGroups = Annotated[
         }
     ),
 ]
-"""Names of process groups by operation."""
+"""Name of the process group for each operation."""
 
 
 class TraceFiles(Model):
-    """A trace set that lies in files."""
+    """A trace set in files."""
 
     path: FilePath
-    """Where the trace lies: folder, prefix, archive, or one of the files."""
+    """Location of the trace: folder, prefix, archive, or one of the files."""
     bytes_per_element: Whole | None = Field(default=None, ge=1, le=64, examples=[2])
-    """Bytes of one unit of a stored size; without it the sizes are bytes. Traces of
-    STAGE need it."""
+    """Bytes per element, if the trace counts sizes in elements. Default: sizes are in
+    bytes. Traces of STAGE need this key."""
     comm_groups: FilePath | None = Field(
         default=None, examples=["traces/mixtral/comm_group.json"]
     )
-    """File of process groups, where it does not lie beside the traces."""
+    """File of process groups, if it is not next to the traces."""
     kineto: FilePath | None = Field(default=None, examples=["traces/kineto/"])
-    """Profiles of PyTorch host traces, where they are not found beside them."""
+    """Profiles of PyTorch host traces, if they are not next to the traces."""
     unnamed_group: UnnamedGroups = Field(
         default_factory=dict, examples=["world", {"all_reduce": "0"}]
     )
-    """Process group of operations that name none, as gloo's in PyTorch host traces: one
-    for all, or by operation; its name, or what it is for, where * stands for any
-    text."""
+    """Process group of operations without one, such as gloo operations in PyTorch host
+    traces: one group for all operations, or one for each. Specify a group by name or
+    description, where * matches any text."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
-    """Which edges of the trace order its nodes. auto: data dependencies, and control
-    dependencies in a file that has no others."""
+    """Which dependencies order the nodes of the trace. auto: data dependencies, or
+    control dependencies if the file has only those."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)
-    """Go on where a dependency names a node that the file does not have."""
+    """Ignore dependencies on nodes that are missing from the file."""
     duration_unit_ns: Time | None = Field(
         default=None, alias="duration_unit", examples=["1ns"]
     )
-    """What one unit of the trace's durations is worth; without it a microsecond."""
+    """Duration of one time unit in the trace. Default: one microsecond."""
     uncorrected: tuple[Correction, ...] = Field(
         default=(), examples=[["self-control-dependency"]]
     )
-    """Corrections that are not made, of what the trace's producer is known to write
-    differently."""
+    """Corrections to disable. By default, Chakram corrects known deviations of the
+    trace's producer."""
 
     replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS, examples=[64])
-    """So many ranks do what the trace of one says; without it every rank has a trace of
-    its own."""
+    """Number of ranks that replay the trace of one rank. Default: every rank has its
+    own trace."""
     rank: Whole = Field(default=0, ge=0, le=MAX_RANKS)
     """Rank whose trace is replicated."""
     dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
         default_factory=dict, examples=[{"tp": 8, "dp": 8}]
     )
-    """Sizes of the dimensions in which the ranks stand, innermost first; their product
-    is the number of ranks. For groups of a replicated trace, and for collectives that
-    involve some dimensions only (involved_dim)."""
+    """Sizes of the parallelism dimensions, innermost first. Their product is the number
+    of ranks. They define the groups of a replicated trace, and the ranks of collectives
+    over only some dimensions (involved_dim)."""
     groups: GroupDimensions = Field(
         default_factory=dict, examples=[{"1": "tp", "2": ["tp", "dp"]}]
     )
-    """By process group of a replicated trace: a dimension, several, or all. Without it
-    a group becomes on every rank what it is on the recorded one."""
+    """Dimensions of each process group of a replicated trace: one, several, or all.
+    Default: on every rank, a group has the same layout as on the recorded rank."""
     peer_offset: int | None = Field(
         default=None, ge=-MAX_RANKS, le=MAX_RANKS, examples=[1]
     )
-    """How many ranks further go messages of a replicated trace that name no rank."""
+    """Rank offset of the peer, for messages of a replicated trace that do not specify a
+    peer."""
 
 
 def _trace_tag(value: Any) -> str | None:
@@ -230,22 +231,22 @@ Trace = Annotated[
         custom_error_context={"key": "synth", "kinds": ", ".join(KINDS)},
     ),
 ]
-"""The files of a trace set, or what is made up instead."""
+"""A trace set in files, or a synthetic trace."""
 
 
 class Compute(Model):
-    """How compute nodes become delays."""
+    """Duration of compute nodes."""
 
     source: Literal["none", "trace", "roofline"] = Field(default="trace", alias="from")
-    """What a compute node takes. none: nothing; trace: its duration; roofline: its
-    operations over peak or its bytes over memory, whichever is longer."""
+    """Duration of a compute node. none: zero; trace: its recorded duration; roofline:
+    its operations divided by peak, or its bytes divided by memory, whichever is
+    longer."""
     scale: Ratio = Fraction(1)
     """Factor on every delay."""
     peak_flops: ComputeRate | None = Field(default=None, alias="peak")
-    """Operations per second of a rank; roofline needs it."""
+    """Peak operations per second of a rank. Required for roofline."""
     memory_bytes_per_s: ByteRate | None = Field(default=None, alias="memory")
-    """Memory rate of a rank, for roofline; without it memory is never slower than
-    computing."""
+    """Memory bandwidth of a rank, for roofline. Default: no limit."""
 
 
 def _order(value: object) -> str | tuple[int, ...]:
@@ -266,7 +267,7 @@ def _order_written(order: str | tuple[int, ...]) -> str | list[int]:
 Order = Annotated[
     Literal["linear"] | tuple[int, ...],
     PlainValidator(_order),
-    # A union with text is more than the usual serializer takes.
+    # Pydantic's default serializer does not support this union with text.
     PlainSerializer(_order_written),
     WithJsonSchema(
         {
@@ -303,7 +304,7 @@ _PORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,80}")
 Ports = Annotated[
     tuple[int | str, ...],
     PlainValidator(_ports),
-    # A tuple of unions beside None is more than the usual serializer takes.
+    # Pydantic's default serializer does not support an optional tuple of unions.
     PlainSerializer(list, return_type=list),
     WithJsonSchema(
         {
@@ -313,7 +314,7 @@ Ports = Annotated[
         }
     ),
 ]
-"""Ports by number, or by the name of their host."""
+"""Ports, by number or host name."""
 
 
 def _repeat(value: object) -> int | str:
@@ -348,60 +349,65 @@ Repeat = Annotated[
 
 
 class Placement(Model):
-    """Which rank uses which port."""
+    """Assignment of ranks to ports."""
 
     order: Order = "linear"
-    """Ranks in the order in which they get ports. linear: ascending; or a list of all
+    """Order in which ranks are assigned to ports. linear: ascending; or a list of all
     ranks."""
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
-    """How many ranks share a port."""
+    """Number of ranks that share a port."""
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
-    """Port where packed begins; without it the first one that no earlier job uses."""
+    """First port of pattern packed. Default: the first port that no earlier job
+    uses."""
     pattern: Literal["packed", "striped", "random"] = "packed"
-    """Which ports are taken. packed: one after the other; striped: in turns from every
-    switch; random: any, drawn from seed."""
+    """Which ports are used. packed: consecutive ports; striped: alternating between all
+    switches; random: drawn from seed."""
     ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
-    """Ports that may be taken, by number or by name of their host; without it all that
-    no earlier job uses."""
+    """Ports to choose from, by number or host name. Default: all ports that no earlier
+    job uses."""
     same_host: Literal["fabric", "skip"] = "fabric"
-    """How messages between ranks of one host go. fabric: through its ports; skip: not
-    over the fabric at all."""
+    """Path of messages between ranks on one host. fabric: through the host's ports;
+    skip: within the host, without the fabric."""
     local_rate_bps: Rate | None = Field(default=None, alias="local_rate")
-    """Rate of each rank's messages within its host, with skip; without it they take no
-    time."""
+    """Rate of each rank's messages within its host, with same_host: skip. Default:
+    these messages take no time."""
 
 
 class Job(Model):
-    """One trace with its place on the fabric."""
+    """One trace with its placement on the fabric."""
 
     name: Name
-    """Name of the job, in all results."""
+    """Name of the job in all results."""
     trace: Trace
-    """What it does: files of a trace set (path), or a made-up trace (synth)."""
-    compute: Compute = Compute.unsaid()
+    """Workload of the job: files of a trace set (path), or a synthetic trace
+    (synth)."""
+    compute: Compute = Compute.section_defaults()
     """How long compute nodes take."""
     size_scale: Ratio = Fraction(1)
     """Factor on the size of every message."""
-    placement: Placement = Placement.unsaid()
-    """Where its ranks are on the fabric."""
+    placement: Placement = Placement.section_defaults()
+    """Placement of the job's ranks on the fabric."""
     ordering: Literal["serial", "overlap"] = "serial"
-    """Collectives of one process group: serial, one at a time in one order, as NCCL
-    does it; or overlap, as soon as each is ready."""
+    """Order of collectives in one process group. serial: one at a time in a fixed
+    order, as in NCCL; overlap: each as soon as it is ready."""
     order: Literal["dependencies", "start_times"] = "dependencies"
-    """When nodes start: after those that they depend on, or at their recorded times."""
+    """When nodes start. dependencies: after the nodes that they depend on; start_times:
+    at their recorded times."""
     policy: Literal["fifo", "start_time", "communication_first"] = "fifo"
-    """Which of several ready nodes goes first: the one that became ready first, the one
-    that was recorded first, or the one that leads to communication soonest."""
+    """Which of several ready nodes starts first. fifo: the one that became ready first;
+    start_time: the one recorded first; communication_first: the one that leads to
+    communication soonest."""
     resources: Literal["streams", "astra-sim"] = "streams"
-    """What a rank does one at a time: streams, what a CPU computes, and what each
-    stream of a GPU computes; astra-sim, what a CPU computes, what a GPU computes, and
-    whatever sends or moves memory, all ranks in one order."""
+    """Resources of a rank that run one operation at a time. streams: the CPU, and each
+    stream of the GPU; astra-sim: CPU compute, GPU compute, and all communication and
+    memory operations, in the same order on all ranks."""
     start_ns: Time = Field(default=0, alias="start", examples=["200ms"])
-    """When the job begins, from the start of the run."""
+    """Start time of the job, from the start of the run."""
     repeat: Repeat | None = Field(default=None, examples=[20, "until_others_end"])
-    """Its measured iterations, or until_others_end; without it those of the run."""
+    """Measured iterations of the job, or until_others_end. Default:
+    iterations.measured."""
 
     @property
     def is_background(self) -> bool:
-        """Whether it repeats until all others have ended."""
+        """Whether the job repeats until all other jobs have ended."""
         return self.repeat == UNTIL_OTHERS_END

@@ -1,9 +1,9 @@
-"""Faults of links, as an experiment file has them."""
+"""Link faults of an experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field, WithJsonSchema
 
@@ -17,7 +17,6 @@ from chakram.switch.port import NEVER
 
 if TYPE_CHECKING:
     from chakram.config.simulation import Simulation
-    from chakram.config.transport import Faults
     from chakram.fabric.fabric_types.base import FabricKind
     from chakram.topology.topology import Link, Topology
 
@@ -31,7 +30,7 @@ _OF_KIND = {
     "flap": ("period", "period_ns"),
     "pause_storm": ("classes", "classes"),
 }
-"""By kind the key that it needs, and the field that it is."""
+"""Required key of each fault kind, and its Python field."""
 
 
 Collective = Annotated[
@@ -41,87 +40,94 @@ Collective = Annotated[
 
 
 class Moment(Model):
-    """Something that a job does.
+    """Event of a job that starts a fault.
 
-    The first message that all keys fit, as it is posted: in simulations. With iteration
-    and job alone, the first rank that begins that iteration; a run hears of it some
-    50 ms later.
+    In a simulation, the event is the posting of the first message that matches all
+    keys. With only iteration and job, it is the first start of that iteration on any
+    rank. Runs support only iteration and job, and react about 50 ms after that start.
     """
 
     iteration: Whole | None = Field(default=None, ge=0, examples=[3])
-    """Which iteration, from 0, warm-up included."""
+    """Iteration, from 0, warm-up included."""
     job: Name | None = Field(default=None, examples=["moe"])
-    """Of this job."""
+    """Name of the job."""
     group: str | None = Field(default=None, max_length=256, examples=["ep0"])
-    """Of a collective of this process group, as "chakram trace show" names it."""
+    """Process group of the collective, as named by "chakram trace show"."""
     collective: Collective | None = Field(default=None, examples=["all_to_all"])
-    """Of such a collective."""
+    """Type of the collective."""
     k: Whole | None = Field(default=None, ge=0, examples=[2])
-    """Of the collective with this number in its group, from 0."""
+    """Number of the collective within its group, from 0."""
     step: Whole | None = Field(default=None, ge=0, examples=[1])
-    """Of this step of its schedule, from 0."""
+    """Step of the collective's schedule, from 0."""
 
     @property
     def is_of_messages(self) -> bool:
-        """Whether it is about messages, and not about iterations alone."""
+        """Whether the event selects messages, and not only an iteration."""
         named = (self.group, self.collective, self.k, self.step)
         return any(each is not None for each in named)
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return a short description."""
         said = self.model_dump(mode="json", exclude_none=True)
         return ", ".join(f"{name} {value}" for name, value in said.items())
 
 
 class LinkFaultSettings(Model):
-    """Something that happens to a link."""
+    """A link fault."""
 
     kind: FaultKind
-    """down: nothing passes, and what waits or is under way is lost; flap: that, for the
-    first half of every period; degrade: another rate; loss, corruption: of packets, at
-    random; pause_storm: the other end pauses classes all the time (not where a kernel
-    switches)."""
+    """Fault type. down: no packets pass, and packets queued or in flight are lost;
+    flap: like down, for the first half of every period; degrade: the link has a
+    different rate; loss: random packets are lost; corruption: random packets are
+    corrupted; pause_storm: the other end pauses classes continuously (not supported
+    with kernel switches)."""
     link: str = Field(min_length=1, max_length=256, examples=["leaf0-spine0"])
-    """Name of the link, as "chakram fabric show" and links.parquet have it."""
+    """Name of the link, as in "chakram fabric show" and links.parquet."""
     direction: Literal["both", "up", "down"] = "both"
-    """up: away from hosts; down: towards them. down and flap are always both."""
+    """Affected direction. up: away from hosts; down: toward hosts. Faults down and flap
+    always affect both directions."""
     at_ns: Time | None = Field(default=None, alias="at", examples=["100ms"])
-    """When it begins, from the start of the run; without at and when, with the run."""
+    """Start time, from the start of the run. Default without when: the start of the
+    run."""
     when: Moment | None = Field(
         default=None, examples=[{"collective": "all_to_all", "k": 2, "step": 0}]
     )
-    """What it begins with, in place of at: in simulations 1 ns later."""
+    """Event that starts the fault, as an alternative to at. In simulations, the fault
+    starts 1 ns after the event."""
     duration_ns: Time | None = Field(default=None, alias="for", gt=0, examples=["50ms"])
-    """How long it lasts; without it to the end."""
+    """Duration of the fault. Default: until the end of the run."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Of degrade: the rate of each direction."""
+    """For degrade: rate of each direction."""
     probability: Annotated[Number, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, examples=[0.01]
     )
-    """Of loss and corruption: share of the packets."""
+    """For loss and corruption: fraction of packets that are affected."""
     period_ns: Time | None = Field(
         default=None, alias="period", ge=2, examples=["10ms"]
     )
-    """Of flap: from one time down to the next."""
+    """For flap: time from one failure to the next."""
     classes: tuple[Annotated[Whole, Field(ge=0, le=7)], ...] = Field(
         default=(), max_length=8, examples=[[3]]
     )
-    """Of pause_storm: traffic classes that are paused."""
+    """For pause_storm: traffic classes that are paused."""
 
     def ends(self, link: Link) -> list[str]:
-        """Return the ports of a link that it is about: one, if it is of both."""
+        """Return the names of the affected ports of a link.
+
+        Kinds ``down`` and ``flap`` affect the whole link, so one port represents it.
+        """
         both = [str(link.a), str(link.b)]
         if self.kind in ("down", "flap"):
             return both[:1]
         return {"both": both, "up": both[:1], "down": both[1:]}[self.direction]
 
     def faults(self, ports: dict[str, int], link: Link, at_ns: int) -> list[LinkFault]:
-        """Return what happens to the ports of a model.
+        """Return the faults at the ports of a switch model.
 
         Args:
-            ports: Their numbers, by name.
-            link: That of its name.
-            at_ns: When it begins.
+            ports: Port numbers by name.
+            link: Link that the fault affects.
+            at_ns: Start time.
         """
         until_ns = NEVER if self.duration_ns is None else at_ns + self.duration_ns
         return [
@@ -139,7 +145,7 @@ class LinkFaultSettings(Model):
         ]
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return a short description."""
         way = "" if self.direction == "both" else f" ({self.direction})"
         what = {
             "down": "down",
@@ -156,10 +162,17 @@ class LinkFaultSettings(Model):
         return f"link {self.link}{way} {what} {begin}{end}"
 
 
+class _LinkFaults(Protocol):
+    """The link faults of an experiment."""
+
+    @property
+    def links(self) -> Sequence[LinkFaultSettings]: ...
+
+
 def check_link_faults(
-    faults: Faults, fabric: FabricKind, simulation: Simulation
+    faults: _LinkFaults, fabric: FabricKind, simulation: Simulation
 ) -> Iterator[Mistake]:
-    """Refuse faults that contradict themselves, or of links that are not there."""
+    """Check for contradictory faults and unknown links."""
     if not faults.links:
         return
     known = _link_names(fabric)
@@ -181,14 +194,14 @@ def check_link_faults(
     if sum(each.when is not None for each in faults.links) > _MOST_MOMENTS:
         yield Mistake(
             ("faults", "links"),
-            f"more than {_MOST_MOMENTS} of them have a when",
-            "each is a simulation more: give some of them times",
+            f"more than {_MOST_MOMENTS} link faults have a when",
+            "each needs an additional simulation: set at for some of them",
         )
     if (simulation.level, simulation.cost_model) != ("packet", "chakram"):
         yield Mistake(
             ("faults", "links"),
-            "links fail where packets and queue pairs are simulated",
-            "simulation: {level: packet, cost_model: chakram}",
+            "link faults are simulated only at level packet with cost model chakram",
+            "write simulation: {level: packet, cost_model: chakram}",
         )
 
 
@@ -196,7 +209,7 @@ def _link_names(fabric: FabricKind) -> list[str] | None:
     try:
         topology: Topology | None = fabric.to_topology(fabric.nports)
     except ChakramError:
-        return []  # what is wrong with it is told of the fabric
+        return []  # the fabric's own check reports the problem
     if topology is None or not fabric.has_switches:
         return None
     return [link.name for link in topology.links]
@@ -210,24 +223,26 @@ def _check_itself(fault: LinkFaultSettings, where: Location) -> Iterator[Mistake
         if (other == key) != given:
             yield Mistake(
                 (*where, other),
-                f"is missing: a fault of kind {fault.kind} needs it"
+                f"is missing, but kind {fault.kind} requires it"
                 if other == key
-                else f"means nothing for kind {fault.kind}",
-                "give it" if other == key else "remove it",
+                else f"has no effect for kind {fault.kind}",
+                "add it" if other == key else "remove it",
             )
     if fault.kind in ("down", "flap") and fault.direction != "both":
         yield Mistake(
             (*where, "direction"),
-            f"a link is {fault.kind} in both",
-            "remove it, or kind: loss with probability: 1",
+            f"kind {fault.kind} affects both directions",
+            "remove it, or write kind: loss with probability: 1",
         )
     if fault.when is None:
         return
     if fault.at_ns is not None:
-        yield Mistake((*where, "when"), "means nothing beside at", "remove one of them")
+        yield Mistake(
+            (*where, "when"), "cannot be combined with at", "remove one of them"
+        )
     if fault.when.iteration is None and not fault.when.is_of_messages:
         yield Mistake(
             (*where, "when"),
-            "names neither an iteration nor messages",
+            "selects neither an iteration nor messages",
             "e.g. {collective: all_to_all, k: 2} or {iteration: 3}",
         )

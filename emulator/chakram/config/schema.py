@@ -1,7 +1,7 @@
-"""The JSON Schema of the experiment file: its keys, and the worlds in which they count.
+"""JSON Schema of the experiment file, with the worlds in which each key applies.
 
-``python -m chakram.config.schema`` prints it; ``configs/schema/experiment.schema.json``
-is what it printed last, and a test compares the two.
+``python -m chakram.config.schema`` prints it. ``configs/schema/experiment.schema.json``
+is a copy of that output, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
 
 
 WORLDS = (SIMULATE, *KINDS)
-"""All worlds: ``simulate`` is ``chakram simulate``, and the bounds and simulated times
-beside those of a run; the others are runs by the kind of their fabric."""
+"""All worlds. ``simulate`` covers ``chakram simulate``, and the bounds and simulated
+times in the results of a run. The other worlds are runs, one for each fabric type."""
 
 _RUNS = tuple(KINDS)
 
@@ -53,7 +53,7 @@ _OF_ALL_KINDS: KeyUse = {
     ("Experiment", "hang_timeout"): _RUNS,
     ("Experiment", "stop_if"): _RUNS,
     ("StopIf", ""): _RUNS,
-    # What only bytes on a wire have.
+    # These keys affect only real packets.
     ("Transport", "icrc"): _RUNS,
     ("Transport", "verify"): _RUNS,
     ("Transport", "icrc_check"): _RUNS,
@@ -61,7 +61,11 @@ _OF_ALL_KINDS: KeyUse = {
 
 
 def _with_kinds() -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return these with the keys of fabrics: each in its own world, and simulated."""
+    """Return ``_OF_ALL_KINDS`` and the keys of fabrics.
+
+    The keys of a fabric apply to its own world and to ``simulate``. Entries in its
+    ``key_use`` override this.
+    """
     used: dict[tuple[str, str], set[str]] = {}
     for name, kind in KINDS.items():
         for place, worlds in {
@@ -77,24 +81,24 @@ def _with_kinds() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = _with_kinds()
-"""By section and key, of those that do nothing in some world; an empty key stands for
-all keys of the section that are not named."""
+"""Worlds by section and key, for keys that have no effect in some worlds. An empty key
+represents all other keys of the section."""
 
 
 def worlds_of(section: str, key: str) -> tuple[str, ...]:
-    """Return the worlds in which *key* of *section*, a class of models, is used."""
+    """Return the worlds that use *key* of *section*, the name of a model class."""
     found = RESTRICTED.get((section, key))
     return RESTRICTED.get((section, ""), WORLDS) if found is None else found
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults as a file would, with their units."""
+    """Schema generator that writes defaults as in a file, with units."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         result = super().default_schema(schema)
         default = schema.get("default")
         inner: Any = schema["schema"]
-        # Bounds stand around the type that knows how it is written.
+        # Bounds wrap the type that has the serializer.
         while isinstance(inner, dict) and default is not None:
             serialization = inner.get("serialization", {})
             plain = serialization.get("type") == "function-plain"
@@ -106,7 +110,10 @@ class _Generator(GenerateJsonSchema):
 
 
 def experiment_schema() -> dict[str, Any]:
-    """Return the schema; keys that some worlds do not use say so."""
+    """Return the JSON Schema of the experiment file.
+
+    If a key does not apply in all worlds, its description lists those where it does.
+    """
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Experiment.model_json_schema(by_alias=True, schema_generator=_Generator),
@@ -124,7 +131,7 @@ def experiment_schema() -> dict[str, Any]:
 
 
 def _describe(section: dict[str, Any], model: type[Model]) -> None:
-    """Add to the keys of a section what the text below their fields says."""
+    """Describe the keys of a section with the docstrings below its fields."""
     for name, text in descriptions(model).items():
         entries = section["properties"]
         key = model.model_fields[name].alias or name
@@ -132,7 +139,7 @@ def _describe(section: dict[str, Any], model: type[Model]) -> None:
 
 
 def sections() -> dict[str, type[Model]]:
-    """Return all sections that have been imported, by the names of their classes."""
+    """Return all sections that have been imported, by class name."""
 
     def below(model: type[Model]) -> Iterator[type[Model]]:
         for each in model.__subclasses__():
@@ -143,12 +150,12 @@ def sections() -> dict[str, type[Model]]:
 
 
 def descriptions(model: type[Model]) -> dict[str, str]:
-    """Return by Python name what the text below the fields of a section says of them.
+    """Return the docstrings below the fields of a section, by Python name.
 
-    Pydantic could do it (``use_attribute_docstrings``), and parses the source of every
-    section whenever a program starts.
+    This function replaces pydantic's ``use_attribute_docstrings``, which would parse
+    the source of every section at every program start.
 
-    A field that is declared anew is described anew.
+    If a subclass declares a field again, only the docstring in the subclass applies.
     """
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
@@ -166,12 +173,12 @@ def descriptions(model: type[Model]) -> dict[str, str]:
 
 
 def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the fields that a class declares itself."""
+    """Yield name and docstring of the fields that a class itself declares."""
     try:
         declares = vars(model).get("described_by") or model
         source = textwrap.dedent(inspect.getsource(declares))
     except (OSError, TypeError):
-        return  # made at run time
+        return  # created at run time
     (declared,) = ast.parse(source).body
     if not isinstance(declared, ast.ClassDef):
         return

@@ -1,4 +1,4 @@
-"""How an experiment is simulated: at which level, with which costs."""
+"""Simulation settings of an experiment: level of detail and cost model."""
 
 from __future__ import annotations
 
@@ -23,35 +23,38 @@ _LEVEL_OF: dict[CostModel, Level] = {
 
 
 class Simulation(Model):
-    """How `chakram simulate` simulates."""
+    """Settings of `chakram simulate`."""
 
     level: Level = "packet"
-    """packet: queue pairs and packets, as in a run; message: whole messages, stored and
-    forwarded over links that are queues; flow: messages share links fairly. The last
-    two know no queue pairs, and are for thousands of ranks."""
+    """Level of detail. packet: queue pairs and packets, as in a run; message: whole
+    messages, stored and forwarded over links with queues; flow: messages share links
+    with max-min fairness. Levels message and flow do not model queue pairs, and scale
+    to thousands of ranks."""
     cost_model: CostModel = "chakram"
-    """What messages cost. At level message, chakram: bytes with the headers of all
-    packets; astra-sim-aware, astra-sim-unaware: what ASTRA-sim's analytical networks
-    say, with its delays of endpoints and of local reduction. At level packet, chakram:
-    what our queue pairs make of them; astra-sim-ns3: what its ns-3 network does, a
-    queue pair for each message."""
+    """How the cost of messages is computed. chakram: bytes with the headers of all
+    packets at levels message and flow, Chakram's queue pairs at level packet;
+    astra-sim-aware, astra-sim-unaware (level message): ASTRA-sim's analytical networks,
+    with its delays of endpoints and local reduction; astra-sim-ns3 (level packet):
+    ASTRA-sim's ns-3 network, with one queue pair per message."""
     parts: Whole = Field(default=1, ge=1, le=1024)
-    """Of ASTRA-sim's costs: parts that a collective is cut into, one after the other;
-    ASTRA-sim calls it preferred-dataset-splits."""
+    """For ASTRA-sim cost models: number of parts that a collective is split into. They
+    are sent one after the other. ASTRA-sim calls it preferred-dataset-splits."""
     endpoint_delay_ns: Time = Field(default=10, alias="endpoint_delay")
-    """Likewise: time before a rank first sends, and before it takes up what arrives."""
+    """For ASTRA-sim cost models: delay before a rank first sends, and before it
+    processes data that arrives."""
     local_memory_bytes_per_s: ByteRate = Field(
         default=1_600_000_000_000, alias="local_memory"
     )
-    """Likewise: memory rate of a rank, which reads twice and writes once what it adds
-    up."""
+    """For ASTRA-sim cost models: memory bandwidth of a rank. A local reduction reads
+    its data twice and writes it once."""
     window: Literal["off", "fixed", "scaled"] = "scaled"
-    """Of astra-sim-ns3: bytes of a message that may be unacknowledged. off: any; fixed:
-    what the path holds; scaled: that times its current rate over line rate. In ns-3's
-    configuration HAS_WIN 0; HAS_WIN 1 with VAR_WIN 0; and with VAR_WIN 1."""
+    """For astra-sim-ns3: limit on unacknowledged bytes of a message. off: no limit;
+    fixed: the path's bandwidth-delay product; scaled: that product times current rate
+    over line rate. The settings in ns-3 are HAS_WIN 0 for off, HAS_WIN 1 and VAR_WIN 0
+    for fixed, and HAS_WIN 1 and VAR_WIN 1 for scaled."""
     batch: Annotated[Ratio, Le(Fraction(1))] = Fraction(1, 100)
-    """Of level flow: for which part of a message's time shares may be out of date;
-    smaller is more exact, and slower."""
+    """For level flow: fraction of a message's duration for which its rate may be out of
+    date. Smaller values are more exact, and slower."""
 
 
 def check_simulation(simulation: Simulation) -> list[Mistake]:
@@ -62,8 +65,8 @@ def check_simulation(simulation: Simulation) -> list[Mistake]:
     return [
         Mistake(
             ("simulation", "cost_model"),
-            f"{simulation.cost_model} is of level {level}, and the level is "
-            f"{simulation.level}",
+            f"{simulation.cost_model} is a cost model of level {level}, but the level "
+            f"is {simulation.level}",
             f"set simulation.level, or --level, to {level}",
         )
     ]

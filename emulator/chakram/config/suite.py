@@ -1,4 +1,4 @@
-"""The suite file: one experiment in many cells."""
+"""The suite file: a parameter sweep over one experiment."""
 
 from __future__ import annotations
 
@@ -28,42 +28,43 @@ _SHORT = {
     "queue_pairs": "transport.queue_pairs.count",
     "congestion_control": "transport.congestion_control",
 }
-"""What is asked for so often that it has a name of its own."""
+"""Short names of frequently used keys."""
 
 _ALL = "all"
-"""The one case of a suite that names none."""
+"""Name of the single case in a suite without cases."""
 
 
 class Case(Model):
-    """A named set of settings; the matrix is run for each."""
+    """A named set of settings, combined with every cell of the matrix."""
 
     name: Name
-    """What it is called in tables."""
+    """Name of the case in tables."""
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
-    """Settings by key, as --set writes them."""
+    """Settings by key, as in --set."""
 
 
 class Suite(Model):
-    """One experiment, over which cases and a matrix of settings go."""
+    """A parameter sweep: one experiment, with cases and a matrix of settings."""
 
     version: Literal[1]
-    """Version of this form of file."""
+    """Version of the file format."""
     name: Name
     """Name of the suite."""
     base: Path
-    """Experiment file; relative to the suite."""
+    """Experiment file, relative to the suite file."""
     world: Literal["simulate", "run"] = "simulate"
-    """Where cells run that do not say it: in virtual time, or on their fabric."""
+    """Where cells run by default. simulate: in virtual time; run: on their fabric."""
     cases: tuple[Case, ...] = Field(default=(), max_length=1000)
     """Named sets of settings."""
     matrix: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
-    """Values by key; every combination is a cell of each case."""
+    """Values by key. Every combination is a cell, in each case."""
     baseline: dict[str, Any] = Field(default_factory=dict)
-    """What cells are compared with: the cell with these values, or the first one; case
-    names a case."""
+    """Values that select the baseline of a cell. The baseline has the cell's own values
+    for all other keys. The key case selects a case. Default: the first cell is the
+    baseline of all cells."""
     repetitions: Whole = Field(default=1, ge=1, le=1000)
-    """How often; all cells once before any comes again. Each time all cells, simulated
-    and run, have the next seed."""
+    """Number of repetitions. All cells run once before the next repetition starts. Each
+    repetition uses the next seed, for simulated and run cells alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +72,14 @@ class Cell:
     """One combination of settings.
 
     Attributes:
-        number: From 0, in the order of the file.
-        case: Name of its case; empty without cases.
-        values: By key of the matrix, as the file has them.
-        world: Where it runs.
-        overrides: What ``--set`` would say, in its order.
-        baseline: Number of the cell that it is compared with; None: it is one.
-        seed: Of its experiment.
+        number: Index from 0, in the order of the file.
+        case: Name of the case; empty in a suite without cases.
+        values: Values by key of the matrix, as in the file.
+        world: Where the cell runs: ``simulate`` or ``run``.
+        overrides: Arguments of ``--set``, in order.
+        baseline: Number of the cell to compare with; None if this cell is a baseline
+            itself.
+        seed: Seed of the experiment.
     """
 
     number: int
@@ -90,14 +92,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What tells it from the others, for people."""
+        """Display name that identifies the cell within its suite."""
         said = [f"{key}={text(value)}" for key, value in self.values.items()]
         return " ".join([*([self.case] if self.case else []), *said]) or "base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A suite and all its cells, each of which was checked."""
+    """A suite with all its cells, already checked."""
 
     suite: Suite
     base: Path
@@ -105,15 +107,16 @@ class Plan:
     cells: tuple[Cell, ...]
 
     def overrides(self, cell: Cell, repetition: int) -> dict[str, str]:
-        """Return what ``--set`` would say in a repetition, in its order.
+        """Return the arguments of ``--set`` for a cell in one repetition, in order.
 
-        A repetition has a seed of its own, the same in both worlds: paths, placements,
-        made-up traffic and random faults of a simulation are those of its run.
+        Each repetition has its own seed, the same for simulations and runs. A
+        simulation therefore has the same paths, placements, synthetic traffic and
+        random faults as its run.
         """
         return {**cell.overrides, "seed": str(cell.seed + repetition)}
 
     def digest(self, cell: Cell, repetition: int) -> str:
-        """Return what a result must have been made of to be this cell's."""
+        """Return a digest of all inputs of a cell, to match stored results."""
         made_of = [
             self.base_digest, cell.world, self.overrides(cell, repetition), repetition,
         ]  # fmt: skip
@@ -122,8 +125,8 @@ class Plan:
     def turns(self) -> list[tuple[Cell, int]]:
         """Return all cells in all repetitions, in the order in which they run.
 
-        Every other repetition goes backwards, so that a drift of the machine is no
-        difference between first and last cells.
+        Every second repetition runs in reverse order. A gradual change of the machine's
+        speed therefore does not appear as a difference between cells.
         """
         return [
             (cell, repetition)
@@ -133,15 +136,15 @@ class Plan:
 
 
 def text(value: Any) -> str:
-    """Return a value as a table shows it."""
+    """Return a value as text for tables."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def load_suite(path: Path) -> Plan:
-    """Return the suite in the file at *path*, with all its cells.
+    """Load the suite in the file at *path*, with all its cells.
 
     Raises:
-        ConfigError: If it is wrong, or the experiment of a cell is.
+        ConfigError: If the suite or the experiment of a cell is invalid.
     """
     suite = read_model(path, Suite)
     base = suite.base if suite.base.is_absolute() else path.parent / suite.base
@@ -150,10 +153,12 @@ def load_suite(path: Path) -> Plan:
         if not values:
             raise ConfigError(f"{path}: matrix.{key}", "has no values", "e.g. [1, 2]")
         if len({json.dumps(value) for value in values}) < len(values):
-            raise ConfigError(f"{path}: matrix.{key}", "has a value twice")
+            raise ConfigError(f"{path}: matrix.{key}", "lists a value twice")
     for place, case in enumerate(suite.cases):
         if case.name in [other.name for other in suite.cases[:place]]:
-            raise ConfigError(f"{path}: cases[{place}].name", "is another's, too")
+            raise ConfigError(
+                f"{path}: cases[{place}].name", "is already the name of another case"
+            )
     cells = _cells(suite, document.data, str(path))
     checked: list[Cell] = []
     for cell in cells:
@@ -177,7 +182,7 @@ def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
         count *= len(each)
     if count > _MOST_CELLS:
         raise ConfigError(
-            f"{source}: matrix", f"is {count} cells", f"at most {_MOST_CELLS}"
+            f"{source}: matrix", f"has {count} cells", f"use at most {_MOST_CELLS}"
         )
     found: list[Cell] = []
     place_of: dict[str, int] = {}
@@ -190,7 +195,7 @@ def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
                 raise ConfigError(
                     f"{source}: {WORLD}",
                     f"{text(world)!r} is not known",
-                    "simulate, run",
+                    "known: simulate, run",
                 )
             place_of[_place(case.name, values)] = len(found)
             found.append(
@@ -215,7 +220,7 @@ def _place(case: str, values: Mapping[str, Any]) -> str:
 
 
 def _with_baseline(cell: Cell, suite: Suite, place_of: Mapping[str, int]) -> Cell:
-    """Return a cell that knows what it is compared with."""
+    """Return a cell with the number of its baseline cell."""
     stated = dict(suite.baseline)
     if not stated:
         number = 0
@@ -235,15 +240,15 @@ def _check_baseline(suite: Suite, source: str) -> None:
         if value not in known:
             raise ConfigError(
                 f"{source}: baseline.{key}",
-                f"{text(value)!r} is no value of the suite",
-                f"one of {', '.join(map(text, known))}"
+                f"{text(value)!r} is not a value of the suite",
+                f"use one of {', '.join(map(text, known))}"
                 if known
-                else f"keys are case, {', '.join(suite.matrix)}",
+                else f"known keys: case, {', '.join(suite.matrix)}",
             )
 
 
 def _long(key: str, base: dict[str, Any]) -> str:
-    """Return the key of the experiment file that a key of a suite stands for."""
+    """Expand a key of a suite to a key of the experiment file."""
     short = _SHORT.get(key, key)
     if key != "size":
         return short

@@ -1,4 +1,4 @@
-"""The transport of an experiment: how queue pairs behave."""
+"""The transport section of an experiment: how queue pairs behave."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ from chakram.settings.quantities import (
     problem,
 )
 
-# Sections made of what plans declare (chakram.foundation.declared_parameters): from a
-# knob follows the key with its type, bounds, default and help; and from what was
-# written, the field of the plan.
+# Plans declare the parameters of these sections
+# (chakram.foundation.declared_parameters). A knob defines the key, with its type,
+# bounds, default and help. The value in the file sets the field of the plan.
 
 _UNITS = ("_ns", "_bytes")
 
 
 def section_of(kind: type, *place: str) -> Any:
-    """Return a model with the keys of a plan's part that stand at *place*.
+    """Return a model with the keys that the plan class *kind* declares at *place*.
 
-    Sections derive from it. What describes the keys stands below the plan's fields.
+    Sections derive from the model. The docstrings below the fields of *kind* describe
+    the keys.
     """
     fields: dict[str, Any] = {
         each.name: (_type(each), _field(each))
@@ -58,7 +59,7 @@ def section_of(kind: type, *place: str) -> Any:
 
 
 def written(section: Model, kind: type) -> dict[str, Any]:
-    """Return the fields of a plan's part that a section says something of."""
+    """Return the fields of the plan class *kind* that a section sets."""
     found: dict[str, Any] = {}
     for each in knobs_of(kind):
         if each.knob.key is None:
@@ -88,7 +89,7 @@ def _field(each: KnobField) -> Any:
 
 
 def _type(each: KnobField) -> Any:
-    """Return what may be written."""
+    """Return the type of the key in the file."""
     kind = _single_type(each)
     return kind | None if each.knob.is_optional or each.declared.may_be_none else kind
 
@@ -113,10 +114,10 @@ def _single_type(each: KnobField) -> Any:
 
 
 def _limits(each: KnobField) -> dict[str, Any]:
-    """Return the bounds of what may be written, where its type has not said them."""
+    """Return the bounds of the key that its type does not already define."""
     knob, within = each.knob, each.declared.bound(Within)
     limits: dict[str, Any] = {}
-    # Times and sizes have bounds of their own.
+    # The types of times and sizes define their own bounds.
     if within is not None and knob.words is None and not each.name.endswith(_UNITS):
         limits = {"ge": within.least, "le": within.most}
     if knob.above is not None:
@@ -129,32 +130,35 @@ def _limits(each: KnobField) -> dict[str, Any]:
 
 
 _HEADER_ALLOWANCE_BYTES = 80
-"""What drivers leave for headers when they derive the path MTU from the interface's:
-IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64."""
+"""Bytes that drivers reserve for headers when they derive the path MTU from the
+interface MTU. IPv4 (20), UDP (8), BTH (12), RETH (16), immediate data (4) and ICRC (4)
+add up to 64 bytes."""
 
 _IPV4_HEADER_BYTES = 20
 _MIDDLE_HEADERS_BYTES = BTH_BYTES + ICRC_BYTES
 
 
 def header_allowance_bytes(family: str) -> int:
-    """Return what is left for headers in a packet of ``ipv4`` or ``ipv6``."""
+    """Return the bytes reserved for headers in a packet of ``ipv4`` or ``ipv6``."""
     return _HEADER_ALLOWANCE_BYTES + (IPV6_EXTRA_BYTES if family == IPV6 else 0)
 
 
 def largest_path_mtu(mtu: int, family: str) -> int:
-    """Return the largest path MTU that fits into packets of *mtu*.
+    """Return the largest path MTU whose packets fit into an interface MTU of *mtu*.
 
     Raises:
-        ValueError: If not even 256 fits; no fabric section allows such an MTU.
+        ValueError: If the smallest path MTU, 256, does not fit. No fabric section
+            allows such an interface MTU.
     """
     headers_bytes = header_allowance_bytes(family)
     return max(each for each in PATH_MTUS if each + headers_bytes <= mtu)
 
 
 def largest_burst(path_mtu: int, family: str) -> int:
-    """Return how many packets of *path_mtu* leave in one send over *family*.
+    """Return how many packets of *path_mtu* fit into one send over *family*.
 
-    UDP's length, of 16 bits, counts its header; IPv4's counts IPv4's header as well.
+    The 16-bit UDP length includes the UDP header. The IPv4 total length also includes
+    the IPv4 header.
     """
     most_bytes = LARGEST_SEND_BYTES
     if family == IPV6:
@@ -163,49 +167,51 @@ def largest_burst(path_mtu: int, family: str) -> int:
 
 
 class Dscp(section_of(TransportPlan, "dscp")):  # type: ignore[misc] # a made class
-    """DSCP of the packets."""
+    """DSCP values of the packets."""
 
 
 class AdaptiveRetransmission(
     section_of(TransportPlan, "adaptive_retransmission")  # type: ignore[misc] # a made class
 ):
-    """Timeouts in ranges: the first from low to twice that, then twice as high, ..."""
+    """Timeouts in four ranges: first low to twice low, then twice as high each time."""
 
 
 class Accept(section_of(TransportPlan, "reordering", "accept")):  # type: ignore[misc] # a made class
-    """Packets that have overtaken others are kept until what is missing has come."""
+    """Window in which receivers keep packets until missing earlier packets arrive."""
 
 
 class Reordering(Model):
-    """What becomes of packets that arrive before those that were sent before them."""
+    """Handling of packets that arrive out of order."""
 
     accept: Accept | None = None
-    """They are kept; without it they are dropped, as verbs have it (reject)."""
+    """Keep packets that arrive out of order. Default: drop them, as RC queue pairs do
+    (reject)."""
 
 
 def _reordering_by_name(value: object) -> object:
-    """Turn ``accept`` into ``{accept: {}}``, and ``reject`` into nothing."""
+    """Convert ``accept`` to ``{accept: {}}``, and ``reject`` to an empty section."""
     if not isinstance(value, str):
         return value
     if value not in ("reject", "accept"):
-        raise problem(f"{value!r} is no way to treat reordering", "reject or accept")
+        raise problem(f"{value!r} is not a reordering mode", "write reject or accept")
     return {value: {}} if value == "accept" else {}
 
 
 class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc] # a made class
-    """How messages are spread over queue pairs."""
+    """Number of queue pairs, and how messages are spread over them."""
 
     per: Literal["group_peer"] = "group_peer"
-    """Who has queue pairs of its own: each pair of ranks in each group and channel."""
+    """Scope of a set of queue pairs: each pair of ranks, in each process group and
+    channel."""
     count: Whole = Field(default=1, ge=1, le=64)
-    """Queue pairs for each of these."""
+    """Queue pairs in each set."""
 
 
 class ClassOf(Model):
-    """Which queue pairs are of a class of their own: those that all of it fits."""
+    """Rule that assigns a traffic class to queue pairs that match all of its keys."""
 
     job: Name | None = None
-    """Name of a job; without it any."""
+    """Name of the job. Default: any job."""
     collective: (
         Annotated[
             CollectiveOp,
@@ -213,15 +219,16 @@ class ClassOf(Model):
         ]
         | None
     ) = Field(default=None, examples=["all_to_all"])
-    """What their process group is there for; without it anything, messages between two
-    ranks included."""
+    """Collective that the process group is used for. Default: any traffic, including
+    messages between two ranks."""
     group: str | None = Field(
         default=None, min_length=1, max_length=1024, examples=["dp*"]
     )
-    """Name of their process group, where * stands for any text; without it any.
-    Messages between two ranks are those of p2p."""
+    """Name of the process group, where * matches any text. Default: any group. Messages
+    between two ranks belong to p2p."""
     traffic_class: Whole = Field(alias="class", ge=0, le=7, examples=[4])
-    """The traffic class: data have the DSCP of its class selector, 8 times as much."""
+    """Traffic class. Data packets carry its class selector DSCP, which is 8 times the
+    class."""
 
 
 SourcePorts = Annotated[
@@ -230,7 +237,7 @@ SourcePorts = Annotated[
 ]
 
 _ALIASES = {"qps_per_rankpair": "count", "rdma_message_size": "message_size"}
-"""Names that others have for keys of ``queue_pairs``."""
+"""Alternative names of keys in ``queue_pairs``."""
 
 _ALIAS_TYPES: dict[str, dict[str, Any]] = {
     "qps_per_rankpair": {"type": "integer", "examples": [4]},
@@ -239,10 +246,10 @@ _ALIAS_TYPES: dict[str, dict[str, Any]] = {
 
 
 def _describe_aliases(schema: dict[str, Any]) -> None:
-    """Let editors know the other names, too."""
+    """Add the alternative names to the schema, for editors."""
     for alias, name in _ALIASES.items():
         schema["properties"][alias] = {
-            "description": f"Another name for queue_pairs.{name}.",
+            "description": f"Alternative name of queue_pairs.{name}.",
             **_ALIAS_TYPES[alias],
         }
 
@@ -250,7 +257,7 @@ def _describe_aliases(schema: dict[str, Any]) -> None:
 class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     """Settings of every queue pair.
 
-    ``qps_per_rankpair`` and ``rdma_message_size`` are other names for
+    ``qps_per_rankpair`` and ``rdma_message_size`` are alternative names of
     ``queue_pairs.count`` and ``queue_pairs.message_size``.
     """
 
@@ -270,8 +277,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
                 continue
             if name in pairs:
                 raise problem(
-                    f"{alias} and queue_pairs.{name} are two names for one thing",
-                    "give one of them",
+                    f"{alias} and queue_pairs.{name} are the same setting",
+                    "remove one of them",
                 )
             pairs = {**pairs, name: data[alias]}
         return {**kept, "queue_pairs": pairs}
@@ -284,86 +291,89 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
             | Literal[tuple(CONTROLS.own)]
             | Annotated[str, Field(examples=["fixed_rate"])],
         ),
-    ] = CongestionSettings.unsaid()
-    """What decides about the rate of a queue pair: the name of a congestion control, or
-    the name with its parameters; without it none. Plug-ins add more names."""
-    dscp: Dscp = Dscp.unsaid()
-    """DSCP of packets by what they are. Modelled switches that have traffic classes
-    take them from it."""
+    ] = CongestionSettings.section_defaults()
+    """Congestion control of the queue pairs: its name, or its name with parameters.
+    Default: none. Plug-ins add more names."""
+    dscp: Dscp = Dscp.section_defaults()
+    """DSCP by packet type. Modeled switches with traffic classes derive the class from
+    it."""
     class_of: tuple[ClassOf, ...] = Field(
         default=(),
         max_length=64,
         examples=[[{"collective": "all_to_all", "class": 4}]],
     )
-    """Queue pairs of a class of their own, by job, collective or process group; the
-    first that fits holds, and dscp.data is that of all others. Answers have the class
-    of what they answer, unless dscp.ack differs from dscp.data."""
+    """Rules that assign queue pairs to traffic classes by job, collective or process
+    group. The first matching rule applies; all other queue pairs use dscp.data.
+    Acknowledgments have the class of the packets that they acknowledge, unless dscp.ack
+    differs from dscp.data."""
     local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
-    """The same as verbs have it: t stands for 4.096 us x 2**t, 0 for no timeout. Only
-    one of the two."""
+    """Retransmission timeout as encoded in RDMA verbs: value t means 4.096 us x 2**t,
+    and 0 means no timeout. Set either this key or retransmit_timeout."""
     adaptive_retransmission: AdaptiveRetransmission | None = Field(
         default=None, examples=[{"low": "1ms", "tries": 2}]
     )
-    """Timeouts that begin low and rise, in place of retransmit_timeout."""
+    """Timeouts that start low and increase. They replace retransmit_timeout."""
     reordering: Annotated[
         Reordering,
         BeforeValidator(
             _reordering_by_name,
             json_schema_input_type=Reordering | Literal["reject", "accept"],
         ),
-    ] = Reordering.unsaid()
-    """What receivers do with packets that arrive out of order: reject drops them and
-    has the sender go back, accept keeps those that are in a window."""
+    ] = Reordering.section_defaults()
+    """How receivers handle packets that arrive out of order. reject: drop them, and the
+    sender goes back (go-back-N); accept: keep those within a window."""
     verify: Literal["full", "sample", "off"] | None = Field(
         default=None, examples=["full"]
     )
-    """Which received packets have ICRC and payload looked at: all, one in icrc_check,
-    or none; without it all, where the hot modules are compiled, else a sample."""
+    """Which received packets have their ICRC and payload checked. full: all; sample:
+    one in icrc_check; off: none. Default: full if the hot modules are compiled,
+    otherwise sample."""
     icrc_check: Whole | None = Field(
         default=None, ge=0, le=1_000_000_000, examples=[100]
     )
-    """One in so many packets received is looked at with verify: sample; without it one
-    in 64. By itself it means that sample, and 0 none."""
+    """With verify: sample, check one in this many received packets. Default: 64.
+    Without verify, a number selects sample, and 0 selects off."""
     psn_seed: Whole | None = Field(default=None, ge=0, lt=1 << 63, examples=[1])
-    """Seed of the first packet sequence numbers; without it a run draws one from the
-    system's entropy, and a simulation takes seed."""
+    """Seed of the initial packet sequence numbers. Default: random in a run, seed in a
+    simulation."""
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
-    """UDP source ports of queue pairs, which decide about equal-cost paths: as adapters
-    derive them from the two queue pair numbers, or a list that is used in turn."""
-    queue_pairs: QueuePairs = QueuePairs.unsaid()
-    """Queue pairs of two ranks, and what goes over which."""
+    """UDP source ports of queue pairs, which determine equal-cost paths. flow_label:
+    derived from the two queue pair numbers, as adapters do it; or a list that queue
+    pairs use in turn."""
+    queue_pairs: QueuePairs = QueuePairs.section_defaults()
+    """Queue pairs between two ranks, and how messages use them."""
     credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
-    """Messages of a collective that a rank may send to a peer, on one channel, before
-    the peer has taken them up; without it any number."""
+    """Messages of a collective that a rank may send to a peer on one channel before the
+    peer consumes them. Default: no limit."""
 
 
 class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc] # a made class
-    """Something that ports do to packets on purpose."""
+    """A deliberate packet fault at ports."""
 
     def fault(self) -> PacketFault:
-        """Return what ports are told.
+        """Convert the section to the packet fault of a plan.
 
         Raises:
-            ValueError: If the values do not fit together; none of a checked experiment
-                does.
+            ValueError: If the values contradict each other. A checked experiment has no
+                such values.
         """
         return PacketFault(**written(self, PacketFault))
 
 
 class Faults(Model):
-    """Declared disturbances."""
+    """Deliberate packet and link faults."""
 
     drop: Number = Field(default=0.0, ge=0.0, lt=1.0, examples=[0.001])
-    """Share of the packets that ports drop at random when they receive them."""
+    """Fraction of received packets that ports drop at random."""
     packets: tuple[PacketFaultSettings, ...] = Field(
         default=(),
         max_length=64,
         examples=[[{"action": "drop", "packets": "last", "nth": 3}]],
     )
-    """What else ports do to packets, one by one."""
+    """Rules for further packet faults."""
     links: tuple[LinkFaultSettings, ...] = Field(
         default=(),
         max_length=64,
         examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
     )
-    """What happens to links: in simulations of packets, and in runs in namespaces."""
+    """Link faults, in packet-level simulations and in runs in namespaces."""

@@ -28,7 +28,7 @@ _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
 
 def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistake]:
-    """Check the transport against what the fabric carries."""
+    """Check the transport against the limits of the fabric."""
     yield from _check_congestion(transport.congestion_control, fabric)
     mtu = fabric.smallest_mtu
     family = fabric.family
@@ -40,14 +40,14 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
             ("transport", "path_mtu"),
             f"{path_mtu} and {headers_bytes} bytes of headers do "
             f"not fit into the fabric's MTU of {mtu}",
-            f"at most {fitting} fits, or raise the MTU to {path_mtu + headers_bytes}",
+            f"use at most {fitting}, or raise the MTU to {path_mtu + headers_bytes}",
         )
     if transport.window_bytes is not None and transport.window_bytes < path_mtu:
         yield Mistake(
             ("transport", "window"),
             f"{format_size(transport.window_bytes)} is less than one packet "
             f"of {path_mtu} bytes",
-            f"at least {format_size(path_mtu)}, better 64KiB",
+            f"use at least {format_size(path_mtu)}, better 64KiB",
         )
     if transport.source_ports != "flow_label":
         yield from _check_source_ports(transport.source_ports, fabric.udp_port)
@@ -58,12 +58,12 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
             ("transport", "burst"),
             f"{burst} packets of path MTU {path_mtu} do not fit "
             f"into one send over {_NAMES[family]}",
-            f"at most {most} do; or leave it out",
+            f"use at most {most}, or remove burst",
         )
 
 
 def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check that rules about classes name jobs that there are."""
+    """Check that rules for traffic classes name existing jobs."""
     names = [job.name for job in jobs]
     for index, rule in enumerate(transport.class_of):
         if rule.job is not None and rule.job not in names:
@@ -75,7 +75,7 @@ def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mist
 
 
 def check_transport_itself(transport: Transport) -> list[Mistake]:
-    """Check what contradicts itself in the transport, whatever carries it."""
+    """Check for contradictions within the transport, independent of the fabric."""
     given = transport.model_fields_set
     named_twice = transport.local_ack_timeout is not None and given & {
         "retransmit_timeout_ns",
@@ -87,31 +87,31 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
         (
             bool(named_twice),
             ("local_ack_timeout",),
-            "retransmit_timeout and local_ack_timeout are two names for one thing",
-            "give one of them",
+            "retransmit_timeout and local_ack_timeout set the same timeout",
+            "remove one of them",
         ),
         (
             never and transport.adaptive_retransmission is not None,
             ("adaptive_retransmission",),
-            "local_ack_timeout: 0 says that there is no timeout, so none adapts",
-            "leave out one of them",
+            "cannot be combined with local_ack_timeout: 0, which disables the timeout",
+            "remove one of them",
         ),
         (
             pieces and transport.verb == "send",
             ("queue_pairs", "message_size"),
-            "queue_pairs.message_size needs the verb write",
-            "a receiver hears of every SEND, so it would take pieces for messages",
+            "requires verb: write, because a receiver counts every SEND as a message",
+            "write verb: write, or remove message_size",
         ),
         (
             transport.verify in ("full", "off") and transport.icrc_check is not None,
             ("icrc_check",),
-            f"icrc_check is the size of a sample, and verify is {transport.verify}",
-            "take verify: sample, or leave icrc_check out",
+            f"icrc_check is the size of a sample, but verify is {transport.verify}",
+            "write verify: sample, or remove icrc_check",
         ),
         (
             transport.verify == "sample" and transport.icrc_check == 0,
             ("icrc_check",),
-            "a sample of one packet in 0 is none",
+            "is 0, so no packet would be checked",
             "e.g. icrc_check: 64, or verify: off",
         ),
     )
@@ -128,14 +128,14 @@ def _check_source_ports(listed: Sequence[int], udp_port: int) -> Iterator[Mistak
     if udp_port in listed:
         yield Mistake(
             where,
-            f"{udp_port} is fabric.udp_port, which packets are sent to",
-            "leave it out: sockets to send from have ports of their own",
+            f"{udp_port} is fabric.udp_port, the destination port of packets",
+            "remove it from the list",
         )
     if twice:
         yield Mistake(
             where,
-            f"{', '.join(map(str, twice))} stands there more than once",
-            "queue pairs take them in turn: list each of them once",
+            f"{', '.join(map(str, twice))} is listed more than once",
+            "list each port once",
         )
 
 
@@ -166,13 +166,12 @@ def check_packet_faults(
     ranks_of: Mapping[str, int | None],
     groups_of: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Mistake]:
-    """Refuse faults that contradict themselves, or of packets that nobody sends.
+    """Check for contradictory faults, and for faults that match no packet.
 
     Args:
-        faults: What the experiment says.
-        ranks_of: The ranks of every job by its name; None: not known before its trace
-            is read.
-        groups_of: The process groups of every job, once its trace is read.
+        faults: Faults of the experiment.
+        ranks_of: Number of ranks by job name; None if the job's trace is not read yet.
+        groups_of: Process groups by job name; None if traces are not read yet.
     """
     for index, fault in enumerate(faults.packets):
         where: Location = ("faults", "packets", index)
@@ -186,7 +185,7 @@ def check_packet_faults(
                 f"there is no job {fault.job!r}",
                 f"known: {', '.join(ranks_of)}",
             )
-            # Of whose ranks the others would be is not known.
+            # Without its job, the ranks to check against are unknown.
             continue
         counts = ranks_of.values() if fault.job is None else (ranks_of[fault.job],)
         ranks = _most(tuple(counts))
@@ -196,19 +195,20 @@ def check_packet_faults(
                 yield Mistake(
                     (*where, name),
                     f"there is no rank {rank}",
-                    f"ranks are 0 to {ranks - 1}",
+                    f"use ranks 0 to {ranks - 1}",
                 )
         yield from _check_group(fault, where, groups_of)
 
 
 def check_fault_queue_pairs(faults: Faults, transport: Transport) -> list[Mistake]:
-    """Refuse faults of queue pairs that no two ranks have."""
+    """Check that the queue pairs in packet faults exist."""
     count = transport.queue_pairs.count
     return [
         Mistake(
             ("faults", "packets", index, "queue_pair"),
             f"there is no queue pair {fault.queue_pair}",
-            f"transport.queue_pairs.count is {count}: they are 0 to {count - 1}",
+            f"transport.queue_pairs.count is {count}, so queue pairs are 0 to "
+            f"{count - 1}",
         )
         for index, fault in enumerate(faults.packets)
         if fault.queue_pair is not None and fault.queue_pair >= count
@@ -234,11 +234,11 @@ def _check_group(
     yield Mistake(
         (*where, "group"),
         f"there is no process group {fault.group!r}",
-        f"e.g. {listed}; chakram trace show tells them all",
+        f"e.g. {listed}; list them with chakram trace show",
     )
 
 
 def _most(counts: tuple[int | None, ...]) -> int | None:
-    """Return the largest of some numbers, None if one of them is not known."""
+    """Return the largest number; None if one of them is unknown."""
     known = [count for count in counts if count is not None]
     return max(known) if known and len(known) == len(counts) else None

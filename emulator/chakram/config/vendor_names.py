@@ -1,7 +1,7 @@
-"""Numbers by vendors' names, read and written.
+"""Conversion of parameters from and to vendors' names and units.
 
-What the names of a congestion control mean says its class
-(``chakram.roce.congestion.profiles.vendors``).
+Each congestion control defines the meaning of its vendor names with the classes in
+``chakram.roce.congestion.profiles.vendors``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MEGABITS = {None: 1, "Mb/s": 1, "Mbps": 1, "Gb/s": 1000, "Gbps": 1000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorValues:
-    """What numbers by vendors' names mean.
+    """Values read from numbers under vendor names.
 
     Attributes:
-        values: Values of our knobs.
-        name_of: By knob, the name that it was given by.
-        mistakes: What is wrong, each at the name as its place.
+        values: Values by knob.
+        name_of: Vendor name that set each knob.
+        mistakes: Mistakes, each located at the vendor name.
     """
 
     values: dict[str, Any]
@@ -45,10 +45,10 @@ class VendorValues:
 
 
 def from_vendor(vendors: Vendors, numbers: Mapping[str, VendorNumber]) -> VendorValues:
-    """Return what *numbers* by vendors' names mean.
+    """Convert *numbers* under vendor names to values of knobs.
 
-    Rates are in Mbit/s unless they say more, times in us. Of sets that share names the
-    one that knows most of what is given is asked first.
+    Rates without a unit are in Mbit/s, times in us. If vendors share a name, the vendor
+    with the most names in *numbers* takes precedence.
     """
     read = VendorValues(values={}, name_of={}, mistakes=[])
     usual = {vendors.usual(name) for name in numbers}
@@ -70,7 +70,7 @@ def _take(
     given: VendorNumber,
     nearest: Iterable[Mapping[str, VendorName]],
 ) -> tuple[str, str] | None:
-    """Add one number to what is read; return what is wrong with it, and a hint."""
+    """Add one number to *read*; return the problem and a hint, or None."""
     number = _number(given)
     if number is not None and vendors.as_here.get(vendors.usual(name)) == number:
         return None
@@ -81,10 +81,10 @@ def _take(
         return f"{given!r} is not a number", "rates in Mbit/s, times in us, e.g. 50"
     value = meaning.read(number)
     if value is None:
-        return f"{given} is not possible", f"it is our {meaning.knob}"
+        return f"{given} is out of range", f"it sets {meaning.knob}"
     other = read.name_of.get(meaning.knob)
     if other is not None:
-        return f"{other} is a name of the same knob", "give one of the two"
+        return f"{other} sets the same parameter", "remove one of the two"
     read.name_of[meaning.knob] = name
     read.values[meaning.knob] = value
     return None
@@ -93,16 +93,16 @@ def _take(
 def to_vendor(
     vendors: Vendors, parameters: tuple[tuple[str, int], ...], vendor: str
 ) -> dict[str, VendorNumber | None]:
-    """Return a plan's parameters by a vendor's names, rounded to its units.
+    """Return a plan's parameters under a vendor's names, rounded to its units.
 
-    None stands for what is there, but too little to be said in them.
+    None represents a nonzero value that is too small for the vendor's units.
 
     Raises:
-        ValueError: If no set of names is that *vendor*'s.
+        ValueError: If *vendor* is unknown.
     """
     if vendor not in vendors.sets:
         known = sorted(vendors.sets)
-        raise ValueError(f"no vendor is named {vendor!r} (there are {known})")
+        raise ValueError(f"unknown vendor {vendor!r} (known: {known})")
     values = dict(parameters)
     return {
         name: meaning.write(values) for name, meaning in vendors.sets[vendor].items()
@@ -110,10 +110,10 @@ def to_vendor(
 
 
 def knob_named(vendors: Vendors, name: str) -> str:
-    """Return our name of the knob that a vendor calls *name*.
+    """Return the knob that a vendor calls *name*.
 
     Raises:
-        KeyError: If no vendor does.
+        KeyError: If no vendor uses that name.
     """
     meaning = _meaning(name, vendors.sets.values())
     if meaning is None:
@@ -126,7 +126,7 @@ def _meaning(name: str, sets: Iterable[Mapping[str, VendorName]]) -> VendorName 
 
 
 def _number(given: VendorNumber) -> Fraction | None:
-    """Return a number as it is, a rate in Mbit/s; None if it is neither."""
+    """Return a number, with rates in Mbit/s; None if *given* is not a number."""
     match = None if isinstance(given, bool) else _NUMBER.match(str(given))
     if match is None:
         return None
@@ -134,7 +134,7 @@ def _number(given: VendorNumber) -> Fraction | None:
 
 
 def _known(vendors: Vendors, name: str) -> str:
-    """Return the names of the vendor whom *name* seems to be of."""
+    """Return the names of the vendor that *name* probably belongs to."""
     for names in vendors.sets.values():
         prefixes = {each.split("_", 1)[0] for each in names}
         if name.split("_", 1)[0] in prefixes:

@@ -1,10 +1,10 @@
-"""The table of a run on the console, as people know it from nccl-tests.
+"""The table of a run on the console, in the style of nccl-tests.
 
-The columns of nccl-tests come first and mean the same: size, count, type, redop, root,
-then time, algbw, busbw and #wrong.  Lines that begin with ``#`` are no data.  #wrong
-counts packets that were taken with another payload than was sent, N/A where nobody
-looked (``transport.verify``); type is always uint8, because a trace says
-how many bytes it moves and not of what.
+The columns of nccl-tests come first and have the same meaning: size, count, type,
+redop, root, then time, algbw, busbw and #wrong. Lines that start with ``#`` are not
+data. #wrong counts accepted packets with a wrong payload, and is N/A if payload was not
+checked (``transport.verify``). The type is always uint8, because a trace contains only
+the number of bytes.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ DIVIDED = frozenset(
         CollectiveOp.SCATTER,
     }
 )
-"""Collectives whose count nccl-tests gives per rank: elements of S over the ranks."""
+"""Collectives whose count is per rank in nccl-tests: elements of S / number of
+ranks."""
 
 GENERATOR_BOUND_MARK = " *"
-"""Ends the line of a row that holds generator-bound collectives."""
+"""Suffix of the lines of rows with generator-bound collectives."""
 
 LARGEST_DEVIATION = 9.99
-"""Above 999 % no digit of a deviation says anything: what was predicted is not what
-took the time."""
+"""Largest printed deviation. Above 999 %, the predicted effects did not determine the
+time."""
 
 RANKS_LISTED = 16
 LINKS_LISTED = 16
@@ -61,7 +62,7 @@ _MEASURED = "out-of-place"
 _EXPECTED = "expected"
 _FLOWS = "flows"
 _COLUMNS = (
-    # Those of nccl-tests; together: who reads them counts columns.
+    # Columns of nccl-tests. They stay together, because readers count columns.
     Column(heading="size", unit="(B)"),
     Column(heading="count", unit="(elements)", order=5),
     Column(heading="type", order=5, width=5),
@@ -71,7 +72,7 @@ _COLUMNS = (
     Column(heading="algbw", unit="(GB/s)", block=_MEASURED, width=7),
     Column(heading="busbw", unit="(GB/s)", block=_MEASURED, width=7),
     Column(heading="#wrong", block=_MEASURED),
-    # Ours.
+    # Additional columns.
     Column(heading="skew", unit="(us)", order=4),
     Column(heading="bound", unit="(us)", block=_EXPECTED, order=7),
     Column(heading="%bound", unit="(%)", block=_EXPECTED, order=10),
@@ -86,7 +87,7 @@ _COLUMNS = (
     Column(heading="n", order=3),
     Column(heading="cv", unit="(%)", order=8),
 )
-"""docs/reference/table.md says what each is."""
+"""docs/reference/table.md explains the columns."""
 
 _RANK_TIMES = ("iteration", "compute", "communication", "exposed", "idle")
 _RANK_COLUMNS = (
@@ -98,13 +99,13 @@ _RANK_COLUMNS = (
 def render_table(
     summary: Summary, *, simulated: str = "simulate", width: int | None = None
 ) -> str:
-    """Return the whole table with its header and footer, without a last newline.
+    """Return the whole table with header and footer, without a final newline.
 
     Args:
-        summary: What to print.
-        simulated: The source of predictions that the two columns show.
-        width: Columns of characters that tables may take; None: any number.  Sentences
-            are not broken.
+        summary: Summary to print.
+        simulated: Source of the predictions in the two prediction columns.
+        width: Largest width of tables in characters; None: no limit. Sentences are not
+            wrapped.
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)
@@ -157,7 +158,7 @@ def _header(summary: Summary) -> list[str]:
 
 
 def _drawn(summary: Summary) -> list[str]:
-    """Return what is to be said where predictions drew their paths."""
+    """Return a note if predictions drew paths at random."""
     draws = max(
         (each.draws for row in summary.rows for each in row.predictions.values()),
         default=1,
@@ -165,13 +166,13 @@ def _drawn(summary: Summary) -> list[str]:
     if draws == 1:
         return []
     return [
-        f"# simulated  median of {draws} draws of the paths, which nobody knows; dev: "
+        f"# simulated  median of {draws} draws of the unknown paths; dev: deviation "
         "from the range of the draws"
     ]
 
 
 def _fabric(facts: RunFacts) -> str:
-    """Return the fabric in one line; that of a simulation says that it is one."""
+    """Return the fabric in one line, with the world unless it is obvious."""
     if not facts.fabric or facts.fabric.startswith(facts.world):
         return facts.fabric or facts.world
     return f"{facts.world}: {facts.fabric}"
@@ -200,7 +201,7 @@ def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
         time_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
-        # No wrong packet in a sample does not mean that there was none.
+        # A sample without wrong packets does not prove that there were none.
         MISSING
         if row.wrong is None or (is_sampled and not row.wrong)
         else str(row.wrong),
@@ -231,12 +232,12 @@ def _deviation(prediction: Prediction | None) -> str:
 
 
 def redop(op: CollectiveOp) -> str:
-    """Return what nccl-tests prints as the reduction of a collective."""
+    """Return the reduction that nccl-tests prints for a collective."""
     return "sum" if op in SUMMED else "none"
 
 
 def _verification(found: Verification) -> list[str]:
-    """Return what is known of the payload that was taken, and of wrong ICRCs."""
+    """Return the results of payload and ICRC checks."""
     if not found.packets:
         return ["# Out of bounds values : N/A (not checked)"]
     what = "ICRC and payload" if found.has_icrcs else "payload"
@@ -258,8 +259,8 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
     if summary.generator_bound:
         yield (
             f"#{GENERATOR_BOUND_MARK} generator-bound: {summary.generator_bound} of "
-            f"{summary.verdicts} collectives; waits are at most "
-            f"{100 * summary.generator_wait_share:.1f} % of the time of a row"
+            f"{summary.verdicts} collectives; waits take at most "
+            f"{100 * summary.generator_wait_share:.1f} % of a row's time"
         )
     yield from [
         *_verification(facts.verification),
@@ -287,10 +288,11 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
     yield (
         "# Packets: N/A, the run ended before they were counted"
         if not summary.is_counted
-        else f"# Packets: {summary.packets} sent, "
-        f"{summary.retransmitted} sent again ({_share(summary.retransmitted, summary)}"
-        f" %), {summary.marked} marked for congestion "
-        f"({_share(summary.marked, summary)} %)"
+        else (
+            f"# Packets: {summary.packets} sent, {summary.retransmitted} retransmitted "
+            f"({_share(summary.retransmitted, summary)} %), {summary.marked} marked "
+            f"for congestion ({_share(summary.marked, summary)} %)"
+        )
     )
     if summary.traffic is not None:
         yield from _sent_again(summary.traffic)
@@ -308,7 +310,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
 
 
 def _sent_again(traffic: Traffic) -> Iterator[str]:
-    """Return why packets were sent again, as far as there are reasons."""
+    """Return the causes of retransmissions, if there are any."""
     if traffic.retransmitted:
         reasons = [
             f"{traffic.for_nak} after {_counted(traffic.naks, 'NAK')} "
@@ -316,7 +318,7 @@ def _sent_again(traffic: Traffic) -> Iterator[str]:
             f"{traffic.for_timeout} after {_counted(traffic.timeouts, 'timeout')}",
             f"{traffic.for_rnr} after RNR NAKs",
         ]
-        yield f"# Sent again: {', '.join(reasons)}"
+        yield f"# Retransmitted: {', '.join(reasons)}"
     if traffic.corrupted:
         yield (
             f"# Corrupted: {_counted(traffic.corrupted, 'packet')} dropped on arrival "
@@ -329,7 +331,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _generator(health: GeneratorSummary) -> list[str]:
-    """Return what was measured of the generator; times are upper bounds in us."""
+    """Return the measurements of the generator; times are upper bounds in us."""
     pacing, lag, median, tail = (
         _bound(health, name)
         for name in (
@@ -349,7 +351,7 @@ def _generator(health: GeneratorSummary) -> list[str]:
     if health.socket_drops or health.send_retries:
         lines.append(
             f"# Sockets: {health.socket_drops} packets dropped on arrival, "
-            f"{health.send_retries} times no room to send, or no interface"
+            f"{health.send_retries} failed sends (no buffer space, or interface down)"
         )
     return lines
 
@@ -406,13 +408,13 @@ def _links(summary: Summary) -> Iterator[str]:
             yield f"#   and {len(busiest) - LINKS_LISTED} with fewer bytes"
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
-        yield f"# Drops: {drops} in the queues of links"
+        yield f"# Drops: {drops} in link queues"
     pauses = sum(link.pauses or 0 for link in summary.links)
     if pauses:
         paused_ns = sum(link.paused_ns or 0 for link in summary.links)
         yield (
-            f"# Pauses: {pauses} frames, directions of links rested for "
-            f"{time_text(paused_ns)} us in all"
+            f"# Pauses: {pauses} frames, link directions paused for "
+            f"{time_text(paused_ns)} us in total"
         )
 
 

@@ -1,7 +1,7 @@
-"""The tables of point-to-point messages on the console: by port, and slowest pairs.
+"""Console tables of point-to-point messages: by port, and by slowest pairs of ranks.
 
-Their lines begin with ``#``, so that readers of the table of nccl-tests skip them.
-``chakram.summary.message_summary`` says what the numbers mean.
+Their lines start with ``#``, so that readers of the nccl-tests table skip them.
+``chakram.summary.message_summary`` explains the numbers.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ _PAIR_COLUMNS = (
     Column(heading="retx", order=1, width=5),
     Column(heading="CNP", order=5, width=6),
 )
-"""docs/reference/table.md says what each is."""
+"""docs/reference/table.md explains the columns."""
 
 _WAY_INDENT = "#" + 14 * " "
 
 
 def message_lines(messages: MessageSummary, *, width: int | None = None) -> list[str]:
-    """Return the tables: receivers, senders of several at once, slowest pairs.
+    """Return the tables: receivers, senders with concurrent messages, slowest pairs.
 
     Args:
-        messages: What to print.
-        width: Columns of characters that they may take; None: any number.
+        messages: Summary to print.
+        width: Largest width of tables in characters; None: no limit.
     """
     rows = (*messages.receivers, *messages.senders)
     several = len({row.job for row in rows}) > 1
@@ -165,19 +165,18 @@ def _pair_lines(
 
 
 def _faster_lines(messages: MessageSummary) -> list[str]:
-    """Return what is said where a port was faster than its rate."""
+    """Return a note on ports that were faster than their rate."""
     faster = [row for row in (*messages.receivers, *messages.senders) if row.is_faster]
     if not faster:
         return []
     return [
-        f"# No %rate of {len(faster)} ports: messages came faster than the rate that "
-        "the experiment states (a shaper lets short bursts pass, or the port has "
-        "another rate)"
+        f"# No %rate of {len(faster)} ports: messages were faster than the rate in the "
+        "experiment (a shaper passes short bursts, or the port has another rate)"
     ]
 
 
 def _way(row: PairSummary, several: bool, width: int | None) -> list[str]:
-    """Return the paths of a pair, and whom it met on them."""
+    """Return the paths of a pair, and the other pairs that shared them."""
     ways = ", ".join(" ".join(path) for path in row.paths[:2])
     if len(row.paths) > 2:
         ways += f" and {len(row.paths) - 2} more"
@@ -186,7 +185,9 @@ def _way(row: PairSummary, several: bool, width: int | None) -> list[str]:
         job = f"{each.job}:" if several else ""
         share = f"{job}{each.src}>{each.dst} {percent_text(each.share)} %"
         met.setdefault(each.at, []).append(share)
-    shared_paths = "; ".join(f"at {at} met {', '.join(who)}" for at, who in met.items())
+    shared_paths = "; ".join(
+        f"at {at} shared with {', '.join(who)}" for at, who in met.items()
+    )
     text = "  ".join(filter(None, [ways, shared_paths]))
     if width is None:
         return [f"{_WAY_INDENT}{text}"] if text else []

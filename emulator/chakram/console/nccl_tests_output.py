@@ -1,18 +1,19 @@
-"""A run in the words of nccl-tests 2.19: its table, its footer, its JSON.
+"""A run in the format of nccl-tests 2.19: table, footer and JSON.
 
-Columns, widths and keys are nccl-tests', so that its readers take it for theirs.  What
-nccl-tests does not know stands in lines that begin with ``#``, and under further keys:
+Columns, widths and keys are those of nccl-tests, so that programs that read its output
+accept this output, too. Additional values are in lines that start with ``#``, and under
+additional keys:
 
 net_bw
-    Payload that the busiest rank has sent to, or got from, other hosts for one
-    collective, over the time of that, in GB/s: what its port carried, whatever the
-    algorithm.
+    Payload that the busiest rank sent to, or received from, other hosts for one
+    collective, divided by the time of the collective, in GB/s. This is the load of its
+    port, for any algorithm.
 bound
-    Time that the schedule needs at least (``chakram.predict.bound``), and that over
-    measured time.
+    Lower bound on the time of the schedule (``chakram.predict.bound``), and its ratio
+    to the measured time.
 
-A network does not see where buffers lie: what is printed for in-place is what was
-measured, too.
+Buffer placement does not affect the network. The in-place columns therefore repeat the
+measured values.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ from chakram.records.run_records import CollectiveKey, CollectiveRecord
 from chakram.summary.bandwidth import bus_factor, percentile
 
 if TYPE_CHECKING:
+    from chakram.run_directory.manifest import RunManifest
     from chakram.run_directory.reader import RunResults
 
 
 FIRST, AVERAGE, LEAST, LAST = range(4)
-"""What ``-a`` says: of rank 0, the mean over the ranks, of the fastest rank, or until
-the last one is done."""
+"""Times that ``-a`` selects: of rank 0, the mean over the ranks, of the fastest rank,
+or until the last rank ends."""
 
 DEVICE = "port of chakram, no NVIDIA device"
-"""What stands for a GPU: one tool counts the ranks by lines that say NVIDIA."""
+"""Device text in place of a GPU. One tool counts ranks by lines that contain NVIDIA."""
 
 LEAST_SHARE = 0.9
-"""Of ``NCCL_TESTS_MIN_BW``, below which nccl-tests fails."""
+"""Fraction of ``NCCL_TESTS_MIN_BW`` below which nccl-tests fails."""
 
 _PROGRAM_OF = {op: name for name, op in TESTS.items()}
 _BLOCK_HEADINGS = ("time", "algbw", "busbw", "#wrong")
@@ -56,13 +58,13 @@ _ITERATION_UNITS = ("(us)", "(us)", "(us)", "(%)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSize:
-    """A row that was asked for.
+    """A requested row.
 
     Attributes:
         size_bytes: S, after rounding down to whole elements of all ranks.
         count: Elements, as nccl-tests counts them.
-        input_bytes: What one rank contributes; 0: nothing is run.
-        record_bytes: S of the collectives that are run for it.
+        input_bytes: Contribution of one rank; 0: nothing runs.
+        record_bytes: S of the collectives that run for this row.
     """
 
     size_bytes: int
@@ -73,23 +75,23 @@ class BenchSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchTest:
-    """What was asked for.
+    """A requested test.
 
     Attributes:
-        name: Of the program, e.g. ``all_reduce_perf``.
-        nranks: Ranks.
-        factor: busbw over algbw.
+        name: Name of the program, e.g. ``all_reduce_perf``.
+        nranks: Number of ranks.
+        factor: Ratio of busbw to algbw.
         sizes: The rows.
-        datatype: Name of the type of elements.
-        redop: What is done with elements.
-        root: None where there is none.
+        datatype: Name of the element type.
+        redop: Reduction operation on elements.
+        root: Root rank; None if there is none.
         average: ``FIRST``, ``AVERAGE``, ``LEAST`` or ``LAST``.
         per_iteration: Whether times of iterations are printed.
         timestamps: Whether rows end with the time at which they are printed.
-        skip: Leading iterations that are left out of those.
-        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s, None if it is not set.
-        config: What nccl-tests prints of its options, by its JSON keys.
-        devices: A line for each rank: its host, and what it is.
+        skip: Number of first iterations without a time.
+        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s; None if it is not set.
+        config: Options as nccl-tests prints them, by its JSON keys.
+        devices: Host and device text of each rank.
     """
 
     name: str
@@ -110,10 +112,10 @@ class BenchTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """What was measured of one size; times in ns, undilated.
+    """Measured values of one size; times in ns, undilated.
 
-    ``wrong`` is None where nobody looked; ``net_bytes`` is what the busiest rank moved
-    over the network for one collective, None where messages are not known.
+    ``wrong`` is None if payload was not checked. ``net_bytes`` is the traffic of the
+    busiest rank over the network for one collective, None if messages are unknown.
     """
 
     size: BenchSize
@@ -127,12 +129,12 @@ class BenchRow:
 
     @property
     def algbw(self) -> float:
-        """In GB/s."""
+        """Algorithm bandwidth in GB/s."""
         return self.size.size_bytes / self.time_ns if self.time_ns else 0.0
 
     @property
     def net_bw(self) -> float | None:
-        """In GB/s, over the time until the last rank is done."""
+        """Network bandwidth in GB/s, over the time until the last rank ends."""
         if self.net_bytes is None or not self.times_ns:
             return None
         return self.net_bytes / fmean(self.times_ns)
@@ -141,11 +143,11 @@ class BenchRow:
 def measured_rows(
     results: RunResults, test: BenchTest, *, cycles: int
 ) -> list[list[BenchRow]]:
-    """Return the rows of every cycle: measured iterations in as many equal parts."""
+    """Return the rows of every cycle, an equal part of the measured iterations."""
     by_size: dict[int, dict[tuple[int, int], list[CollectiveRecord]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    # With one iteration, the k-th of a group is the same as the k-th of another.
+    # Within one iteration, the k-th collectives of all groups belong together.
     for record in results.collectives():
         if record.measured and record.complete:
             if record.identity.op is CollectiveOp.BARRIER:
@@ -193,10 +195,11 @@ def measured_rows(
 def _rank_times(
     results: RunResults,
 ) -> dict[int, dict[int, list[tuple[int, float]]]]:
-    """Return by S and rank in which iteration it took how long, in ns.
+    """Return iterations and their times in ns, by S and rank.
 
-    A rank has begun when the first of its operations has, and is done when all are: a
-    message of sendrecv is one of two.
+    The time of a rank lasts from the start of its first operation to the end of its
+    last operation. In sendrecv, a rank has two operations: one sends, the other
+    receives.
     """
     size_of = {
         (record.identity.key.group, record.identity.key.k): record.identity.size_bytes
@@ -244,11 +247,11 @@ def _row(
         means.append(fmean(each.mean_duration_ns for each in records) / dilation)
     times_ns = tuple(fmean(lasting[key]) for key in sorted(lasting))[test.skip :]
     every = [record for records in groups.values() for record in records]
-    # As in the table of a run: short bursts may beat the bound of a collective.
+    # As in the table of a run: short bursts may be faster than a collective's bound.
     known = [
         (min(bounds[each.identity.key], each.duration_ns), each.duration_ns)
         for each in every
-        if bounds.get(each.identity.key)  # a burst of a lab may need no time
+        if bounds.get(each.identity.key)  # the bound of a burst in a lab may be 0
     ]
     of_bound = [sum(column) for column in zip(*known, strict=True)] if known else None
     match test.average:
@@ -275,7 +278,7 @@ def _row(
 
 
 def _net_bytes(results: RunResults) -> dict[int, float]:
-    """Return by S what the busiest rank moved over the network, per collective."""
+    """Return the mean traffic of the busiest rank per collective, by S."""
     names = ["iteration", "job", "group", "k", "src", "dst"]
     table = results.table("flows", *names, "measured", "bytes").unify_dictionaries()
     if not table.num_rows:
@@ -305,7 +308,7 @@ def _net_bytes(results: RunResults) -> dict[int, float]:
 
 
 def average_busbw(rows: Iterable[BenchRow], test: BenchTest) -> float:
-    """Return the mean of the rows in GB/s, as nccl-tests has it."""
+    """Return the mean bus bandwidth of the rows in GB/s, as nccl-tests computes it."""
     return fmean([row.algbw * test.factor for row in rows] or [0.0])
 
 
@@ -314,9 +317,9 @@ def _passes(average: float, test: BenchTest) -> bool:
 
 
 def float_text(value: float, width: int) -> str:
-    """Return a number as nccl-tests prints it: as many digits as there is room.
+    """Return a number as nccl-tests prints it, with as many digits as fit.
 
-    Bandwidths below 1 GB/s have four digits behind the point in place of two.
+    Bandwidths below 1 GB/s have four decimal digits instead of two.
     """
     digits, power = 1, 0
     while value >= digits:
@@ -335,7 +338,7 @@ def float_text(value: float, width: int) -> str:
 def opening(
     test: BenchTest, *, banners: Sequence[str], notes: Sequence[str], version: str
 ) -> list[str]:
-    """Return the lines that nccl-tests would print first, and ours."""
+    """Return the first lines of nccl-tests, with additional ones."""
     config = test.config
     factor = "step_factor" in config
     step = config["step_factor" if factor else "step_bytes"]
@@ -367,7 +370,7 @@ def closing(
     notes: Sequence[str],
     directory: str,
 ) -> list[str]:
-    """Return the lines that nccl-tests would print last, and ours before them."""
+    """Return the last lines of nccl-tests, with additional ones in between."""
     every = [row for rows in cycles for row in rows]
     wrong = sum(row.wrong or 0 for row in every)
     average = average_busbw(every, test)
@@ -389,7 +392,7 @@ def closing(
 def cycle_lines(
     test: BenchTest, rows: Sequence[BenchRow], *, printed: str
 ) -> list[str]:
-    """Return the table of one cycle; *printed* is the time at which."""
+    """Return the table of one cycle; *printed* is the time of printing."""
     headings, units, widths = list(_BLOCK_HEADINGS), list(_BLOCK_UNITS), [7, 6, 6, 6]
     if test.per_iteration:
         headings += _ITERATION_HEADINGS
@@ -439,10 +442,10 @@ def cycle_lines(
 
 
 def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]:
-    """Return what the network did: lines that readers of nccl-tests skip."""
+    """Return the lines about the network, as comments for nccl-tests parsers."""
     lines = [
-        "# Network: net_bw of the busiest rank's port; bound: what this schedule needs "
-        "at least",
+        "# Network: net_bw of the busiest rank's port; bound: the least time that this "
+        "schedule can take",
         f"# {'size':>10}  {'net_bw':>7}  {'bound':>9}  {'%bound':>6}  {'cv':>5}  "
         f"{'n':>4}",
         f"# {'(B)':>10}  {'(GB/s)':>7}  {'(us)':>9}  {'(%)':>6}  {'(%)':>5}",
@@ -464,7 +467,7 @@ def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]
 
 
 def _statistics(row: BenchRow) -> dict[str, float]:
-    """Return what nccl-tests says of iterations, in us; its p50 is a sample later."""
+    """Return nccl-tests' statistics of iterations in us; p50 is the upper median."""
     times_us = sorted(time_ns / 1000 for time_ns in row.times_ns) or [0.0]
     mean = fmean(times_us)
     deviation = sqrt(fmean([(each - mean) ** 2 for each in times_us]))
@@ -563,16 +566,60 @@ def _result(test: BenchTest, row: BenchRow) -> dict[str, Any]:
     }
 
 
+def _test_of(
+    op: CollectiveOp,
+    nranks: int,
+    sizes: Sequence[BenchSize],
+    *,
+    root: int | None,
+    manifest: RunManifest,
+    looked: bool,
+) -> BenchTest:
+    """Return the test of nccl-tests that measures these sizes of a collective."""
+    return BenchTest(
+        name=f"{_PROGRAM_OF[op]}_perf",
+        nranks=nranks,
+        factor=float(bus_factor(op, nranks=nranks)),
+        sizes=tuple(sizes),
+        datatype="uint8",
+        redop=redop(op),
+        root=root,
+        average=LAST,
+        per_iteration=True,
+        timestamps=False,
+        skip=0,
+        least_busbw=None,
+        config={
+            "nthreads": 1,
+            "ngpus": nranks,
+            "minimum_bytes": sizes[0].size_bytes,
+            "maximum_bytes": sizes[-1].size_bytes,
+            "step_factor": 2,
+            "warmup_iters": manifest.warmup,
+            "iterations": manifest.measured,
+            "aggregated_iterations": 1,
+            "validation": int(looked),
+            "graph": 0,
+            "blocking_collectives": "false",
+            "per_iter_timing": "true",
+            "per_iter_skip": 0,
+            "parallel_init": "false",
+        },
+        devices=tuple((f"rank{rank}", DEVICE) for rank in range(nranks)),
+    )
+
+
 def documents_of(
     results: RunResults, *, version: str
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what nccl-tests' programs would have written of a run, each by its name.
+    """Return the documents that nccl-tests' programs would write for a run, by name.
 
-    There is one for each job, collective, algorithm and number of ranks; every size in
-    it is a row, over all groups.
+    There is one document for each job, collective, algorithm and number of ranks. Each
+    size is a row, over all groups.
 
     Returns:
-        The documents, and sentences about what none of these programs measures.
+        The documents, and sentences about collectives that none of these programs
+        measures.
 
     Raises:
         ResultsError: If no collective was measured.
@@ -592,7 +639,7 @@ def documents_of(
     if not found and not left_out:
         raise ResultsError(
             str(results.path),
-            "has no measured collective that all ranks have ended",
+            "has no measured collective that all ranks finished",
             results.incomplete,
         )
     manifest = results.manifest
@@ -609,36 +656,13 @@ def documents_of(
             )
             for size, of_size in sorted(by_size.items())
         ]
-        test = BenchTest(
-            name=f"{_PROGRAM_OF[op]}_perf",
-            nranks=nranks,
-            factor=float(bus_factor(op, nranks=nranks)),
-            sizes=tuple(sizes),
-            datatype="uint8",
-            redop=redop(op),
+        test = _test_of(
+            op,
+            nranks,
+            sizes,
             root=by_size[sizes[0].size_bytes][0].identity.root,
-            average=LAST,
-            per_iteration=True,
-            timestamps=False,
-            skip=0,
-            least_busbw=None,
-            config={
-                "nthreads": 1,
-                "ngpus": nranks,
-                "minimum_bytes": sizes[0].size_bytes,
-                "maximum_bytes": sizes[-1].size_bytes,
-                "step_factor": 2,
-                "warmup_iters": manifest.warmup,
-                "iterations": manifest.measured,
-                "aggregated_iterations": 1,
-                "validation": int(looked),
-                "graph": 0,
-                "blocking_collectives": "false",
-                "per_iter_timing": "true",
-                "per_iter_skip": 0,
-                "parallel_init": "false",
-            },
-            devices=tuple((f"rank{rank}", DEVICE) for rank in range(nranks)),
+            manifest=manifest,
+            looked=looked,
         )
         rows = [
             _row(
@@ -668,7 +692,7 @@ def documents_of(
             banners=manifest.banners,
         )
     notes = [
-        f"{count} of {op} are left out: nccl-tests has no such test"
+        f"{count} of {op} are omitted: nccl-tests has no such test"
         for op, count in sorted(left_out.items())
     ]
     return documents, notes

@@ -1,4 +1,4 @@
-"""Numbers as the tables of a run write them."""
+"""Number formats of the tables of a run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def time_text(time_ns: float | None) -> str:
 
 
 def errors_text(errors: float | None) -> str:
-    """Return a difference in standard errors, of which exact times have none."""
+    """Return a difference in standard errors; ``exact`` for exact times."""
     return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
 
 
 def percent_text(share: float | None, sign: str = "") -> str:
-    """Return a share in percent with one digit behind the point."""
+    """Return a fraction as a percentage with one decimal digit."""
     return MISSING if share is None else f"{100 * share:{sign}.1f}"

@@ -1,8 +1,8 @@
 """The summary of a run as one JSON document, for ``--json`` and for reports.
 
-``results`` and ``average_bus_bandwidth`` are laid out as in the JSON of nccl-tests
-(times in us, bandwidths in GB/s), so that its readers find what they know; everything
-of ours has its unit in its name.
+``results`` and ``average_bus_bandwidth`` have the layout of nccl-tests' JSON (times in
+us, bandwidths in GB/s), so that existing readers work. Keys that Chakram adds have
+their unit in their name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
 NCCL_TESTS_JSON_VERSION = 3
-"""Version of nccl-tests' file layout whose keys ``results`` follow."""
+"""Version of nccl-tests' file layout that the keys of ``results`` follow."""
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:
-    """Return the whole summary in plain dictionaries, lists, numbers and texts."""
+    """Return the whole summary as plain dictionaries, lists, numbers and strings."""
     facts = asdict(summary.facts)
     facts["banners"] = list(summary.banners)
     return {
@@ -49,7 +49,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         },
         "generator": asdict(summary.generator) if summary.generator else None,
         "keeping_up": asdict(summary.keeping_up) if summary.keeping_up else None,
-        # Only a run that saw its own end knows what has not ended.
+        # Unknown unless the run recorded its own end.
         "unfinished_collectives": None
         if summary.facts.status in (RUNNING, KILLED)
         else summary.unfinished,
@@ -91,18 +91,18 @@ _MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
     "ranks": {"job": (str,), "rank": (int,)},
     "links": {"link": (str,), "direction": (str,)},
 }
-"""By list of a document, what readers need of each member."""
+"""Required keys of the members of each list in the document."""
 
 
 def check_run_document(document: Mapping[str, Any], source: str) -> None:
-    """Check that a document that was read has what readers need of it.
+    """Check that a parsed document has all keys that are used later.
 
     Args:
         document: A JSON object.
-        source: Its name, for errors.
+        source: Name of the document, for errors.
 
     Raises:
-        ResultsError: If a member is missing, or of another type.
+        ResultsError: If a member is missing, or has the wrong type.
     """
     run = document.get("run")
     if not isinstance(run, dict) or not isinstance(run.get("world"), str):
@@ -124,13 +124,13 @@ def check_run_document(document: Mapping[str, Any], source: str) -> None:
 def _lacking(source: str, key: str) -> ResultsError:
     return ResultsError(
         source,
-        f"is not the JSON of a run: {key} is missing, or not what a run has there",
+        f"is not the JSON of a run: {key} is missing or invalid",
         "print it again with `chakram show --json`",
     )
 
 
 def _retransmissions(traffic: Traffic | None) -> dict[str, int] | None:
-    """Return why packets were sent again."""
+    """Return the causes of retransmissions."""
     if traffic is None:
         return None
     return {
@@ -164,7 +164,7 @@ _AS_IT_IS = (
     "alone_ns",
     "alone_share",
 )
-"""Fields of a row that its document has under their own names."""
+"""Fields of a row that its document contains under the same names."""
 
 
 def _result(row: SummaryRow) -> dict[str, Any]:

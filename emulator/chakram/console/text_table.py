@@ -1,4 +1,4 @@
-"""Tables of text that fit a width: columns that matter less are left out first."""
+"""Text tables that fit a width; less important columns are left out first."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Column:
     """One column of a table.
 
     Attributes:
-        heading: Its name.
-        unit: What stands below that.
-        block: What stands above it and those beside it that are of the same block.
-        order: Of what does not fit, columns with larger numbers are left out first,
-            all that have the same one together; those with 0 are always there.
-        width: Characters at least, without the blank before it.
+        heading: Name of the column.
+        unit: Text below the heading.
+        block: Text above the heading, shared with adjacent columns of the same block.
+        order: Priority. Columns with larger numbers are left out first, all columns
+            with the same number together. Columns with 0 are always shown.
+        width: Minimum width in characters, without the preceding blank.
     """
 
     heading: str
@@ -35,16 +35,16 @@ def fitted(
     width: int | None,
     indent: int = 0,
 ) -> tuple[list[str], list[str]]:
-    """Return the heading of a table and its rows, all of one width, a line each.
+    """Return the heading lines and the rows of a table, all with the same width.
 
-    A column is as wide as its longest cell, and texts stand at its right end.  Which
-    columns are left out follows from all rows, so that lines stay below one another.
+    A column is as wide as its longest cell, and texts are right-aligned. All rows show
+    the same columns, so that lines stay aligned.
 
     Args:
-        columns: Its columns.
-        rows: A cell per column.
-        width: Columns of characters that a line may have; None: any number.
-        indent: Blanks that the caller puts before every line.
+        columns: Columns of the table.
+        rows: Rows, with a cell per column.
+        width: Largest width of a line in characters; None: no limit.
+        indent: Number of blanks that the caller puts before every line.
     """
     rows = [tuple(map(one_line, row)) for row in rows]
     widths = [
@@ -87,7 +87,7 @@ def _shown(
 
 
 def _over(columns: Sequence[tuple[str, int]]) -> str:
-    """Return the line that says which columns belong together."""
+    """Return the line with the titles of column blocks."""
     line = ""
     start = 0
     while start < len(columns):

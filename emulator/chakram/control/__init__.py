@@ -2,6 +2,6 @@
 
 import os
 
-# gRPC writes to stderr what it tells us anyway, and what we say in a sentence; it reads
-# this when it is imported, which only modules of this package do.
+# Chakram reports gRPC errors itself, so disable gRPC's own output to stderr. gRPC reads
+# the variable when it is imported, and only modules of this package import gRPC.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,8 +1,8 @@
-"""Certificates for controllers and agents of one laboratory.
+"""Certificates for the controller and the agents of one lab.
 
-One authority signs them all, and each side shows its certificate to the other: an agent
-takes orders from the controller alone, and the controller talks to nobody but its
-agents.  Keys are readable by their owner only.
+One authority signs all certificates, and both sides of a connection present theirs. An
+agent therefore accepts commands only from the controller, and the controller connects
+only to its agents. Only the owner can read the keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chakram.foundation.errors import ConfigError, EnvironmentProblem
 CA = "ca"
 CONTROLLER = "controller"
 VALID_DAYS = 825
-"""What the strictest verifiers accept; the authority lives four times that."""
+"""Longest validity that strict verifiers accept; the CA is valid four times as long."""
 _CLOCK_SKEW = timedelta(hours=1)
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -38,21 +38,22 @@ class _Authority:
 def make_certificates(
     folder: Path, agents: Mapping[str, Sequence[str]], *, days: int = VALID_DAYS
 ) -> list[Path]:
-    """Make certificates for the controller and for *agents* in *folder*.
+    """Create certificates for the controller and for *agents* in *folder*.
 
-    An authority that is there already (``ca.pem`` and ``ca.key``) signs the new ones,
-    so that agents can be added later; certificates of the same names are renewed.
+    An existing authority in *folder* (``ca.pem`` and ``ca.key``) signs the new
+    certificates, so you can add agents later. Existing certificates of the same names
+    are renewed.
 
     Args:
-        folder: Is made if it is not there.
-        agents: By name, the addresses and host names that controllers connect to.
-        days: How long they are valid.
+        folder: Folder for the files; it is created if necessary.
+        agents: Addresses and host names that controllers connect to, by agent name.
+        days: Validity of the certificates in days.
 
     Returns:
         The files that were written.
 
     Raises:
-        ConfigError: If a name or an address is wrong, or the authority is damaged.
+        ConfigError: If a name or an address is invalid, or the authority is damaged.
         EnvironmentProblem: If a file cannot be written.
     """
     for name, addresses in agents.items():
@@ -83,10 +84,12 @@ def make_certificates(
 def _check_name(name: str) -> None:
     if not name or not set(name) <= _SAFE or name.startswith("."):
         raise ConfigError(
-            f"--agent {name!r}", "names are letters, digits, dots and dashes"
+            f"--agent {name!r}", "names contain only letters, digits, dots and dashes"
         )
     if name in (CA, CONTROLLER):
-        raise ConfigError(f"--agent {name}", "that name is taken", "choose another")
+        raise ConfigError(
+            f"--agent {name}", "that name is reserved", "choose another name"
+        )
 
 
 def _new_authority(now: datetime, days: int) -> _Authority:
@@ -112,8 +115,8 @@ def _load_authority(folder: Path) -> _Authority | None:
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(
             str(certificate_file),
-            f"there is an authority, but it cannot be used ({error})",
-            "both ca.pem and ca.key are needed to sign; or choose an empty folder",
+            f"the existing certificate authority cannot be used ({error})",
+            "provide both ca.pem and ca.key, or choose an empty folder",
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or (
         key.public_key() != certificate.public_key()
@@ -130,11 +133,11 @@ def _sign(
     now: datetime,
     days: int,
 ) -> x509.Certificate:
-    """Return a certificate of an agent, or of the controller (without addresses)."""
+    """Return an agent's certificate, or the controller's if *addresses* is empty."""
     builder = _builder(
         _name(name), authority.certificate.subject, key.public_key(), now, days
     )
-    # Whoever steals an agent's key must not be able to command the others with it.
+    # A stolen agent key must not give control over other agents.
     purpose = (
         ExtendedKeyUsageOID.SERVER_AUTH
         if addresses
@@ -168,7 +171,7 @@ def _alternative(name: str, address: str) -> x509.GeneralName:
         raise ConfigError(
             f"--agent {name}={address}",
             f"{address!r} is neither an address nor a host name",
-            "without the port, e.g. --agent h1=192.0.2.11",
+            "leave out the port, e.g. --agent h1=192.0.2.11",
         )
     return x509.DNSName(address)
 
@@ -186,7 +189,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # The clocks of a laboratory are not always together.
+        # The clocks of a lab may differ.
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(
@@ -233,7 +236,7 @@ def _write_pair(
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that nobody else may read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""The controller's side of a conversation with one agent."""
+"""The controller's client for one agent."""
 
 from __future__ import annotations
 
@@ -58,28 +58,31 @@ _T = TypeVar("_T")
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 5.0
 PREPARE_TIMEOUT_S = 60.0
-"""An agent of 64 ranks and 64 namespaces starts in a second; hosts may be slow."""
+"""Longest time to prepare a plan.
+
+An agent with 64 ranks and 64 namespaces needs about a second; slow hosts need more.
+"""
 LAST_ROWS_TIMEOUT_S = 30.0
-"""Records may lie unread when a run ends: so long may it take to read them."""
+"""Longest time to read the remaining records when a run ends."""
 QUIET_S = 2.0
-"""An agent that has told nothing for so long then is asked whether it still answers."""
+"""Time without messages after which the client checks that the agent answers."""
 CLOSE_TIMEOUT_S = 2.0
 SKIP_TIMEOUT_S = 1.0
-"""An agent that refused a plan has nothing to tell of it."""
+"""Longest time to wait for unread events; an agent that refused a plan sends none."""
 
 
 class AgentClient:
-    """A connection to one agent; ``connect`` makes it.
+    """A connection to one agent; create it with ``connect``.
 
-    A session begins with ``attach``, or with the first call that needs one, and ends
-    with ``close``: then the agent ends its traffic and forgets the plan.  While it
-    lasts a task keeps the agent's lease alive, so the event loop must not be blocked
-    for more than a second while traffic runs.
+    A session begins with ``attach``, or with the first call that needs one. It ends
+    with ``close``: the agent then ends its traffic and discards the plan. During the
+    session, a task sends heartbeats that renew the agent's lease. The event loop must
+    therefore not block for more than a second while traffic runs.
 
     Attributes:
-        name: Of the agent in the plan.
+        name: Name of the agent in the plan.
         target: ``unix:/path`` or ``host:port``.
-        description: What the agent said about itself when the connection was made.
+        description: Description of the agent when the connection was made.
     """
 
     def __init__(
@@ -95,20 +98,20 @@ class AgentClient:
         self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._first: list[AgentEvent] = []
-        # What is being read: whoever stops waiting for it leaves it to the next one.
+        # Pending read. If a reader is cancelled, the next reader continues it.
         self._read: asyncio.Task[object] | None = None
         self._told_phase = ""
-        # Messages of the session so far.
+        # Number of messages received in the session.
         self._heard = 0
         self._closed = False
         self._stalls = StallMeter(time.monotonic_ns())
         self._attaching = asyncio.Lock()
         self._reading = False
-        # Whether whoever reads the events has got all that the last run tells.
-        self._all_told = asyncio.Event()
-        self._all_told.set()
-        # And whether the agent has told that it has forgotten the run.
-        self._told_idle = asyncio.Event()
+        # Set if the reader of events has received everything about the last run.
+        self._run_reported = asyncio.Event()
+        self._run_reported.set()
+        # Set if the agent has reported that it discarded the run.
+        self._idle_reported = asyncio.Event()
 
     @classmethod
     async def connect(
@@ -119,21 +122,21 @@ class AgentClient:
         tls: TlsFiles | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Self:
-        """Return a connection to the agent that listens at *target*.
+        """Connect to the agent that listens at *target*.
 
-        It is tried again until *timeout_s* is over: an agent may be about to start.
+        The client retries for up to *timeout_s*, because the agent may be starting.
 
         Raises:
-            AgentError: If it cannot be reached, refuses our certificate or shows a
-                wrong one, or speaks another protocol.
-            ConfigError: If a certificate cannot be read.
+            AgentError: If the agent cannot be reached, rejects our certificate, has an
+                invalid certificate, or uses another protocol version.
+            ConfigError: If a certificate cannot be read or is not valid.
         """
         if tls is None:
             if not is_local(target):
                 raise AgentError(
                     f"agent {name} ({target})",
-                    "another host is controlled with certificates only",
-                    "make them with `chakram certs` and name them in fabric.tls",
+                    "an agent on another host requires certificates",
+                    "create them with `chakram certs` and name them in fabric.tls",
                 )
             channel = insecure_channel(target, options=CHANNEL_OPTIONS)
         else:
@@ -164,30 +167,33 @@ class AgentClient:
         if description.protocol != PROTOCOL_VERSION:
             raise AgentError(
                 self.where,
-                f"it speaks version {description.protocol} of the protocol "
-                f"(chakram {description.version}), we speak {PROTOCOL_VERSION}",
+                f"it uses protocol version {description.protocol} (chakram "
+                f"{description.version}), but the controller uses version "
+                f"{PROTOCOL_VERSION}",
                 "install the same version of chakram on both sides",
             )
         return description
 
     @property
     def where(self) -> str:
-        """Name and address, for errors."""
+        """Name and address of the agent, for error messages."""
         return f"agent {self.name} ({self.target})"
 
     async def describe(self) -> AgentDescription:
-        """Return what the agent says about itself now."""
+        """Return the current description of the agent."""
         message = await self._call(self._stub.Describe, pb.DescribeRequest())
         return decode_description(message)
 
     async def attach(self, *, controller: str = "") -> None:
-        """Begin the session: from now on the agent is ours, and lives on our lease.
+        """Begin the session; from now on the agent depends on our heartbeats.
 
         Args:
-            controller: Who we are, for others that find the agent taken.
+            controller: Our name; the agent reports it to other controllers that try to
+                attach.
 
         Raises:
-            AgentError: If another controller has it, or it cannot be reached.
+            AgentError: If another controller has a session, or the agent cannot be
+                reached.
         """
         async with self._attaching:
             if self._watch is None:
@@ -227,7 +233,7 @@ class AgentClient:
             try:
                 await call.write(self._heartbeat(sequence, controller))
             except (AioRpcError, asyncio.InvalidStateError):
-                return  # whoever reads the events is told why the stream has ended
+                return  # the reader of events gets the reason
 
     def _heartbeat(self, sequence: int, controller: str) -> pb.Heartbeat:
         return pb.Heartbeat(
@@ -235,12 +241,12 @@ class AgentClient:
         )
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        """Yield what the agent tells until the session ends; attach if necessary.
+        """Yield the agent's events until the session ends; attach if necessary.
 
         Raises:
             AgentError: If the connection to the agent is lost; ``ControllerStalled`` if
-                our own stall is the reason.
-            PeerError: If it sends what is no event.
+                a stall of the controller is the reason.
+            PeerError: If a message is not a valid event.
         """
         await self.attach()
         call = self._watch
@@ -257,7 +263,7 @@ class AgentClient:
                         self._heard += 1
                 except AgentError as error:
                     if self._closed:
-                        return  # we have ended it ourselves
+                        return  # we closed the session ourselves
                     raise await self._explained(error) from error
                 if not isinstance(message, pb.AgentEvent):
                     break
@@ -267,17 +273,17 @@ class AgentClient:
                     self._note(event)
         finally:
             self._reading = False
-            self._all_told.set()
-            self._told_idle.set()
+            self._run_reported.set()
+            self._idle_reported.set()
         if not self._closed:
             raise AgentError(
                 self.where,
                 "it has ended the session",
-                "was it stopped? see its own log",
+                "was it stopped? see the agent's log",
             )
 
     async def _explained(self, error: AgentError) -> AgentError:
-        """Return why the session was lost, from the records of both sides."""
+        """Return the error for a lost session, with its cause if one side stalled."""
         stalled_ns = self._stalls.longest_ns(time.monotonic_ns())
         agent_stalled_ns, reason = 0, ""
         with suppress(ChakramError):
@@ -302,7 +308,7 @@ class AgentClient:
     async def _read_next(
         self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]
     ) -> object:
-        """Return the next message; a cancelled wait must not cancel the session."""
+        """Return the next message; cancelling the wait does not cancel the session."""
         if self._read is None:
             self._read = asyncio.create_task(_read(call), name=f"read-{self.name}")
         message = await asyncio.shield(self._read)
@@ -313,22 +319,22 @@ class AgentClient:
         match event:
             case PhaseChanged(phase=phase):
                 self._told_phase = phase
-                self._told_idle.clear()
+                self._idle_reported.clear()
                 if phase == "PREPARING":
-                    self._all_told.clear()
+                    self._run_reported.clear()
                 elif phase == "IDLE":
-                    self._told_idle.set()
-                    self._all_told.set()
+                    self._idle_reported.set()
+                    self._run_reported.set()
             case Finished() | Failed():
-                self._all_told.set()
+                self._run_reported.set()
 
     async def prepare(self, plan: AgentPlan) -> None:
-        """Give the agent its plan; it has opened all ports when this returns.
+        """Send the agent its plan and wait until it has opened all ports.
 
         Raises:
-            PlanError: If the plan is wrong, or too long for a message.
+            PlanError: If the plan is invalid, or too long for a message.
             AgentError: If the agent cannot be reached or is busy.
-            ChakramError: Whatever the agent refuses it with.
+            ChakramError: If the agent refuses the plan for another reason.
         """
         await self.attach()
         request = pb.PrepareRequest(session=self.session, plan=encode_plan(plan))
@@ -336,42 +342,44 @@ class AgentClient:
         if length > MAX_MESSAGE_BYTES:
             raise PlanError(
                 f"plan {plan.run_id}: agent {plan.agent}",
-                f"it takes {about_size(length)}, a message has at most "
+                f"it takes {about_size(length)}, but a message has at most "
                 f"{format_size(MAX_MESSAGE_BYTES)}",
                 "spread the ranks over more agents",
             )
         await self._call(self._stub.Prepare, request, timeout_s=PREPARE_TIMEOUT_S)
 
     async def arm(self, start_ns: int) -> None:
-        """Let all ranks start at *start_ns* of the agent's clock.
+        """Schedule the start of all ranks at *start_ns* on the agent's clock.
 
         Raises:
-            AgentError: If it is too late for that, or the agent cannot be reached.
+            AgentError: If *start_ns* is out of range, or the agent cannot be reached.
         """
         request = pb.ArmRequest(session=self.session, start_ns=start_ns)
         await self._call(self._stub.Arm, request)
 
     async def abort(self, reason: str) -> None:
-        """End the run; the agent's traffic has ended when this returns.
+        """End the run and wait until the agent's traffic has ended.
 
-        If somebody reads the events, all records of the run have been read as well.
-        It needs no session, and it is no error if nothing runs.
+        If another task is reading the events, this also waits until that task has all
+        records of the run. No session is necessary. If no run is active, this does
+        nothing.
         """
         await self._call(self._stub.Abort, pb.AbortRequest(reason=reason))
         if self._reading:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CALL_TIMEOUT_S):
-                    await self._all_told.wait()
+                    await self._run_reported.wait()
 
     async def reset(self) -> None:
-        """Let the agent forget the run: ready for the next plan when this returns.
+        """Discard the run and wait until the agent is ready for the next plan.
 
-        If somebody reads the events, all records of the run have been read as well;
-        else what it has told of the run and nobody has read, nobody will.
+        If another task is reading the events, this also waits until that task has all
+        records of the run. Otherwise, it discards unread events of the run.
 
         Raises:
-            AgentError: If the agent is lost, or there is more to read than time.
-            UnexpectedEvent: If a run is under way; it has to be aborted first.
+            AgentError: If the connection is lost, or reading the records takes too
+                long.
+            UnexpectedEvent: If a run is active; abort it first.
         """
         await self._call(self._stub.Reset, pb.ResetRequest(session=self.session))
         if self._reading:
@@ -382,33 +390,33 @@ class AgentClient:
                     await self._skip_told()
 
     async def _read_rest(self) -> None:
-        """Wait until whoever reads the events has read all of the run."""
+        """Wait until the reader of events has read everything about the run."""
         try:
             async with asyncio.timeout(LAST_ROWS_TIMEOUT_S):
-                while not self._told_idle.is_set():
+                while not self._idle_reported.is_set():
                     await self._hear_or_ask()
         except TimeoutError:
             raise AgentError(
                 self.where,
                 f"its records could not be read within {LAST_ROWS_TIMEOUT_S:g} s",
-                "is the controller's host busy, or the way to the agent slow?",
+                "is the controller's host busy, or the path to the agent slow?",
             ) from None
         if self._told_phase != "IDLE":
             raise AgentError(self.where, "the connection was lost")
 
     async def _hear_or_ask(self) -> None:
-        """Wait for more of what the agent tells; make sure that it is still there.
+        """Wait for more messages; check that the agent answers if there are none.
 
-        A slow agent, or a slow way to it, is waited for; one that is frozen is not.
+        The client tolerates a slow agent or connection, but not an agent that hangs.
 
         Raises:
-            AgentError: If it has told nothing and does not answer either.
+            AgentError: If no message arrives and the agent does not answer either.
         """
         heard = self._heard
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
-                await self._told_idle.wait()
-        if self._told_idle.is_set() or self._heard > heard:
+                await self._idle_reported.wait()
+        if self._idle_reported.is_set() or self._heard > heard:
             return
         try:
             await self._call(self._stub.ClockPing, pb.ClockPingRequest())
@@ -417,7 +425,7 @@ class AgentClient:
                 raise
 
     async def _skip_told(self) -> None:
-        """Read all that the agent has told up to the end of its run."""
+        """Read and discard all events up to the end of the run."""
         was_busy = self._told_phase not in ("", "IDLE")
         async with aclosing(self.events()) as events:
             async for event in events:
@@ -428,7 +436,7 @@ class AgentClient:
                     was_busy = was_busy or event.phase != "IDLE"
 
     async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
-        """Return what the agent's monotonic clock shows more than ours."""
+        """Measure how far the agent's monotonic clock is ahead of ours."""
         if self.description.clock and self.description.clock == host_clock():
             return ClockOffset(offset_ns=0, uncertainty_ns=0)
         times = []
@@ -446,7 +454,7 @@ class AgentClient:
         return estimate_offset(times)
 
     async def close(self) -> None:
-        """End the session and the connection; may be called again."""
+        """End the session and the connection; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -484,13 +492,13 @@ class AgentClient:
 
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[None]:
-        """Turn what gRPC raises into errors of ours."""
+        """Convert exceptions of gRPC to Chakram errors."""
         try:
             yield
         except AioRpcError as error:
             raise self._translated(error) from error
         except asyncio.InvalidStateError as error:
-            # What grpc.aio raises for a write to a call that has just ended.
+            # grpc.aio raises this for a write to a call that has just ended.
             raise AgentError(self.where, "it has ended the session") from error
 
     def _translated(self, error: AioRpcError) -> ChakramError:
@@ -504,7 +512,7 @@ class AgentClient:
             return AgentError(
                 self.where,
                 "the connection was lost",
-                "it has ended, or its host cannot be reached any more; see its own log",
+                "it has ended, or its host is unreachable; see the agent's log",
             )
         found, hint = explain(error, target=self.target, tls=self._tls)
         return AgentError(self.where, found, hint)

@@ -1,10 +1,10 @@
-"""The clocks of controller and agents: their offset, and stalls. Pure.
+"""Clock offsets between controller and agents, and detection of event loop stalls.
 
-The offset between the controller's clock and an agent's comes from pings.
-
-Of n pings the fastest says most: whatever the network did on the two ways, the offset
-lies within half of its round trip of the middle.  (That is the clock filter of NTP,
-RFC 5905, section 10.)
+Pings measure the offset between the controller's clock and an agent's clock. The ping
+with the shortest round trip gives the best estimate. The true offset differs from this
+estimate by at most half the round trip, whatever the delays of the two directions. This
+is the clock filter of NTP (RFC 5905, section 10). The module is pure: it does no I/O
+and reads no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingTimes:
-    """One ping: sent and answered here, received and replied there."""
+    """Timestamps of one ping: two on the local clock, two on the remote clock."""
 
     sent_ns: int
     remote_received_ns: int
@@ -24,7 +24,7 @@ class PingTimes:
 
     @property
     def round_trip_ns(self) -> int:
-        """Time on the way, without what the other side needed to answer."""
+        """Round-trip time without the processing time of the remote side."""
         return (self.answered_ns - self.sent_ns) - (
             self.remote_sent_ns - self.remote_received_ns
         )
@@ -32,24 +32,24 @@ class PingTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOffset:
-    """The remote clock shows ``offset_ns`` more than ours.
+    """The remote clock is ``offset_ns`` ahead of the local clock.
 
-    It is certain to ``uncertainty_ns`` up and down, whatever the ways were.
+    The true offset differs by at most ``uncertainty_ns``, whatever the path delays.
     """
 
     offset_ns: int
     uncertainty_ns: int
 
     def to_remote(self, local_ns: int) -> int:
-        """Return what the remote clock shows when ours shows *local_ns*."""
+        """Return the time of the remote clock when the local clock shows *local_ns*."""
         return local_ns + self.offset_ns
 
 
 def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
-    """Return the offset that the ping with the shortest round trip gives.
+    """Return the offset measured by the ping with the shortest round trip.
 
     Raises:
-        ValueError: If there are no pings, or one that ended before it began.
+        ValueError: If there are no pings, or if a round trip is negative.
     """
     best = min(pings, key=lambda ping: ping.round_trip_ns, default=None)
     if best is None:
@@ -61,27 +61,29 @@ def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
     )
     return ClockOffset(
         offset_ns=doubled // 2,
-        # Rounded up, so that the true offset stays inside.
+        # Rounded up, so that the interval contains the true offset.
         uncertainty_ns=(best.round_trip_ns + 1) // 2 + 1,
     )
 
 
-# A process that is suspended, or whose host is overloaded, cannot notice this while it
-# lasts. So its event loop notes the time at short intervals, and the longest interval
-# of the last seconds is the stall. Controller and agent each measure their own.
+# A process that is suspended, or starved by other processes, can detect this only
+# afterward. Its event loop therefore records the time at short intervals. The longest
+# recent interval is the stall. Controller and agent each measure their own stalls.
 
 STALL_NS = 1_000_000_000
-"""The shortest stall that explains a lost session: heartbeats are due every 0.3 s, and
-a lease ends after 1.5 s at the earliest."""
+"""Shortest stall that explains a lost session.
+
+Heartbeats are due every 0.3 s, and a lease ends after 1.5 s at the earliest.
+"""
 
 _RECENT_NS = 10 * 10**9
-"""How long a stall is remembered: agents are asked for theirs after the loss."""
+"""How long a stall is remembered; the controller asks for it after losing a session."""
 
 _SUSPENDED = "was it suspended, or is its host overloaded?"
 
 
 class StallMeter:
-    """The longest recent interval between two signs of life of an event loop."""
+    """The longest recent interval between two iterations of an event loop."""
 
     def __init__(self, now_ns: int) -> None:
         self._alive_ns = now_ns
@@ -89,7 +91,7 @@ class StallMeter:
         self._longest_end_ns = now_ns
 
     def alive(self, now_ns: int) -> None:
-        """Note that the event loop runs."""
+        """Record that the event loop is running."""
         elapsed_ns = now_ns - self._alive_ns
         self._alive_ns = now_ns
         is_old = now_ns - self._longest_end_ns > _RECENT_NS
@@ -98,7 +100,7 @@ class StallMeter:
             self._longest_end_ns = now_ns
 
     def longest_ns(self, now_ns: int) -> int:
-        """Return the longest interval that ended in the last seconds, or goes on."""
+        """Return the longest recent interval, including the current one."""
         self.alive(now_ns)
         return self._longest_ns
 
@@ -111,15 +113,15 @@ def explain_loss(
     reason: str,
     heartbeat_ns: int,
 ) -> tuple[str, str | None, bool] | None:
-    """Return which side stalled, a hint, and whether it is the controller.
+    """Return why a session was lost, a hint, and whether the controller stalled.
 
-    None: neither side is known to have stalled, and the agent heard the controller.
+    Return None if neither side is known to have stalled and no heartbeat was missed.
 
     Args:
         agent: Name of the agent.
         controller_stalled_ns: Longest recent stall of the controller.
-        agent_stalled_ns: Of the agent; 0 if it does not answer.
-        reason: Why the agent ended the session; empty: it knows of no such session.
+        agent_stalled_ns: Longest recent stall of the agent; 0 if it does not answer.
+        reason: Why the agent ended the session; empty if it has no such session.
         heartbeat_ns: Interval between heartbeats of the controller.
     """
     ended = f": agent {agent} ended the session ({reason})" if reason else ""
@@ -137,7 +139,7 @@ def explain_loss(
         return f"it stalled for {_seconds(agent_stalled_ns)}", _SUSPENDED, False
     if "no heartbeat" in reason:
         return (
-            f"{reason}, but the controller did not stall: it sent one every "
+            f"{reason}, but the controller did not stall: it sent a heartbeat every "
             f"{_seconds(heartbeat_ns)}",
             "the network between them lost or delayed the heartbeats",
             False,

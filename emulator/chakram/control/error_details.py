@@ -1,7 +1,7 @@
-"""Errors on their way through a call: sent by the agent, raised at the controller.
+"""Transfer of errors from the agent to the controller.
 
-A refusal travels as a gRPC status for anybody, and beside it, in the trailing metadata,
-as an ``ErrorDetail`` that our own client turns into an error of the same class.
+A refusal is a gRPC status that any client understands. Its trailing metadata contain an
+``ErrorDetail``, which Chakram's client converts to an error of the same class.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from chakram.foundation import errors
 from chakram.foundation.errors import AgentError, ChakramError, PeerError
 
 METADATA_KEY = "chakram-error-bin"
-"""Keys that end in -bin carry bytes."""
+"""Metadata key of the error; keys that end in -bin carry bytes."""
 
 _MAX_TEXT = 2000
-"""Per part: HTTP/2 peers refuse headers beyond 8 KiB."""
+"""Longest text of each part, because HTTP/2 peers refuse headers beyond 8 KiB."""
 
 _KINDS = {
     name: kind
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def error_message(error: ChakramError) -> pb.ErrorDetail:
-    """Return the message of an error."""
+    """Convert an error to a message."""
     return pb.ErrorDetail(
         kind=type(error).__name__,
         where=error.where[:_MAX_TEXT],
@@ -34,14 +34,14 @@ def error_message(error: ChakramError) -> pb.ErrorDetail:
 
 
 def encode_error(error: ChakramError) -> bytes:
-    """Return the bytes that stand for an error in the metadata."""
+    """Encode an error for the metadata."""
     return error_message(error).SerializeToString()
 
 
 def rebuild(detail: pb.ErrorDetail, *, where: str | None = None) -> ChakramError:
-    """Return the error of a message; *where* tells whose place it speaks of.
+    """Convert a message to an error, with *where* prefixed to its location.
 
-    A class that this version does not know becomes an ``AgentError``.
+    If this version lacks the class, the result is an ``AgentError``.
     """
     kind = _KINDS.get(detail.kind, AgentError)
     place = f"{where}: {detail.where}" if where and detail.where else detail.where
@@ -53,9 +53,10 @@ def rebuild(detail: pb.ErrorDetail, *, where: str | None = None) -> ChakramError
 
 
 def decode_error(data: bytes, *, where: str) -> ChakramError:
-    """Return the error that *data* stands for, said by *where*.
+    """Decode an error that *where* reported.
 
-    Bytes that are none give a ``PeerError`` that says so: there is an error anyway.
+    If *data* is invalid, return a ``PeerError`` instead of raising it: the call has
+    failed in either case.
     """
     try:
         return rebuild(decode_message(pb.ErrorDetail, data, where=where), where=where)

@@ -1,6 +1,6 @@
-"""What agents tell, as messages and back.
+"""Conversion of agent events to and from messages.
 
-Data-plane processes report with the same messages; nothing here needs gRPC.
+Data-plane processes report with the same messages, so this module does not need gRPC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chakram.records.row_layout import RecordRows
 
 _DESCRIPTIONS = Mapper(AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
-# When it was stands beside the event, in what both are in.
+# The enclosing message contains the time of the event.
 _PROGRESS = Mapper(Progress, pb.Progress, without=["time_ns"])
 _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
     name: (kind, Mapper(kind, message, without=["time_ns"]))
@@ -48,10 +48,10 @@ decode_description = _DESCRIPTIONS.decode
 
 
 def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
-    """Return the rows of a message.
+    """Convert a message to rows.
 
     Raises:
-        PeerError: At *where*, if they are no whole rows.
+        PeerError: If a row is incomplete; *where* is its location.
     """
     try:
         return _ROWS.decode(message)
@@ -60,7 +60,7 @@ def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
 
 
 def encode_event(event: AgentEvent) -> pb.AgentEvent:
-    """Return the message of an event."""
+    """Convert an event to a message."""
     if isinstance(event, RecordBatch):
         return pb.AgentEvent(time_ns=event.time_ns, records=encode_rows(event.rows))
     name = _NAMES[type(event)]
@@ -69,10 +69,10 @@ def encode_event(event: AgentEvent) -> pb.AgentEvent:
 
 
 def decode_event(message: pb.AgentEvent, *, where: str) -> AgentEvent | None:
-    """Return the event of a message; None if this version does not know its kind.
+    """Convert a message to an event, or to None if this version lacks that event type.
 
     Raises:
-        PeerError: At *where*, if the message contradicts itself.
+        PeerError: If the message is invalid; *where* is its location.
     """
     name = message.WhichOneof("event")
     if name is None:

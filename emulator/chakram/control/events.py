@@ -1,4 +1,4 @@
-"""What an agent tells its controller while a session lasts."""
+"""Events that an agent sends to its controller during a session."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import RecordRows
 
 Sentences = Annotated[tuple[str, ...], Clipped(64, 2000)]
-"""For people: more than anybody reads is left out on the way."""
+"""Sentences for the user; long texts and lists are clipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDescription:
-    """What an agent says about itself and its host.
+    """The description of an agent and its host.
 
     Attributes:
         protocol: Version of the control protocol.
-        version: Of chakram.
-        uncompiled_modules: Hot modules that run in their plain, slower form.
-        port_kinds: What a port specification may begin with, e.g. ``udp``.
-        allow: Prefixes that the agent sends to; nothing else, whatever a plan says.
-        max_rate_bps: The most that the agent sends in all; None: no limit.
-        free_shards: Data-plane processes that the host has cores for.
-        phase: Of the agent's state machine.
-        monotonic_ns: The host's clock while it answered.
-        receive_buffer_bytes: The most that a socket may have there; None: unknown.
-        clock: Names the host's monotonic clock: who has the same name reads the same.
-        stalled_ns: Longest stall of the agent's event loop in the last seconds.
-        ended_session: The last session that ended; empty: none has.
-        ended_reason: Why it did.
+        version: Version of Chakram.
+        uncompiled_modules: Hot modules that run in their slower, plain form.
+        port_kinds: Supported prefixes of port specifications, e.g. ``udp``.
+        allow: Prefixes that the agent sends to, regardless of the plan.
+        max_rate_bps: Highest total rate of the agent; None: no limit.
+        free_shards: Number of data-plane processes that the host has cores for.
+        phase: Phase of the agent's state machine.
+        monotonic_ns: Time of the host's monotonic clock when the agent answered.
+        receive_buffer_bytes: Largest receive buffer of a socket; None: unknown.
+        clock: Name of the host's monotonic clock; equal names mean the same clock.
+        stalled_ns: Longest recent stall of the agent's event loop.
+        ended_session: The last session that ended; empty if none has.
+        ended_reason: Why that session ended.
     """
 
     protocol: int
@@ -59,7 +59,7 @@ class AgentDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChanged:
-    """The agent is in another phase; ``phase`` is the name of a ``Phase``."""
+    """The agent entered another phase; ``phase`` is the name of a ``Phase``."""
 
     time_ns: int
     phase: str
@@ -67,15 +67,15 @@ class PhaseChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the ranks of the agent are.
+    """Progress of the agent's ranks.
 
     Attributes:
-        counter: Grows whenever a message or an iteration ends.
-        iterations: (number of the rank in the plan, iterations done) of every rank.
-        waiting_for: What each unfinished rank waits for, as sentences; only while
-            nothing moves, empty otherwise.
-        foreign: Which queue pairs got packets from other addresses than their peer's,
-            and none from there, as sentences.
+        counter: Number that grows while the ranks make progress.
+        iterations: (number in the plan, iterations done) of every rank.
+        waiting_for: Sentences about what each unfinished rank waits for; empty unless
+            the run stalls.
+        foreign: Sentences about queue pairs that received packets only from addresses
+            other than their peer's.
     """
 
     time_ns: int
@@ -87,7 +87,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """Rows of records, new since the last batch."""
+    """New rows of records since the last batch."""
 
     time_ns: int
     rows: RecordRows
@@ -95,23 +95,23 @@ class RecordBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLoad:
-    """How a data-plane process keeps up.
+    """The load of a data-plane process.
 
     Attributes:
-        shard: Its number.
-        wall_ns: Time since it began to send.
-        cpu_ns: CPU time in that.
-        max_lag_ns: The longest that something due had to wait for the loop.
-        late_rounds: Rounds of the loop that came more than 1 ms late.
-        rounds: All rounds.
-        busy_ns: Time of those rounds in which something was received or sent.
+        shard: Index of the process.
+        wall_ns: Time since it was armed.
+        cpu_ns: CPU time since it was armed.
+        max_lag_ns: Longest delay until the main loop served a port that was due.
+        late_rounds: Number of such delays above 1 ms.
+        rounds: Number of rounds of the main loop.
+        busy_ns: Duration of the rounds that received or sent packets.
         measured_ns: Time in which its ranks communicated in measured iterations.
-        measured_busy_ns: What of that belongs to such rounds.
-        queued_ns: Time in which it could have run and had no core; 0 if the kernel
-            does not say.
-        queue_pairs: Queue pairs that the following were counted of.
-        queue_pairs_limited: Those whose rate is below the one that they begin at.
-        queue_pairs_failed: Those in the error state.
+        measured_busy_ns: Part of ``measured_ns`` in rounds that received or sent
+            packets.
+        queued_ns: Time in which it was ready to run but had no core; 0 if unknown.
+        queue_pairs: Number of queue pairs included in the following counts.
+        queue_pairs_limited: Queue pairs whose rate is below their initial rate.
+        queue_pairs_failed: Queue pairs in the error state.
     """
 
     shard: int
@@ -131,7 +131,7 @@ class ShardLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersSnapshot:
-    """The counters of a run of all shards of the agent, added up, and their loads.
+    """The counters of a run, summed over the agent's shards, and the shards' loads.
 
     ``values`` has the layout of ``chakram.records.counter_slots``.
     """
@@ -145,7 +145,7 @@ class CountersSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """Something that people should read; ``level`` is warning or info."""
+    """A message for the user; ``level`` is warning or info."""
 
     time_ns: int
     level: str
@@ -154,9 +154,9 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """All ranks have done all iterations; every record was sent before this.
+    """All ranks have done all iterations, and all records have been sent.
 
-    The agent goes on answering its peers until it is reset.
+    The agent continues to answer its peers until it is reset.
     """
 
     time_ns: int
@@ -164,9 +164,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The run has ended early on this agent, and its traffic has ended.
+    """The run ended early on this agent, and its traffic has ended.
 
-    ``waiting_for`` says for each unfinished rank what it waited for.
+    ``waiting_for`` states what each unfinished rank waited for.
     """
 
     time_ns: int

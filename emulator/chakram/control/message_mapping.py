@@ -1,10 +1,14 @@
-"""Plain data as messages, and back: field by field, as types and descriptors say.
+"""Conversion of dataclasses to and from messages, driven by field types.
 
-A dataclass and a message that have fields of the same names are mapped onto one
-another.  What a field may hold stands in its type
-(``chakram.foundation.field_bounds``): of what came nothing is trusted.  A tuple of data
-is a repeated message, a tuple of several types the fields of one message in their
-order, an enumeration its name, an array of integers bytes, and None what is not there.
+A dataclass and a message with the same field names are converted field by field. The
+type of a field declares its bounds (``chakram.foundation.field_bounds``); received
+values are checked against them. The types correspond as follows:
+
+* A tuple of dataclasses is a repeated message.
+* A tuple of several types is a message with these fields in order.
+* An enumeration is its name.
+* An array of integers is bytes.
+* None is an absent field.
 """
 
 from __future__ import annotations
@@ -38,14 +42,14 @@ _T = TypeVar("_T")
 _M = TypeVar("_M", bound="Message")
 
 _Field = Any
-"""A FieldDescriptor; its type has two classes, by how protobuf is installed."""
+"""A FieldDescriptor; protobuf has two classes for it, depending on its installation."""
 
 _Way = tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]
-"""How a value becomes what a message has, and back; None: it is that already."""
+"""Encoder and decoder of a value; None: the value needs no conversion."""
 
 
 def pack_numbers(values: Iterable[int], code: str = "q") -> bytes:
-    """Return integers as little-endian bytes; *code* is their type in an array."""
+    """Encode integers as little-endian bytes; *code* is their array type."""
     if not isinstance(values, array) or sys.byteorder == "big":
         values = array(code, values)
     if sys.byteorder == "big":
@@ -54,7 +58,7 @@ def pack_numbers(values: Iterable[int], code: str = "q") -> bytes:
 
 
 def unpack_numbers(data: bytes, code: str = "q") -> array[int]:
-    """Return the integers that ``pack_numbers`` has packed, of whole bytes."""
+    """Decode integers encoded by ``pack_numbers``; *data* must hold whole integers."""
     values = array(code)
     values.frombytes(data)
     if sys.byteorder == "big":
@@ -63,18 +67,18 @@ def unpack_numbers(data: bytes, code: str = "q") -> array[int]:
 
 
 class Mapper(Generic[_T, _M]):
-    """Maps a dataclass and a message onto one another.
+    """Converts between a dataclass and a message.
 
     Args:
         kind: The dataclass.
-        message: The message.
-        without: Fields of the dataclass that the message has not: whoever decodes gives
-            them.
-        beyond: Fields of the message that the dataclass has not: whoever encodes sets
+        message: The message type.
+        without: Fields of the dataclass that the message lacks; the decoding caller
+            provides them.
+        beyond: Fields of the message that the dataclass lacks; the encoding caller sets
             them.
 
     Raises:
-        TypeError: If the two do not have the same fields otherwise.
+        TypeError: If the other fields of the two differ.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class Mapper(Generic[_T, _M]):
         ]
 
     def encode(self, value: _T) -> _M:
-        """Return the message of *value*."""
+        """Convert *value* to a message."""
         return self._message(
             **{
                 name: getattr(value, name) if way is None else way(getattr(value, name))
@@ -116,10 +120,10 @@ class Mapper(Generic[_T, _M]):
         )
 
     def decode(self, message: _M, **others: Any) -> _T:
-        """Return what *message* says, and *others* beside it.
+        """Convert *message* to the dataclass, with *others* as additional fields.
 
         Raises:
-            Fault: If something is wrong with it.
+            Fault: If a value is invalid.
         """
         name = ""
         try:
@@ -138,7 +142,7 @@ class Mapper(Generic[_T, _M]):
 def _reader(
     name: str, way: Callable[[Any], Any] | None, *, may_be_none: bool
 ) -> Callable[[Any], Any]:
-    """Return what takes a field out of a message."""
+    """Return a function that reads a field of a message."""
     if may_be_none:
         return lambda message: (
             None
@@ -173,13 +177,13 @@ def _way_of_field(kind: Declared, field: _Field) -> _Way:
     )
     if encode is not None:
         return lambda items: [encode(item) for item in items], take
-    # What is for people alone is bounded on both sides.
+    # Texts for the user are clipped on both sides.
     clip = kind.bound(Clipped)
     return None if clip is None else clip.take, take
 
 
 def _way(kind: Declared, field: _Field) -> _Way:
-    """Return how one value goes."""
+    """Return encoder and decoder of a single value."""
     each = kind.kind
     if get_origin(each) is tuple:
         return _way_of_row(get_args(each), GetMessageClass(field.message_type))
@@ -200,7 +204,7 @@ def _way(kind: Declared, field: _Field) -> _Way:
 
 
 def _way_of_row(kinds: tuple[Any, ...], message: type[Message]) -> _Way:
-    """Return how a tuple goes: as a message with its values in their order."""
+    """Return encoder and decoder of a tuple, whose message has its values as fields."""
     known: list[_Field] = list(message.DESCRIPTOR.fields)
     ways = [
         (field.name, *_way(declared(kind), field))

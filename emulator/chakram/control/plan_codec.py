@@ -1,8 +1,9 @@
-"""Plans as messages, and back, checked.
+"""Conversion of plans to and from messages, with checks when decoding.
 
-Nothing that came is trusted: values stand in the bounds of their fields
-(``chakram.control.message_mapping``), programs are whole, and every reference inside
-the plan finds what it names.  Whatever is wrong becomes a ``PlanError`` with its path.
+Received data are not trusted. Values must be within the bounds of their fields
+(``chakram.control.message_mapping``), programs must be complete, and all references
+within the plan must be valid. Any violation raises a ``PlanError`` with the path of the
+field.
 
 Data-plane processes use this module too: it needs protobuf, but not gRPC.
 """
@@ -20,7 +21,7 @@ from chakram.foundation.ip_addresses import is_ipv6
 from chakram.plan.plan import MAX_JOBS, MAX_RANKS, AgentPlan, QueuePairPlan, RankPlan
 from chakram.program.operations import POINT_TO_POINT, RankProgram
 
-# Ranks name their programs by place: a message has each of them once.
+# Ranks refer to their programs by index, so a message contains each program once.
 _PLANS = Mapper(
     AgentPlan, pb.AgentPlan, without=["ranks"], beyond=["ranks", "programs"]
 )
@@ -28,7 +29,7 @@ _RANKS = Mapper(RankPlan, pb.RankPlan, without=["program"], beyond=["job", "prog
 
 
 def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
-    """Return the message of a plan."""
+    """Convert a plan to a message."""
     message = _PLANS.encode(plan)
     jobs: dict[str, list[RankProgram]] = {}
     for rank in plan.ranks:
@@ -45,14 +46,14 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
 
 
 def decode_plan(message: pb.AgentPlan, *, is_checked: bool = False) -> AgentPlan:
-    """Return the plan of a message.
+    """Convert a message to a plan.
 
     Args:
-        message: What came.
-        is_checked: Whether it came from whoever has checked its programs.
+        message: The received message.
+        is_checked: Whether the sender has already checked the programs.
 
     Raises:
-        PlanError: If the plan is wrong; it names the path of what is.
+        PlanError: If the plan is invalid; it contains the path of the invalid part.
     """
     try:
         plan = _plan(message, is_checked=is_checked)
@@ -73,7 +74,7 @@ def _plan(message: pb.AgentPlan, *, is_checked: bool) -> AgentPlan:
             lambda job: decode_programs(job, is_checked=is_checked),
         )
         if len({job.job for job in message.programs}) != len(programs):
-            raise Fault("", "two jobs have one name")
+            raise Fault("", "two jobs have the same name")
         name = "ranks"
         ranks = taken(
             AtMost(MAX_RANKS).take(message.ranks), lambda row: _rank(row, programs)
@@ -87,23 +88,25 @@ def _rank(
     message: pb.RankPlan, programs: tuple[tuple[RankProgram, ...], ...]
 ) -> RankPlan:
     if message.job >= len(programs):
-        raise Fault("job", f"{message.job} of {len(programs)} jobs")
+        raise Fault("job", f"is {message.job}, but there are {len(programs)} jobs")
     of_job = programs[message.job]
     if message.program >= len(of_job):
-        raise Fault("program", f"{message.program} of {len(of_job)} programs")
+        raise Fault(
+            "program", f"is {message.program}, but there are {len(of_job)} programs"
+        )
     return _RANKS.decode(message, program=of_job[message.program])
 
 
 def _check_references(plan: AgentPlan) -> None:
-    """Find what ports, ranks, shards and queue pairs name, and what is there twice."""
+    """Check that references within the plan are valid and numbers are unique."""
     ports = {port.number: port.address for port in plan.ports}
     if len(ports) != len(plan.ports):
-        raise Fault("ports", "two ports have one number")
+        raise Fault("ports", "two ports have the same number")
     if len({rank.number for rank in plan.ranks}) != len(plan.ranks):
-        raise Fault("ranks", "two ranks have one number")
+        raise Fault("ranks", "two ranks have the same number")
     numbers = plan.numbers()
     if len(numbers) != len(plan.rank_numbers):
-        raise Fault("rank_numbers", "a rank stands there twice")
+        raise Fault("rank_numbers", "a rank is listed twice")
     peers = set(plan.peers)
     _check_probes(plan, ports, peers)
     shard_of_port: dict[int, int] = {}
@@ -115,7 +118,9 @@ def _check_references(plan: AgentPlan) -> None:
         if rank.port not in ports:
             raise Fault(f"{path}.port", f"port {rank.port} is not in the plan")
         if rank.shard >= plan.shards:
-            raise Fault(f"{path}.shard", f"shard {rank.shard} of {plan.shards} shards")
+            raise Fault(
+                f"{path}.shard", f"is {rank.shard}, but there are {plan.shards} shards"
+            )
         if shard_of_port.setdefault(rank.port, rank.shard) != rank.shard and not kinds[
             rank.port
         ].startswith("udp:"):
@@ -127,8 +132,8 @@ def _check_references(plan: AgentPlan) -> None:
         if numbers.get((program.job, program.rank)) != rank.number:
             raise Fault(
                 f"{path}.number",
-                f"{rank.number} is not what rank_numbers says of job "
-                f"{program.job} rank {program.rank}",
+                f"{rank.number} does not match rank_numbers for job {program.job} rank "
+                f"{program.rank}",
             )
         groups = {group.name for group in program.groups}
         for place, pair in enumerate(rank.queue_pairs):
@@ -137,13 +142,13 @@ def _check_references(plan: AgentPlan) -> None:
             if is_ipv6(pair.remote_address) != is_ipv6(ports[rank.port]):
                 raise Fault(
                     f"{where}.remote_address",
-                    f"{pair.remote_address} is not of the IP version of "
-                    f"{ports[rank.port]}",
+                    f"{pair.remote_address} and {ports[rank.port]} have different IP "
+                    "versions",
                 )
             if (rank.port, pair.qpn) in taken:
                 raise Fault(
                     f"{path}.queue_pairs[{place}].qpn",
-                    f"port {rank.port} has two queue pairs {pair.qpn}",
+                    f"port {rank.port} has two queue pairs numbered {pair.qpn}",
                 )
             taken.add((rank.port, pair.qpn))
 
@@ -169,7 +174,7 @@ def _check_probes(
     if plan.probes is None:
         return
     if plan.ranks:
-        raise Fault("probes", "a plan has either ranks or probes")
+        raise Fault("probes", "cannot be combined with ranks")
     for index, target in enumerate(plan.probes.targets):
         path = f"probes.targets[{index}]"
         if target.source not in ports:
@@ -182,5 +187,5 @@ def _check_peer(path: str, address: str, peers: Collection[str]) -> None:
         raise Fault(
             path,
             f"{address} is not among the peers of the plan",
-            "an agent sends to members of the plan only",
+            "an agent sends only to members of the plan",
         )

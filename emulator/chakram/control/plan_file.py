@@ -1,9 +1,9 @@
-"""The bytes of a saved plan: what all ranks of an experiment do, each thing once.
+"""Format of saved plans: the programs of all ranks of an experiment.
 
-Programs stand in a file as an agent gets them (``chakram.control.program_codec``).
-Reading it costs a fraction of reading the trace.  It is untrusted: the programs are
-checked by themselves and against one another, and whatever a file holds, only
-``PlanError`` comes out.
+A file contains each program once, in the format that agents receive
+(``chakram.control.program_codec``). Reading a file takes a fraction of the time of
+reading the trace. Files are not trusted: programs are checked individually and against
+each other. Any invalid file raises a ``PlanError``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chakram.program.job_check import check_job
 from chakram.program.operations import RankProgram
 
 MAGIC: Final = b"chakram plan 3\n"
-"""First line of a file; its number grows with incompatible changes."""
+"""First line of a file; each incompatible change increments its number."""
 
 MAX_FILE_BYTES: Final = 2**30
 _MAX_JOBS = 256
@@ -42,7 +42,7 @@ _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedInput:
-    """A file that programs were made from, and when it was last changed."""
+    """An input file of the programs, with its size and modification time."""
 
     path: Name
     size_bytes: int
@@ -51,9 +51,9 @@ class SavedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedJob:
-    """The programs of a job, ascending, and what is known of their trace.
+    """The programs of a job, in rank order, and facts about their trace.
 
-    ``settings`` is the digest of what the programs depend on in the experiment.
+    ``settings`` is a digest of the experiment settings that the programs depend on.
     """
 
     name: Name
@@ -70,7 +70,7 @@ class SavedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """What a file holds; ``made_by`` is the version of chakram that wrote it."""
+    """The contents of a file; ``made_by`` is the Chakram version that wrote it."""
 
     made_by: Text
     jobs: tuple[SavedJob, ...]
@@ -82,7 +82,7 @@ _JOBS = Mapper(SavedJob, plan_pb.SavedJob, without=["programs"], beyond=["progra
 
 
 def encode(plan: SavedPlan) -> bytes:
-    """Return the bytes of a file."""
+    """Encode a saved plan as the bytes of a file."""
     message = _PLANS.encode(plan)
     for job in plan.jobs:
         encoded = _JOBS.encode(job)
@@ -93,27 +93,30 @@ def encode(plan: SavedPlan) -> bytes:
 
 
 def decode(data: bytes, *, where: str) -> SavedPlan:
-    """Return what the bytes of a file hold.
+    """Decode the bytes of a file.
 
     Raises:
-        PlanError: At *where*, if they are no file of this version, or damaged.
+        PlanError: If the bytes are damaged or not a file of this version; *where* is
+            its location.
     """
     if not data.startswith(MAGIC):
         line = data[: data.find(b"\n", 0, 40) + 1]
         if line.startswith(MAGIC[:13]):
-            raise PlanError(where, "has a form of another version", _SAVE_AGAIN)
+            raise PlanError(where, "has the format of another version", _SAVE_AGAIN)
         raise PlanError(
-            where, "is no saved plan", "`chakram plan ... --save` makes one"
+            where, "is not a saved plan", "create one with `chakram plan ... --save`"
         )
     digest = data[len(MAGIC) : len(MAGIC) + 32]
     body = data[len(MAGIC) + 32 :]
     if hashlib.sha256(body).digest() != digest:
-        raise PlanError(where, "is damaged: its digest is another", _SAVE_AGAIN)
+        raise PlanError(where, "is damaged: its digest does not match", _SAVE_AGAIN)
     message = plan_pb.PlanFile()
     try:
         message.ParseFromString(body)
     except DecodeError as error:
-        raise PlanError(where, "is damaged: it is no message", _SAVE_AGAIN) from error
+        raise PlanError(
+            where, "is damaged: it is not a valid message", _SAVE_AGAIN
+        ) from error
     try:
         jobs = rows("jobs", message.jobs, _decode_job, most=_MAX_JOBS)
         return _PLANS.decode(message, jobs=jobs)
@@ -125,14 +128,14 @@ def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
     programs = inside(
         "programs",
         message.programs,
-        # They are checked together.
+        # check_job below checks all programs together.
         lambda each: decode_programs(each, is_checked=True),
     )
     ranks = [program.rank for program in programs]
     if not ranks or ranks != sorted(set(ranks)):
-        raise Fault("programs", "their ranks do not ascend")
+        raise Fault("programs", "ranks are not in ascending order")
     if message.programs.job != message.name:
-        raise Fault("programs", f"are of job {message.programs.job!r}")
+        raise Fault("programs", f"belong to job {message.programs.job!r}")
     for problem in check_job(programs):
         raise Fault("programs", problem)
     return _JOBS.decode(message, programs=programs)

@@ -1,8 +1,8 @@
-"""Programs as messages, and back, checked: for agents, and in saved plans.
+"""Conversion of programs to and from messages, for agents and saved plans.
 
-A message has columns as bytes: reading one is copying them.  What a message may cost is
-bounded by what its programs have in all, for a short one may name the same columns,
-groups and splits many times.
+Columns are transferred as bytes, so decoding a column only copies it. Decoding checks
+the programs. A short message may refer to the same columns, groups and splits many
+times, so the limits apply to the total size of all programs.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ _CHANNEL = Within(0, 1 << 10)
 
 
 def collective_op(name: str) -> CollectiveOp:
-    """Return the collective of a name; Fault if there is none."""
+    """Return the collective called *name*; raise Fault if there is none."""
     try:
         return CollectiveOp(name)
     except ValueError:
-        raise Fault("", f"{name[:40]!r} is no collective") from None
+        raise Fault("", f"{name[:40]!r} is not a collective") from None
 
 
 def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
-    """Return the message of an algorithm; columns that say nothing stay empty."""
+    """Convert an algorithm to a message; columns of default values stay empty."""
     transfers = how.transfers
     fixed = any(each.nbytes is not None for each in transfers)
     return pb.ListedAlgorithm(
@@ -90,7 +90,7 @@ def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
 
 
 def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
-    """Return the algorithm of a message; Fault if it is wrong."""
+    """Convert a message to an algorithm; raise Fault if it is invalid."""
     for name, most in (
         ("steps", MAX_LISTED),
         ("runs", 2 * _MAX_RUNS),
@@ -146,24 +146,24 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
 
 
 def _slices(name: str, counts: Sequence[int], total: int) -> list[range]:
-    """Return where the entries of every transfer stand in a flat column."""
+    """Return the range of each transfer's entries in a flat column."""
     if any(count > MAX_AFTER for count in counts):
-        raise Fault(name, f"more than {MAX_AFTER} of one transfer")
+        raise Fault(name, f"one transfer has more than {MAX_AFTER}")
     ends = list(accumulate(counts, initial=0))
     if ends[-1] != total:
-        raise Fault(name, f"{total} entries, and the transfers count {ends[-1]}")
+        raise Fault(name, f"{total} entries, but the transfers count {ends[-1]}")
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
 _MAX_ALL_OPERATIONS = 2**26
-"""Of all programs of a job: what checks and replay take time and memory for."""
+"""Most operations in all programs of a job; this bounds decoding time and memory."""
 
 _MAX_OPERATIONS = 2**20
 _MAX_PROGRAMS = 2**16
-"""Ranks of a job: as many as an experiment may have."""
+"""Most ranks of a job, as in an experiment."""
 _MAX_GROUPS = 2**14
 _MAX_LISTED = 2**10
-"""Users' algorithms, one for every size of group and root."""
+"""Most user algorithms; each group size and each root needs a separate one."""
 _MAX_SPLITS = 2**24
 _MAX_ALGORITHMS = 2**16
 _MAX_ALL_DEPENDENCIES = 2**28
@@ -183,7 +183,7 @@ _COLUMNS: Final = (
     ("starts_ns", "q"),
     ("splits", "I"),
 )
-"""Those with a number for each operation, and the type of it."""
+"""Columns with one number per operation, and their array types."""
 
 _MAY_BE_EMPTY = ("starts_ns", "splits")
 
@@ -195,7 +195,7 @@ _T = TypeVar("_T")
 
 
 def encode_programs(job: str, programs: Sequence[RankProgram]) -> pb.JobPrograms:
-    """Return the message of programs of one job."""
+    """Convert the programs of one job to a message."""
     groups: dict[ProcessGroup, int] = {}
     columns: dict[int, OperationColumns] = {}
     splits: dict[RankSplits, int] = {}
@@ -253,17 +253,17 @@ def _encode_columns(columns: OperationColumns) -> pb.OperationColumns:
 def decode_programs(
     message: pb.JobPrograms, *, is_checked: bool = False
 ) -> tuple[RankProgram, ...]:
-    """Return the programs of a message; Fault if one is wrong.
+    """Convert a message to programs; raise Fault if one is invalid.
 
     Args:
-        message: What came.
-        is_checked: Leave out whether the programs are whole: whoever handed them over
-            has seen to it, or sees to it later.
+        message: The received message.
+        is_checked: Whether to skip the checks of complete programs, because the caller
+            or the sender does them.
     """
     job = inside("job", message.job, *declared(Name).takers)
     groups = rows("groups", message.groups, _GROUPS.decode, most=_MAX_GROUPS)
     if len({group.name for group in groups}) != len(groups):
-        raise Fault("groups", "two process groups have one name")
+        raise Fault("groups", "two process groups have the same name")
     columns = rows("columns", message.columns, decode_columns, most=_MAX_PROGRAMS)
     splits = rows("splits", message.splits, _decode_splits, most=_MAX_SPLITS)
     listed = rows(
@@ -282,9 +282,9 @@ def decode_programs(
             algorithms=tuple(_chosen("algorithms", each.algorithms, listed)),
         )
         if len(set(each.groups)) != len(each.groups):
-            raise Fault("groups", "a process group stands there twice")
+            raise Fault("groups", "a process group is listed twice")
         if len(set(each.peers)) != len(each.peers):
-            raise Fault("peers", "a rank stands there twice")
+            raise Fault("peers", "a rank is listed twice")
         return program
 
     programs = rows("programs", message.programs, decode_program, most=_MAX_PROGRAMS)
@@ -312,7 +312,7 @@ def decode_programs(
         total = sum(map(number, programs))
         if total > most:
             raise Fault(
-                "programs", f"{total} {what} in all, at most {most} are allowed"
+                "programs", f"{total} {what} in total, but at most {most} are allowed"
             )
     for place, program in enumerate(() if is_checked else programs):
         problems = checks.problems(program)
@@ -323,10 +323,10 @@ def decode_programs(
 
 
 def _chosen(name: str, places: Sequence[int], items: Sequence[_T]) -> list[_T]:
-    """Return the items at *places*; Fault if there is none at one of them."""
+    """Return the items at *places*; raise Fault if a place is out of range."""
     for place in places:
         if place >= len(items):
-            raise Fault(name, f"{place} of {len(items)}")
+            raise Fault(name, f"{place} is out of range: there are {len(items)}")
     return [items[place] for place in places]
 
 
@@ -343,14 +343,14 @@ def _decode_splits(message: pb.RankSplits) -> RankSplits:
 
 
 def decode_columns(message: pb.OperationColumns) -> OperationColumns:
-    """Return the columns of a message; Fault if they do not fit one another.
+    """Convert a message to columns; raise Fault if they are inconsistent.
 
-    Whether they fit a program says ``chakram.program.check``.
+    ``chakram.program.check`` checks columns against their program.
     """
     kinds = message.kinds
     inside("kinds", kinds, AtMost(_MAX_OPERATIONS).take)
     if max(kinds, default=0) > RECEIVE:
-        raise Fault("kinds", "an operation of no kind that this version knows")
+        raise Fault("kinds", "contains an unknown kind of operation")
     columns = {
         name: _column(
             name,
@@ -372,11 +372,16 @@ def decode_columns(message: pb.OperationColumns) -> OperationColumns:
     )
     if COLLECTIVE in kinds and largest(columns["algorithms"]) >= len(all_algorithms):
         raise Fault(
-            "algorithms", f"{largest(columns['algorithms'])} of {len(all_algorithms)}"
+            "algorithms",
+            f"{largest(columns['algorithms'])} is out of range: there are "
+            f"{len(all_algorithms)}",
         )
     without_node = frozenset(message.without_node)
     if max(without_node, default=-1) >= len(kinds):
-        raise Fault("without_node", f"{max(without_node)} of {len(kinds)} operations")
+        raise Fault(
+            "without_node",
+            f"{max(without_node)} is out of range: there are {len(kinds)} operations",
+        )
     return OperationColumns(
         kinds=kinds,
         names=message.names,
@@ -393,10 +398,10 @@ def _check_names(names: bytes, ends: Column) -> None:
     try:
         names.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        raise Fault("names", "are no UTF-8") from None
-    # No name ends within a character.
+        raise Fault("names", "are not valid UTF-8") from None
+    # A name must not end within a character.
     if any(end < len(names) and names[end] & 0xC0 == 0x80 for end in ends):
-        raise Fault("name_ends", "divide a character")
+        raise Fault("name_ends", "split a character")
 
 
 def _decode_algorithm(message: pb.OperationAlgorithm) -> tuple[CollectiveOp, str]:
@@ -405,7 +410,7 @@ def _decode_algorithm(message: pb.OperationAlgorithm) -> tuple[CollectiveOp, str
 
 
 def _column(name: str, code: str, data: bytes, count: int | None = None) -> Column:
-    """Return the numbers of a column; Fault if they are not *count*."""
+    """Return the numbers of a column; raise Fault if their number is not *count*."""
     width = array(code).itemsize
     found, rest = divmod(len(data), width)
     if rest or found != (found if count is None else count):

@@ -1,7 +1,7 @@
-"""The messages of the protocol, under names of our own.
+"""The messages of the protocol and their decoding.
 
-This is the only module that touches the generated messages: all others take them from
-here, so that a change of the generator stays here.
+This is the only module that imports the generated messages. All others import them from
+here, so a change of the generator affects only this module.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 6
-"""Controller and agents must agree on it; it grows with incompatible changes."""
+"""Protocol version, equal on both sides; each incompatible change increments it."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
-"""The longest message; longer ones are refused unread, on both sides."""
+"""Maximum message length; both sides refuse longer messages without parsing them."""
 
 _M = TypeVar("_M", bound="Message")
 
 
 def decode_message(kind: type[_M], data: bytes, *, where: str) -> _M:
-    """Return the message of type *kind* that *data* holds.
+    """Decode a message of type *kind*.
 
     Raises:
-        PeerError: At *where*, if it is longer than ``MAX_MESSAGE_BYTES`` or no such
-            message.
+        PeerError: If *data* is longer than ``MAX_MESSAGE_BYTES`` or not a valid
+            message; *where* is its location.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise PeerError(
@@ -49,7 +49,7 @@ def decode_message(kind: type[_M], data: bytes, *, where: str) -> _M:
     except DecodeError as error:
         raise PeerError(
             where,
-            f"{len(data)} bytes are no {kind.DESCRIPTOR.name}",
-            "do both sides run the same version of chakram?",
+            f"{len(data)} bytes are not a valid {kind.DESCRIPTOR.name}",
+            "install the same version of chakram on both sides",
         ) from error
     return message

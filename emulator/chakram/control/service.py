@@ -1,6 +1,6 @@
-"""The gRPC side of the protocol: stub, servicer, channel options, TLS.
+"""The gRPC part of the protocol: stub, servicer, channel options, TLS.
 
-This is the only module that touches the generated service.
+This is the only module that uses the generated service.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ __all__ = [
 ]
 
 LEASE_NS = 1_500_000_000
-"""Without a heartbeat for so long an agent ends its traffic: it has to be silent 2 s
-after the controller is gone."""
+"""Time without a heartbeat after which an agent ends its traffic.
+
+Traffic must end within 2 s of the loss of the controller.
+"""
 
 HEARTBEAT_INTERVAL_NS = 300_000_000
-"""Four of them may be late or lost before a lease ends."""
+"""Interval between heartbeats: four may be late or lost before a lease ends."""
 
 _SIZES = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -53,31 +55,31 @@ _SIZES = [
 ]
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # A proxy of the environment is for the web, not for a lab.
+    # A proxy set in the environment is not meant for the lab.
     ("grpc.enable_http_proxy", 0),
-    # Channels to one address are told apart: agents come and go on it.
+    # Do not share connections between channels: agents on one address come and go.
     ("grpc.use_local_subchannel_pool", 1),
-    # Connecting is tried again by the caller, who knows how long it may last.
+    # The caller itself retries the connection, within its own time limit.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # Two agents on one port would answer in turn, unnoticed.
+    # Otherwise two agents on one port would silently share the connections.
     ("grpc.so_reuseport", 0),
-    # On TCP certificates are checked before (``chakram_agent.tls_gate``).
+    # On TCP, ``chakram_agent.tls_gate`` checks certificates first.
     ("grpc.max_allowed_incoming_connections", 128),
 ]
 
 
-# How OpenSSL calls a key that is another certificate's, and one that nobody may use.
+# OpenSSL error reasons: the key belongs to another certificate, or it is too weak.
 _OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the certificates of one side are: its own, its key, and who signs."""
+    """Paths of a certificate, its private key and the CA certificate."""
 
     ca: Path
     cert: Path
@@ -87,7 +89,7 @@ class TlsFiles:
         """Return the contents of ca, cert and key.
 
         Raises:
-            ConfigError: If one cannot be read, or is not what it should be.
+            ConfigError: If a file cannot be read or is not valid.
         """
         contents = []
         for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
@@ -97,24 +99,24 @@ class TlsFiles:
                 raise ConfigError(
                     f"tls.{name}: {path}",
                     f"cannot be read ({error.strerror})",
-                    "chakram certs makes them",
+                    "create certificates with chakram certs",
                 ) from error
         self._check()
         return contents[0], contents[1], contents[2]
 
     def _check(self) -> None:
-        """Find out what is wrong with the files: gRPC does not say."""
+        """Check the files, because gRPC does not report what is wrong with them."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_verify_locations(self.ca)
         except ssl.SSLError as error:
             raise ConfigError(
                 f"tls.ca: {self.ca}",
-                "holds no certificate of an authority in PEM",
-                "chakram certs makes ca.pem",
+                "contains no CA certificate in PEM format",
+                "create ca.pem with chakram certs",
             ) from error
         try:
-            # A key that asks for a password is not one that we can use.
+            # A key that requires a password is not supported.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
             if error.reason in _OTHER_KEY:
@@ -123,13 +125,13 @@ class TlsFiles:
                 found = f"the key of {self.cert} is too short to be safe"
             else:
                 found = (
-                    f"it or {self.cert} is no PEM file that can be used without a "
+                    f"it or {self.cert} is not a PEM file that can be used without a "
                     "password"
                 )
             raise ConfigError(
                 f"tls.key: {self.key}",
                 found,
-                "chakram certs makes both together",
+                "create both with chakram certs",
             ) from error
 
 
@@ -137,7 +139,7 @@ def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     """Return the credentials of a controller.
 
     Raises:
-        ConfigError: If a file cannot be read.
+        ConfigError: If a file cannot be read or is not valid.
     """
     ca, cert, key = tls.read()
     return grpc.ssl_channel_credentials(
@@ -146,10 +148,10 @@ def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
 
 
 def server_context(tls: TlsFiles) -> ssl.SSLContext:
-    """Return the TLS of an agent: who calls must show a certificate as well.
+    """Return the TLS context of an agent, which requires client certificates.
 
     Raises:
-        ConfigError: If a file cannot be read.
+        ConfigError: If a file cannot be read or is not valid.
     """
     tls.read()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -162,15 +164,15 @@ def server_context(tls: TlsFiles) -> ssl.SSLContext:
 
 
 def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
-    """Return the calls of an agent."""
+    """Return the stub that calls an agent."""
     return AgentStub(channel)
 
 
 def host_clock() -> str:
-    """Return a name of the monotonic clock that this process reads.
+    """Return a name for this process's monotonic clock; empty if unknown.
 
-    Processes with the same name read the same clock: one boot of one machine, and one
-    time namespace.  Where that cannot be told the name is empty.
+    Processes with equal names read the same clock: they run on one machine, in the same
+    boot and the same time namespace.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -180,7 +182,7 @@ def host_clock() -> str:
 
 
 def is_local(target: str) -> bool:
-    """Tell whether *target* (unix:path or host:port) stays on this machine."""
+    """Return whether *target* (unix:path or host:port) is on this machine."""
     if target.startswith("unix:"):
         return True
     host = target.rpartition(":")[0].strip("[]")

@@ -1,8 +1,9 @@
-"""Simulate a run again, as it was or with something changed, and time its iterations.
+"""Repeated simulation of a run, unchanged or with a change, to time its iterations.
 
-A run directory holds the experiment and the digests of its traces.  So the run can be
-repeated in virtual time.  Unchanged it takes the recorded time to the nanosecond, if
-that was virtual, too; the difference that a removed fault makes is what it costs.
+A run directory holds the experiment and the digests of its traces, so the run can be
+repeated in virtual time.  If the run was a simulation, it takes exactly the recorded
+time again, to the nanosecond.  The cost of a fault is the time that the run saves
+without it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.link_faults import LinkFaults, simulated_with
-from chakram.preparation.planning import build_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import IterationRow, rows_of
 from chakram.roce.constants import NEVER
 from chakram.simulation.common import simulated_topology
-from chakram.switch.ecmp import NarrowedPaths
+from chakram.switch.ecmp import RestrictedPaths
 from chakram.switch.faults import LinkFault
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class Assumption:
     """A fault that a run may have had.
 
     Attributes:
-        kind: As in ``LinkFault``; ``avoided``: the switch chooses other ports of the
-            same cost, though the link is up.
-        port: Name of the port where the direction of the link begins.
-        rate_bps: Of a link that is slow.
-        probability: Of losing a packet.
-        at_ns: When it begins, since the first iteration began.
-        until_ns: When it ends.
+        kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
+            ports although the link is up.
+        port: Name of the port where the link direction begins.
+        rate_bps: Rate of a slow link.
+        probability: Probability of losing a packet.
+        at_ns: Start of the fault, since the start of the first iteration.
+        until_ns: End of the fault.
         classes: Traffic classes that are paused.
     """
 
@@ -65,20 +66,20 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A run with something changed.
+    """A run with changes.
 
     Attributes:
-        experiment: What is run.
-        jobs: Its loaded jobs.
-        alone: The one job that is run; None: all.
-        link_rates_bps: By link another rate of both directions, for its host, too.
-        port_rates_bps: By port another rate of what it sends.
-        without_queue_limit: Links before which no packet is dropped.
-        seed: Of random faults and marks, if not the experiment's.
+        experiment: The experiment.
+        jobs: Loaded jobs of the experiment.
+        alone: The only job to run; None: all jobs.
+        link_rates_bps: By link, a changed rate of both directions, also for its host.
+        port_rates_bps: By port, a changed egress rate.
+        without_queue_limit: Links whose queues drop no packets.
+        seed: Seed of random faults and marks, if not that of the experiment.
         assumed: Faults that the experiment does not declare.
-        ports: The ports of a run on a network; None: those of a simulation.
-        shards: Data-plane processes by agent of such a run.
-        psn_seed: Of its first packet sequence numbers.
+        ports: Ports of a run on a network; None: those of a simulation.
+        shards: Data-plane processes by agent, for a run on a network.
+        psn_seed: Seed of the first packet sequence numbers.
     """
 
     experiment: Experiment
@@ -94,24 +95,24 @@ class Variant:
     psn_seed: int | None = None
 
     def edited(self, edit: Callable[[dict[str, Any]], None]) -> Variant:
-        """Return it with its experiment file edited in place by *edit*.
+        """Return a variant whose experiment file *edit* has changed in place.
 
         Raises:
-            InputError: If that is no experiment.
+            InputError: If the result is not a valid experiment.
         """
         document = self.experiment.written.model_dump(mode="json", by_alias=True)
         edit(document)
         return replace(self, experiment=experiment_of(document, "a changed experiment"))
 
     def with_faults(self, **changes: Any) -> Variant:
-        """Return it with fewer faults: keys and values of that section."""
+        """Return a variant with fewer faults; *changes* replace keys of ``faults``."""
         experiment = self.experiment
         faults = experiment.faults
         changed = experiment.model_copy(
             update={"faults": faults.model_copy(update=changes)}
         )
         if experiment.written is not experiment:
-            # The file as it was written loses the same entries.
+            # Remove the same entries from the experiment as written.
             written = experiment.written.faults
             kept: dict[str, Any] = {}
             for name, value in changes.items():
@@ -130,7 +131,7 @@ class Variant:
         return replace(self, experiment=changed)
 
     def with_programs(self, job: str, programs: Mapping[int, RankProgram]) -> Variant:
-        """Return it with other programs of some ranks of a job."""
+        """Return a variant with other programs for some ranks of a job."""
         jobs = []
         for each in self.jobs:
             if each.name == job:
@@ -146,11 +147,11 @@ class Rerun:
     """A simulated variant.
 
     Attributes:
-        plan: What was simulated.
-        topology: The fabric.
-        result: What the simulation gave.
-        ecmp: How its switches chose paths.
-        assumed: Faults beside those of the experiment.
+        plan: The simulated plan.
+        topology: Topology of the fabric.
+        result: Result of the simulation.
+        ecmp: Path selection of the switches.
+        assumed: Faults in addition to those of the experiment.
     """
 
     plan: Plan
@@ -160,12 +161,12 @@ class Rerun:
     assumed: tuple[Assumption, ...] = ()
 
     def iterations_ns(self, job: str | None = None) -> dict[tuple[str, int], int]:
-        """Return by job and measured iteration its first start to its last end."""
+        """Return the time of each measured iteration by job and number, in ns."""
         return iteration_times(self.plan, self.result, job)
 
 
 def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
-    """Return the experiment that a run directory has.
+    """Parse the experiment of a run directory.
 
     Raises:
         InputError: If this version cannot read it.
@@ -178,20 +179,20 @@ def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
         raise InputError(
             where,
             f"{place}: {first['msg']}",
-            "its experiment is of another version; run it again",
+            "run the experiment again with this version",
         ) from None
 
 
 def variant_of(manifest: RunManifest, where: str) -> Variant:
-    """Return the variant that changes nothing.
+    """Return the variant of a run without changes.
 
     Args:
-        manifest: Of the run.
-        where: Names the run in errors.
+        manifest: Manifest of the run.
+        where: Name of the run in error messages.
 
     Raises:
-        InputError: If the experiment cannot be read, or the traces are not those of
-            the run any more.
+        InputError: If the experiment cannot be read, or a trace has changed since the
+            run.
         ChakramError: If the traces cannot be read.
     """
     experiment = experiment_of(manifest.experiment, where)
@@ -213,21 +214,20 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     """Simulate a variant.
 
     Args:
-        variant: What is simulated.
-        measured: Iterations after those of warm-up, if not all.
+        variant: The variant.
+        measured: Number of iterations after the warm-up; None: all.
 
     Raises:
-        ChakramError: If it cannot be planned, or does not end.
+        ChakramError: If the variant cannot be planned, or does not end.
     """
     experiment = variant.experiment
-    topology = simulated_topology(experiment, variant.jobs)
+    resolved = resolve(experiment, variant.jobs)
+    topology = simulated_topology(resolved)
     changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
-    # A plan keeps only ports that are used; jobs are placed on all of them.  A port
-    # sends at the rate that its link has now.
+    # The recorded plan has only the ports in use, but jobs are placed on all ports.
+    # Each port sends at the rate of its link in this variant.
     recorded = {port.number: port for port in variant.ports or ()}
-    plan = build_plan(
-        experiment,
-        variant.jobs,
+    plan = resolved.plan(
         tuple(
             replace(
                 recorded.get(port.number, port),
@@ -287,7 +287,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
 def _narrowed(
     ecmp: EcmpHash, topology: Topology, assumed: Sequence[Assumption]
 ) -> EcmpHash:
-    """Return the hash of switches some of which avoid some ports."""
+    """Return an ECMP hash that does not select ports assumed to be avoided."""
     avoided = {each.port for each in assumed if each.kind == "avoided"}
     if not avoided:
         return ecmp
@@ -300,7 +300,7 @@ def _narrowed(
         left = tuple(at for at, end in enumerate(ends) if end not in avoided)
         if 0 < len(left) < len(ends):
             kept[numbers[name.rpartition("#")[0]], len(ends)] = left
-    return NarrowedPaths(inner=ecmp, kept=tuple(kept.items()))
+    return RestrictedPaths(inner=ecmp, kept=tuple(kept.items()))
 
 
 def _changed(
@@ -328,9 +328,10 @@ def _changed(
 def _faster_ports(
     topology: Topology, rates_bps: Mapping[str, int]
 ) -> tuple[Topology, list[LinkFault]]:
-    """Return a topology in which some ports send faster, and what slows the others.
+    """Return a topology with some faster ports, and faults that slow the others.
 
-    A link has one rate for both directions: that of the other end is kept by a fault.
+    A link has one rate for both directions, so a fault slows the opposite port to its
+    own rate.
     """
     if not rates_bps:
         return topology, []
@@ -360,7 +361,10 @@ def _faster_ports(
 def iteration_times(
     plan: Plan, result: SimulationResult, job: str | None = None
 ) -> dict[tuple[str, int], int]:
-    """Return by job and measured iteration its first start to its last end, in ns."""
+    """Return the simulated time of each measured iteration, by job and number.
+
+    The time lasts from the first start to the last end over all ranks, in ns.
+    """
     settings = plan.agents[0].settings
     table = OperationTable(plan)
     spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -375,14 +379,17 @@ def iteration_times(
 
 
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
-    """Return the mean over all iterations of all jobs, in ns; 0 of none."""
+    """Return the mean over all iterations of all jobs, in ns; 0 if there are none."""
     return round(sum(times_ns.values()) / len(times_ns)) if times_ns else 0
 
 
 def recorded_iterations(
     results: RunResults, job: str | None
 ) -> dict[tuple[str, int], int]:
-    """Return by job and measured iteration its first start to its last end, in ns."""
+    """Return the recorded time of each measured iteration, by job and number.
+
+    The time lasts from the first start to the last end over all ranks, in ns.
+    """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for row in results.ranks(whole=True):
         if row.measured and job in (None, row.job):

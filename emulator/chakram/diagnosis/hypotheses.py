@@ -1,10 +1,10 @@
-"""Diagnose a run on a network: which fault, if simulated, makes what was measured.
+"""Diagnosis of a run on a network by fitting simulated faults to measurements.
 
-The declared faults of the experiment are not read.  A simulation without any fault is
-the null hypothesis.  Where the run does not fit it, the records propose others: a link
-at a lower rate, a link that loses packets, links that carry nothing, ports that were
-paused, hosts that were late.  A parameter that the records do not give is fitted to
-some of the measured iterations; all hypotheses are judged by the others.
+The declared faults of the experiment are not read.  The null hypothesis is a simulation
+without any fault.  If the run does not fit it, the records propose hypotheses: slow
+links, links that lose packets, links without traffic, paused ports and late hosts.  A
+parameter that the records do not give is fitted to half of the measured iterations and
+judged by the other half.  Other hypotheses are judged by all iterations.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
 
 _LEAST_MISFIT = 0.06
-"""A simulation that is as near as that explains a run."""
+"""Maximum misfit of a simulation that explains a run."""
 
 _BETTER = 0.6
-"""A hypothesis has to leave less than that part of the misfit of the null."""
+"""Maximum misfit of an accepted hypothesis, as a share of the misfit without it."""
 
 _COUNTED = 0.9
-"""And of one that counters prove to be there."""
+"""The same limit for a fault that counters prove."""
 
 _SURER = 0.4
-"""And so little where hosts were late themselves."""
+"""The same limit if hosts delayed collectives."""
 
 _AS_GOOD = 1.15
-"""Hypotheses whose misfit is that near cannot be told apart."""
+"""Hypotheses whose misfits differ by less than this factor are equivalent."""
 
 _RESOLVED = 0.01
-"""And those whose misfits differ by less than that, which is the error of the fit."""
+"""Error of the fit; misfits with a smaller difference are equivalent, too."""
 
 _EXPLAINED = 0.5
-"""The part of the time lost that late hosts have to account for, to be all of it."""
+"""Hosts that were late for this share of the lost time explain all of it."""
 
 _LEAST_EXCESS = 0.04
 _MOST_LOSS = 0.7
@@ -88,22 +88,22 @@ _LEAST_PAUSE = 0.01
 _CANDIDATES = 6
 _STEPS = 6
 _MORE_STEPS = 3
-"""Of hypotheses that may fit best."""
+"""Further steps of bisection for hypotheses that may fit best."""
 
 _AS_FINE = 2.0
-"""So many times the smallest misfit they have at most."""
+"""Maximum misfit for further steps, relative to the smallest misfit."""
 
 _AROUND = 0.7
-"""Both directions are no slower than that part of the rate that fits one."""
+"""Minimum rate of a two-way fault, relative to the fitted one-way rate."""
 
 _BOTH = 0.6
-"""Both directions have to leave less than that part of the misfit of one."""
+"""Maximum misfit of a two-way fault, relative to the one-way fault."""
 
 _SEEDS = 3
-"""Repetitions of a simulation in which packets are lost at random."""
+"""Number of seeds for a simulation with random losses."""
 
 _OF_BUDGET = 0.6
-"""The part of the time allowed that may be spent on fitting; the rest is for proofs."""
+"""Share of the time limit for fitting; the rest is for testing savings."""
 
 _ITERATIONS = 3
 _MOST_FAULTS = 3
@@ -112,18 +112,18 @@ _FEW_LOST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """A fault, and how well it explains a run.
+    """A fault that may explain a run, and its misfit.
 
     Attributes:
-        cause: Its name.
+        cause: Name of the cause.
         place: A link with its direction, a link, a switch or a host.
-        assumed: What is simulated.
-        evidence: What it rests on, in a few words.
-        misfit: Of iterations that it was not fitted to.
-        fitted: Of those that it was fitted to.
-        span: Between which values of its parameter the best one is.
-        is_counted: Whether counters prove that it is there.
-        alike: Hypotheses that the same counters prove as well.
+        assumed: Assumptions of the simulation.
+        evidence: Evidence for the fault, in a few words.
+        misfit: Misfit over the iterations that were not used for fitting.
+        fitted: Misfit over the iterations that were used for fitting.
+        span: Range that contains the best value of its parameter; None: no parameter.
+        is_counted: Whether counters prove the fault.
+        alike: Hypotheses that the same counters support equally.
     """
 
     cause: str
@@ -139,20 +139,20 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What explains a run.
+    """Result of fitting simulated faults to a run.
 
     Attributes:
         variant: The run with the faults that were found, and no declared ones.
-        run: Its simulation.
-        found: The faults, with the hypotheses that explain as much.
-        null_misfit: Of the simulation without any fault.
-        misfit: Of that with the faults that were found.
-        noise: How far simulations with other random numbers and late hosts are apart.
-        tried: What else was simulated.
-        simulations: How many there were.
-        measured: How many measured iterations each of them has.
+        run: Simulation of that variant.
+        found: Faults, each with the hypotheses that explain the run equally well.
+        null_misfit: Misfit of the simulation without any fault.
+        misfit: Misfit of the simulation with the faults that were found.
+        noise: Misfit to expect from random numbers and late hosts.
+        tried: Hypotheses that were simulated, in words.
+        simulations: Number of simulations.
+        measured: Number of measured iterations in each simulation.
         measured_ns: Mean time of a measured iteration.
-        late: Hosts whose data plane was late, and for which share of the time.
+        late: Hosts whose data plane was late, with the share of the time.
     """
 
     variant: Variant
@@ -169,33 +169,33 @@ class Fit:
 
     @property
     def is_explained(self) -> bool:
-        """Whether the simulation is near what was measured."""
+        """Whether the simulation fits the measured run."""
         return self.misfit <= max(_LEAST_MISFIT, 2 * self.noise)
 
 
 def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) -> Fit:
-    """Return the faults that explain a run on a network.
+    """Find the faults that explain a run on a network.
 
     Args:
-        results: Of the run.
-        job: The job that is explained; None: all.
-        budget_s: What a diagnosis may take.  After a part of it no further hypothesis
-            is simulated.
+        results: Results of the run.
+        job: The job to explain; None: all jobs.
+        budget_s: Time limit of the diagnosis, in seconds.  A share of it is for
+            simulating hypotheses.
 
     Raises:
-        InputError: If its experiment or its traces cannot be read again.
-        ChakramError: If it cannot be simulated without faults.
+        InputError: If the experiment or its traces cannot be read.
+        ChakramError: If the run cannot be simulated without faults.
     """
     return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
 
 
 _Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
-"""What explains a run, and what explains it as well."""
+"""A fault that explains a run, and the hypotheses that explain it equally well."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What iterations showed: all, and both halves of them."""
+    """Observations of all iterations, and of the two halves."""
 
     whole: Observed
     fitted: Observed
@@ -215,7 +215,7 @@ class _Search:
         self._show(is_intact=False)
         warmup = self._null.experiment.iterations.warmup
         self._all = 1 + max(map(max, self._numbers)) - warmup
-        # Without faults iterations are alike; a few show what random numbers do.
+        # Without faults, iterations are alike; a few show the effect of chance.
         self._few = min(self._all, _ITERATIONS)
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
@@ -236,12 +236,12 @@ class _Search:
     def fit(self) -> Fit:
         variant = self._null
         run, shown = self._simulated(variant)
-        # Queues that overflow do so in the simulation, too.
+        # Queues that overflow also overflow in the simulation.
         self._overflow = sum(run.result.drops.values()) * self._all / self._few
         null_misfit = misfit(self._measured.whole, shown.whole)
         found, variant = self._searched(variant, [])
         if _is_random(variant.assumed):
-            # Random losses hide what else is slow, except from messages without any.
+            # Random losses mask slow links, except in messages without losses.
             self._show(is_intact=True)
             found, variant = self._searched(variant, found)
             self._show(is_intact=False)
@@ -261,7 +261,7 @@ class _Search:
         )
 
     def _show(self, *, is_intact: bool) -> None:
-        """Compare all messages, or those without a packet that was sent again."""
+        """Select the messages to compare: all, or those without retransmissions."""
         self._is_intact = is_intact
         halves = self._numbers
         numbers = sorted({*halves[0], *halves[1]})
@@ -285,7 +285,7 @@ class _Search:
     def _searched(
         self, variant: Variant, found: list[_Found]
     ) -> tuple[list[_Found], Variant]:
-        """Return faults with those that explain more, and the run with all of them."""
+        """Add faults that improve the fit; return all faults and the run with them."""
         run, shown = self._simulated(variant)
         while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
             now = misfit(self._measured.whole, shown.whole)
@@ -293,7 +293,7 @@ class _Search:
             is_near = now <= max(_LEAST_MISFIT, 2 * noise)
             if is_near and not any(each.is_counted for each, _ in found):
                 break
-            # What counters prove is there whatever else is.
+            # Counters prove these faults, regardless of other faults.
             stages = [] if self._is_intact else [self._counted(variant, run)]
             stages.append(self._pauses() if is_near else self._slower(run, shown))
             best = None
@@ -326,7 +326,8 @@ class _Search:
     def _is_better(self, best: Hypothesis, variant: Variant, shown: _Shown) -> bool:
         now = misfit(self._measured.whole, shown.whole)
         if best.is_counted and best.cause != "pause":
-            # It is there, and no consequence of something else, as pauses are.
+            # Counters prove this fault.  Unlike a pause, it is not the effect of
+            # another fault.
             changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
             return best.misfit < now + self._spread(changed)
         if best.span is None:
@@ -337,7 +338,7 @@ class _Search:
         return not self._is_intact or self._fits_all(best, variant)
 
     def _fits_all(self, best: Hypothesis, variant: Variant) -> bool:
-        """Tell whether it explains all messages as well as without it, not a few."""
+        """Return whether the fault fits all messages, not only those without losses."""
         self._show(is_intact=False)
         changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
         before, after = (
@@ -375,7 +376,7 @@ class _Search:
         return run, _Shown(shown, shown, shown)
 
     def _spread(self, variant: Variant) -> float:
-        """Return how far simulations are apart that differ in random numbers only."""
+        """Return the misfit between simulations that differ only in their seed."""
         if not _is_random(variant.assumed):
             return 0.0
         key = self._is_intact, variant.assumed
@@ -388,7 +389,7 @@ class _Search:
         return self._spreads[key]
 
     def _repeated(self, variant: Variant, measured: int) -> Iterator[Messages]:
-        """Yield what simulations with other random numbers show, if they end."""
+        """Yield the messages of simulations with other seeds, if they end."""
         seed = variant.experiment.seed
         for each in range(seed + 1, seed + _SEEDS):
             with suppress(ChakramError):
@@ -405,12 +406,12 @@ class _Search:
         except ChakramError:
             return None
 
-    # Which faults may explain what was measured, and how well they do.
+    # Hypotheses and their misfits.
 
     def _hypotheses(
         self, variant: Variant, proposed: Iterable[Hypothesis]
     ) -> list[Hypothesis]:
-        # The data of a slow host is as late in one direction as in the other.
+        # A slow host link delays data alike in both directions, so exclude both.
         taken = {each.port for each in variant.assumed}
         taken |= {
             other
@@ -433,7 +434,7 @@ class _Search:
             for each in hypotheses
         ]
         best = min(hypotheses, key=lambda each: each.fitted)
-        # One fault may be of both directions, if that explains much more.
+        # Prefer one fault in both directions if it explains much more.
         other = self._counters.other_end(best.assumed[0].port)
         if other is None or other in taken:
             return hypotheses
@@ -451,16 +452,16 @@ class _Search:
         return [found, *(each for each in hypotheses if not _ports(each) <= ports)]
 
     def _counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
-        """Yield what counters prove to be there."""
+        """Yield the faults that counters prove."""
         if not _knows_paths(run):
             return
         idle = list(self._without_bytes(run))
         yield from idle or self._counted_losses(variant, run)
 
     def _slower(self, run: Rerun, shown: _Shown) -> Iterator[Hypothesis]:
-        """Yield what may delay messages."""
+        """Yield faults that may delay messages."""
         yield from self._pauses()
-        # Where the hash is not known, a path between switches is one draw of many.
+        # If the hash is unknown, a path between switches is only one random draw.
         kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
         ways = {
             pair: frozenset(
@@ -476,7 +477,7 @@ class _Search:
         slow = [own[host] for host in self._late if host in own]
         measured = self._measured.fitted
         left = 1 - shown.fitted.iteration_ns / measured.iteration_ns
-        # What a data plane that was late explains needs no slow link elsewhere.
+        # If late data planes explain the lost time, no other link is a suspect.
         if max(self._late.values(), default=0.0) < _EXPLAINED * left or not slow:
             slow += slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
         for port in self._ends(slow):
@@ -496,8 +497,8 @@ class _Search:
         return Hypothesis(cause=cause, place=place, assumed=(assumed,), span=span)
 
     def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
-        """Yield where packets were lost that one end counted, and not the other."""
-        # Where a queue overflows, that is a consequence, and hides other losses.
+        """Yield lossy links, found from packets that were sent but not received."""
+        # A queue overflow is the effect of another fault, and masks losses.
         full = self._counters.overflowing
         paths = []
         for end, (ports, other) in paths_of(run).items():
@@ -518,8 +519,10 @@ class _Search:
                 ),
                 span=None,
                 is_counted=True,
-                evidence=f"{total} packets did not arrive, or arrived wrong: "
-                f"{share:.2%} of what is sent over it",
+                evidence=(
+                    f"{total} packets were lost or arrived damaged: {share:.2%} of the "
+                    "packets sent over it"
+                ),
             )
             for port, share in lossy_ports(
                 [*paths, *self._counters.through_switches(total)], known
@@ -530,9 +533,9 @@ class _Search:
             yield replace(likely[0], alike=tuple(likely[1:_CANDIDATES]))
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
-        """Return the first ports with those of the other directions of their links.
+        """Return the first ports, each followed by the opposite port of its link.
 
-        What delays or loses acknowledgements is felt by the data of that direction.
+        Delayed or lost acknowledgments affect the data in the other direction.
         """
         both = [
             each
@@ -544,18 +547,18 @@ class _Search:
         return list(dict.fromkeys(both))[:_CANDIDATES]
 
     def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
-        """Yield what links without bytes may mean that their hash chooses."""
+        """Yield explanations for idle links that a hash should select."""
         idle = self._counters.idle(run.result.link_bytes)
         if not idle:
             return
-        # A link that carries something the other way is not down.
+        # A link that carries data in the other direction is not down.
         dead = [port for port in idle if not self._counters.carries_back(port)]
         if dead:
             yield Hypothesis(
                 cause="dead uplink",
                 place=self._counters.names_of(dead),
                 assumed=tuple(Assumption(kind="down", port=port) for port in dead),
-                evidence="carried nothing of what the hash sends there",
+                evidence="carried none of the traffic that the hash sends there",
                 is_counted=True,
             )
         groups = {self._links[port].equal_cost: node_of(port) for port in idle}
@@ -571,13 +574,15 @@ class _Search:
                 assumed=tuple(
                     Assumption(kind="avoided", port=port) for port in avoided
                 ),
-                evidence=f"nothing left by {self._counters.names_of(avoided)}, though "
-                "its hash chooses them: its routes may have changed",
+                evidence=(
+                    f"sent nothing through {self._counters.names_of(avoided)}, "
+                    "although its hash selects them: its routes may have changed"
+                ),
                 is_counted=True,
             )
 
     def _pauses(self) -> Iterator[Hypothesis]:
-        """Yield the links whose sender was paused."""
+        """Yield the links whose sending port was paused."""
         whole_ns = self._all * self._measured.fitted.iteration_ns
         for port, spans in self._paused.items():
             link = self._links.get(port)
@@ -602,7 +607,7 @@ class _Search:
             )
 
     def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
-        """Return a fault with the parameter that fits best; None: none does."""
+        """Return a fault with its best parameter, or None if no simulation ends."""
         self._tried.append(f"{what.cause} at {what.place}")
         if what.span is not None:
             return self._bisected(variant, what, _STEPS)
@@ -613,7 +618,7 @@ class _Search:
         seen = self._measured.whole.resent_share
         if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
             return found
-        # Not all packets are lost alike; those that matter are sent again.
+        # The counted rate causes too few retransmissions; fit the rate to them instead.
         more = self._bisected(variant, replace(what, span=_LOSSES), _STEPS)
         if more is None:
             return found
@@ -637,7 +642,7 @@ class _Search:
             middle = exp((log(low) + log(high)) / 2)
             assumed = tuple(self._at(each, middle) for each in what.assumed)
             shown = self._try(variant, assumed)
-            # Where it does not even end, the fault is not as bad as that.
+            # If the simulation does not end, the actual fault is less severe.
             is_too_bad = True
             if shown is not None:
                 found = self._with(replace(what, assumed=assumed), shown)
@@ -676,7 +681,7 @@ class _Search:
         return replace(what, misfit=self._judge(shown), fitted=fitted)
 
     def _labelled(self, best: Hypothesis) -> Hypothesis:
-        """Name a slow port after its host, if that was among the latest ones."""
+        """Attribute a slow link to its host if few hosts were late for longer."""
         link = self._links[best.assumed[0].port]
         ends = {
             node_of(port)
@@ -709,7 +714,7 @@ def _is_random(assumed: Iterable[Assumption]) -> bool:
 
 
 def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
-    """Return what fits best; of what fits alike, the one that assumes least."""
+    """Return the best hypothesis; of equivalent ones, that with the fewest ports."""
     if not hypotheses:
         return None
     limit = min(each.fitted for each in hypotheses) + _RESOLVED
@@ -718,7 +723,7 @@ def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
 
 
 def _without_faults(results: RunResults) -> Variant:
-    """Return a run on a network as it would have been without any fault."""
+    """Return the variant of a run on a network without any declared fault."""
     manifest = results.manifest
     variant = variant_of(manifest, str(results.path))
     plan = results.plan()

@@ -1,4 +1,4 @@
-"""What a run on a network, or a simulation of one, shows: messages, times, counters."""
+"""Messages, times and counters of a run on a network, or of its simulation."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
 
 Flow = tuple[Pair, int, int, int]
-"""A message: its pair of ranks, its time in ns, packets, and packets sent again."""
+"""A message: pair of ranks, time in ns, packets, and retransmitted packets."""
 
 Messages = tuple[dict[int, list[Flow]], dict[int, list[int]]]
-"""Messages of iterations, and the times of their jobs in ns, by their numbers."""
+"""Messages, and times of all jobs in ns, both by iteration number."""
 
 End = tuple[str, int, int]
-"""End of a queue pair: job, rank, number."""
+"""End of a queue pair: job, rank and queue pair number."""
 
 _PACKETS = ("data_frames", "ack", "nak", "cnp")
 
 
 def measured_messages(results: RunResults, job: str | None) -> Messages:
-    """Return messages and times of measured iterations, by their numbers."""
+    """Return the messages and times of measured iterations, by iteration number."""
     names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
     flows = results.table("flows", *names, "packets", "retransmitted", "measured")
     flows = flows.filter(pc.field("measured"))
@@ -43,12 +43,19 @@ def measured_messages(results: RunResults, job: str | None) -> Messages:
         *columns, strict=True
     ):
         of_iteration.setdefault(iteration, []).append(
-            (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
+            (Pair(name, src, dst), max(0, acked_ns - posted_ns), packets, again)
         )
-    times_ns = _by_iteration(recorded_iterations(results, job))
+    # Only a damaged table has iterations that end before they start.
+    times_ns = {
+        iteration: each_ns
+        for iteration, each_ns in _by_iteration(
+            recorded_iterations(results, job)
+        ).items()
+        if min(each_ns) > 0
+    }
     if not times_ns:
         raise InputError(
-            str(results.path), "has no measured iteration that all ranks have ended"
+            str(results.path), "has no measured iteration that all ranks finished"
         )
     return of_iteration, times_ns
 
@@ -61,7 +68,7 @@ def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int
 
 
 def simulated_messages(run: Rerun, job: str | None) -> Messages:
-    """Return messages and times of simulated iterations, by their numbers."""
+    """Return the messages and times of simulated iterations, by iteration number."""
     table = OperationTable(run.plan)
     flows: dict[int, list[Flow]] = {}
     times_ns = _by_iteration(run.iterations_ns(job))
@@ -83,7 +90,7 @@ def _begin_and_end(results: RunResults) -> tuple[int, int]:
 
 
 def generator_waits(results: RunResults) -> dict[str, float]:
-    """Return by host for which share of the run its data plane was late."""
+    """Return the share of the run for which the data plane of each host was late."""
     begin_ns, end_ns = _begin_and_end(results)
     names = ("port", "host", "generator_wait_ns")
     table = results.table("ports", "time_ns", *names)
@@ -99,9 +106,9 @@ def generator_waits(results: RunResults) -> dict[str, float]:
 
 
 def is_generator_bound(results: RunResults) -> bool:
-    """Tell whether hosts held up any collective.
+    """Return whether any collective except barriers was generator-bound.
 
-    Barriers do not count: they are so short that any host is late for one at times.
+    Barriers are so short that any host is sometimes late for one.
     """
     table = results.table("collectives", "collective", "generator_bound")
     bound = table.filter(pc.field("generator_bound"))["collective"].to_pylist()
@@ -111,7 +118,7 @@ def is_generator_bound(results: RunResults) -> bool:
 def sent_and_received(
     results: RunResults,
 ) -> tuple[dict[End, int], dict[End, int]]:
-    """Return the packets that ends of queue pairs sent, and those that they got."""
+    """Return the packets sent and the packets received by each end of a queue pair."""
     counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
     ends = ["job", "rank", "qpn"]
     table = results.table("queue_pairs", *ends, *counted).group_by(ends)
@@ -124,14 +131,14 @@ def sent_and_received(
 
 
 def counted_at_ports(results: RunResults, *names: str) -> list[int]:
-    """Return what all ports of hosts counted."""
+    """Return the sums of some counters over all ports of hosts."""
     table = results.table("ports", "port", *names).group_by(["port"])
     table = table.aggregate([(name, "max") for name in names])
     return [pc.sum(table[f"{name}_max"]).as_py() or 0 for name in names]
 
 
 def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
-    """Return by port of the fabric when which classes of it were paused."""
+    """Return the pauses of each fabric port: traffic class, start and end in ns."""
     names = ("port", "traffic_class", "time_ns", "paused_ns")
     table = results.table("link_samples", *names)
     begin_ns, _ = _begin_and_end(results)
@@ -148,7 +155,7 @@ def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
 
 
 def paths_of(run: Rerun) -> dict[End, tuple[frozenset[str], End]]:
-    """Return by end of a queue pair the ports that it sends over, and the other end."""
+    """Return the egress ports and the remote end of each end of a queue pair."""
     ports = ports_of(run.plan)
     down = {each.port for each in run.assumed if each.kind == "down"}
     links = tuple(
@@ -180,7 +187,7 @@ def paths_of(run: Rerun) -> dict[End, tuple[frozenset[str], End]]:
 
 
 def ways_of(run: Rerun) -> dict[Pair, frozenset[str]]:
-    """Return by pair of ranks the ports that its messages leave by."""
+    """Return the egress ports on the paths of each pair of ranks."""
     ways: dict[Pair, frozenset[str]] = {}
     for (job, rank, _), (ports, (_, peer, _)) in paths_of(run).items():
         pair = Pair(job, rank, peer)

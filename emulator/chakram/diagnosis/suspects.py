@@ -1,10 +1,12 @@
-"""Suspects of a run: what differs from its nominal form, and the run without it.
+"""Suspected causes of lost time in a run, which a simulation can remove.
 
-Nothing here says that a suspect cost time; ``chakram.analysis.cause_ranking`` finds
-out.  A suspect of class fault is broken, or differs from its peers: a declared fault, a
-link slower than links like it, a rank that computes longer than ranks with the same
-work, a hash that loads one of several equal paths more than the others.  A suspect of
-class limit is a part of the design: port rates, window, congestion control, other jobs.
+This module does not test whether a suspect costs time; see
+``chakram.analysis.cause_ranking``.
+
+A suspect of class fault is broken, or differs from its peers.  These are declared
+faults, slow links, ranks that compute longer than their peers, and hashes that overload
+one of several equal paths.  A suspect of class limit is a part of the design: port
+rates, window, congestion control, or other jobs.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Link, Topology
 
 Change = Callable[["Variant"], "Variant"]
-"""Removes a suspect from a variant."""
+"""Function that removes a suspect from a variant."""
 
 _SLOWER = 0.9
-"""A link below this part of the rate of its peers is a suspect."""
+"""A link is a suspect if its rate is below this share of its peers' rate."""
 
 _LEAST_EXCESS = 0.01
-"""A rank whose work is longer than its peers' by this share of the time is one."""
+"""A rank is a suspect if it is late by this share of the iteration time."""
 
 _UNEVEN = 1.1
-"""So much more than the mean of equal paths makes their hash one."""
+"""A hash is a suspect if the load of its fullest path is this multiple of the mean."""
 
 _AS_UNEVEN = 0.8
 _FASTER = 10
@@ -78,21 +80,21 @@ ADVICE = {
     "dead uplink": "check the port and its cable; bring the link back",
     "slow compute": "compare clocks, throttling and processes of this host with others",
     "late rank": "find out what this rank does before its peers begin",
-    "generator slow": "free the cores of this host, or use lower rates: chakram doctor",
+    "generator slow": "free cores on this host or use lower rates (see chakram doctor)",
     "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
     "or use more queue pairs per pair of ranks",
 }
-"""By cause what to do."""
+"""Advice by cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A suspect, and how to do without it.
+    """A suspect, and the change that removes it.
 
     Attributes:
-        suspect: What is suspected.
-        change: The run without it.
-        job: Of this job alone the time changes; None: of all.
+        suspect: The suspect.
+        change: Returns a variant of the run without the suspect.
+        job: The only job whose time changes; None: all jobs.
     """
 
     suspect: Suspect
@@ -112,12 +114,12 @@ def cases_of(
     """Return the suspects of a simulated run, faults first.
 
     Args:
-        variant: The run as it was.
-        run: What it did.
-        links: What went through its links.
-        charged: Causes on its critical path, the largest first.
+        variant: The unchanged run.
+        run: Simulation of the unchanged run.
+        links: Counters of its links.
+        charged: Causes on its critical path, largest first.
         time_ns: Mean time of an iteration.
-        job: The job that is explained; None: all.
+        job: The job to explain; None: all jobs.
     """
     topology = run.topology
     return [
@@ -194,7 +196,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
     for entry in faults.packets:
         fault = entry.fault()
         action = fault.action.name.lower()
-        # The port that does it is that of the sender, or of the receiver.
+        # The fault acts at the port of the sender, or of the receiver.
         rank = fault.source if fault.at_send else fault.destination
         jobs = [fault.job] if fault.job else [job.name for job in variant.jobs]
         links = [
@@ -224,7 +226,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
 
 
 def slow_links(topology: Topology) -> Iterator[Case]:
-    """Yield the links that have less than the rate of links like them."""
+    """Yield the links that are slower than comparable links."""
     peers: dict[tuple[int, ...], list[Link]] = {}
     tiers = _tiers(topology)
     for link in topology.links:
@@ -248,14 +250,14 @@ def slow_links(topology: Topology) -> Iterator[Case]:
                 "slow link",
                 link.name,
                 change,
-                f"{format_rate(link.rate_bps)}; links like it have "
+                f"{format_rate(link.rate_bps)}; similar links have "
                 f"{format_rate(usual_bps)}",
                 remedy=f"at {format_rate(usual_bps)}",
             )
 
 
 def _tiers(topology: Topology) -> dict[str, int]:
-    """Return by node how many links it is away from the nearest host."""
+    """Return the distance of each node from the nearest host, in links."""
     tiers = dict.fromkeys(topology.hosts, 0)
     reached = list(topology.hosts)
     for node in reached:
@@ -284,7 +286,7 @@ def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
 
 
 def _work(program: RankProgram) -> object:
-    """Return what ranks with the same communication have in common."""
+    """Return a key that is equal for ranks with the same communication."""
     columns = program.columns
     rows = [row for row, kind in enumerate(columns.kinds) if kind != COMPUTE]
     return tuple(
@@ -296,7 +298,7 @@ def _work(program: RankProgram) -> object:
 def _odd_ranks(
     job: str, named: str, programs: Sequence[RankProgram], time_ns: int
 ) -> Iterator[Case]:
-    """Yield ranks that compute longer, or begin later, than most of their peers."""
+    """Yield ranks that compute longer, or start later, than most of their peers."""
     durations: dict[tuple[str, int], list[int]] = {}
     tables = []
     for program in programs:
@@ -304,7 +306,7 @@ def _odd_ranks(
         tables.append((program, rows))
         for key, row in rows.items():
             durations.setdefault(key, []).append(program.columns.amounts[row])
-    # What most ranks lack should take no time.
+    # The usual time of a computation that most ranks lack is 0.
     usual_ns = {
         key: median_high(sorted(found)) if 2 * len(found) > len(programs) else 0
         for key, found in durations.items()
@@ -327,7 +329,7 @@ def _odd_ranks(
             if columns.amounts[row] > usual_ns[key]
         }
         place = f"{named} {program.rank}"
-        # What peers lack, and what is before all messages, makes a rank late.
+        # A rank is late if it has extra computations before its first message.
         first = _first_message(program)
         before = {key for key in longer if rows[key] < first and usual_ns[key] == 0}
         for cause, keys in (
@@ -345,7 +347,7 @@ def _odd_ranks(
                     job, program, amounts={rows[key]: usual_ns[key] for key in keys}
                 ),
                 f"computes {format_time(excess_ns)} longer than its peers in an "
-                f"iteration, most in {most[0]}",
+                f"iteration, most of it in {most[0]}",
                 remedy="with the durations of its peers",
             )
         late_ns = {
@@ -370,7 +372,7 @@ def _odd_ranks(
 
 
 def _computations(program: RankProgram) -> dict[tuple[str, int], int]:
-    """Return the rows of computations by name and how many had that name before."""
+    """Return the rows of computations by name and index among equal names."""
     seen: Counter[str] = Counter()
     rows = {}
     for row in program.columns.rows_of(COMPUTE):
@@ -388,7 +390,7 @@ def _first_message(program: RankProgram) -> int:
 def _with_columns(
     job: str, program: RankProgram, **changes: Mapping[int, int]
 ) -> Change:
-    """Return the change of some rows of columns of a program."""
+    """Return a change that sets some rows in the columns of a program."""
 
     def change(of: Variant) -> Variant:
         now = next(
@@ -416,7 +418,7 @@ def _hashes(
     variant: Variant, run: Rerun, links: Sequence[LinkRecord]
 ) -> Iterator[Case]:
     if variant.ports is not None and isinstance(run.ecmp, DrawnPaths):
-        return  # the paths of that run are not known
+        return  # the paths of that run are unknown
     switches = variant.experiment.fabric.simulated_switches
     if switches is not None and switches.to_profile(1500).balancing != "hash":
         return
@@ -435,7 +437,7 @@ def _hashes(
     worst, _ = max(uneven.values(), default=(0.0, 0.0))
     if worst < _UNEVEN:
         return
-    # Of those that are nearly as uneven, the one whose fullest path takes longest.
+    # Of the most uneven switches, take the one whose fullest path takes longest.
     switch = max(
         (name for name, (most, _) in uneven.items() if most >= _AS_UNEVEN * worst),
         key=lambda name: uneven[name][1],
@@ -444,8 +446,8 @@ def _hashes(
         "hash imbalance",
         switch,
         lambda of: of.edited(_balance),
-        f"one of its equal paths carries {uneven[switch][0]:.2f} times their mean",
-        remedy="with switches that send packets over equal paths in turn",
+        f"one of its equal-cost paths carries {uneven[switch][0]:.2f} times their mean",
+        remedy="with switches that alternate between equal-cost paths for each packet",
         round=1,
     )
 
@@ -494,7 +496,7 @@ def _limits(
             "own port",
             _ALL_HOSTS,
             lambda of: of.edited(_faster_hosts),
-            "with ports of hosts ten times as fast",
+            "with host ports ten times as fast",
             is_of_many=True,
         )
     uplinks = {
@@ -542,7 +544,7 @@ def _limits(
             "queue overflow",
             f"{worst.link} {worst.direction}",
             lambda of: replace(of, without_queue_limit=overflowing),
-            "with queues that drop nothing",
+            "with queues that never drop",
         )
     window = run_window(variant)
     if window:
@@ -561,7 +563,7 @@ def _limits(
     fastest_bps = max(
         (topology.host_link(host).rate_bps or 0 for host in topology.hosts), default=0
     )
-    # A fixed rate that is that of the port limits nothing.
+    # A fixed rate equal to the port rate is not a limit.
     if control.name not in ("none", "fixed_rate") or (
         control.name == "fixed_rate"
         and isinstance(fixed_bps, int)
@@ -571,7 +573,7 @@ def _limits(
             "congestion control",
             control.name,
             lambda of: of.edited(_without_control),
-            "with no congestion control",
+            "without congestion control",
         )
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
@@ -583,7 +585,7 @@ def _limits(
 
 
 def run_window(variant: Variant) -> int:
-    """Return the window of a queue pair in bytes; 0: none."""
+    """Return the window of a queue pair in bytes; 0: no window."""
     return transport_plan(variant.experiment).window_bytes
 
 

@@ -1,4 +1,4 @@
-"""Test what a run lost time by: simulate it without each suspect, and compare."""
+"""Tests of causes of lost time: simulate a run without each suspect, and compare."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 SEEDS, MORE_SEEDS = 8, 24
-"""Repetitions with other random numbers, and where so few leave a cause uncertain."""
+"""Number of seeds to simulate, and the number if a cause remains uncertain."""
 
 BUDGET_S = 60.0
-"""What testing the causes of a run may take, unless more is allowed."""
+"""Default time limit for testing the causes of a run, in seconds."""
 
 _WARN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The tested causes of a run, or why there are none.
+    """The tested causes of a run, or the reason why they are untested.
 
     Attributes:
-        verdict: The causes; None: they could not be tested.
-        reason: Why not, in a sentence; None: they were.
+        verdict: The causes; None if they could not be tested.
+        reason: The reason in a sentence; None if the causes were tested.
     """
 
     verdict: Verdict | None
@@ -72,12 +72,12 @@ def verify(
     """Simulate a run without each suspect.
 
     Args:
-        results: Of the run.
-        why: Its critical path.
-        job: The job that is explained; None: all.
-        budget_s: What the simulations may take, about.  Where that is too little for
-            all, limits of the design are left out first.
-        say: Told what it is going to cost, where that is long.
+        results: Results of the run.
+        why: Critical paths of the run.
+        job: The job to explain; None: all jobs.
+        budget_s: Approximate time limit for all simulations, in seconds.  If it is too
+            short for all suspects, limits of the design are skipped first.
+        say: Receives messages, for example the expected duration if it is long.
     """
     try:
         return Verified(verdict=_verdict(results, why, job, budget_s, say))
@@ -95,7 +95,7 @@ def _verdict(
     base = variant_of(results.manifest, where)
     watch = _Watch()
     recorded_ns = recorded_iterations(results, job)
-    # Of a run that was cut, no more is simulated than it recorded.
+    # For an interrupted run, simulate only as many iterations as were recorded.
     limit = len({each for _, each in recorded_ns}) if results.incomplete else None
     run = rerun(base, measured=limit)
     cost_s = watch.elapsed_s()
@@ -103,8 +103,8 @@ def _verdict(
     if any(again_ns.get(key) != time_ns for key, time_ns in recorded_ns.items()):
         raise InputError(
             where,
-            "takes another time when it is simulated again: it was made by another "
-            "version, or its random numbers are not those of its seed",
+            "takes a different time when simulated again: another version created it, "
+            "or its random numbers do not match its seed",
             "simulate the experiment again",
         )
     cases = _affordable(
@@ -120,7 +120,7 @@ def _verdict(
 
 
 def _recorded_s(results: RunResults) -> float:
-    """Return how long the simulation took whose results these are."""
+    """Return how long the recorded simulation took, in seconds."""
     manifest = results.manifest
     if manifest.ended_at is None:
         return 0.0
@@ -153,16 +153,19 @@ def _cases(
 def _affordable(
     cases: list[Case], where: str, cost_s: float, budget_s: float, say: Say
 ) -> list[Case]:
-    """Return what can be tested in time, and announce what that takes."""
+    """Return the cases that fit the time limit, and announce the duration."""
     if cost_s * len(cases) > budget_s:
         cases = [case for case in cases if case.suspect.kind is CauseClass.FAULT]
-        say("limits of the design are not tested: that takes longer than --budget")
+        say(
+            "limits of the design are not tested, because that takes longer than "
+            "--budget"
+        )
     expected_s = cost_s * len(cases)
     _refuse_long(where, f"testing {len(cases)} causes takes", expected_s, budget_s)
     if expected_s > _WARN_S:
         say(
             f"testing {len(cases)} possible causes by simulation, about "
-            f"{expected_s:.0f} s (--no-verify leaves it out)"
+            f"{expected_s:.0f} s (--no-verify skips this)"
         )
     return cases
 
@@ -170,23 +173,26 @@ def _affordable(
 def _of_network(
     results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
 ) -> Verdict:
-    """Fit a simulation to a run on a network, and test the causes in that."""
-    say("fitting simulations to the measured messages (--no-verify leaves it out)")
+    """Fit a simulation to a run on a network, and test causes in the simulation."""
+    say("fitting simulations to the measured messages (--no-verify skips this)")
     watch = _Watch()
     fitted = fit(results, job=job, budget_s=budget_s)
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
     unexplained = 1 - simulated_ns / fitted.measured_ns
     notes = [
-        f"simulated without faults the messages are {fitted.null_misfit:.3f} off, "
-        + (f"with these {fitted.misfit:.3f}, " if fitted.found else "")
-        + f"with a noise of {fitted.noise:.3f}"
+        f"the misfit without faults is {fitted.null_misfit:.3f}, "
+        + (f"with these faults {fitted.misfit:.3f}, " if fitted.found else "")
+        + f"and the noise is {fitted.noise:.3f}"
     ]
     generator = _generator(fitted, why, unexplained)
     if not fitted.is_explained and generator is None:
         notes.append(
-            "a part of the difference is not explained; simulated, too: "
-            + (", ".join(fitted.tried) or "nothing, for the records propose nothing")
+            "part of the difference is unexplained; also simulated: "
+            + (
+                ", ".join(fitted.tried)
+                or "nothing, because the records suggest no cause"
+            )
         )
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     cost_s = watch.elapsed_s() / max(1, fitted.simulations)
@@ -207,11 +213,11 @@ def _of_network(
         case.suspect: tuple(_suspect_of(each, why) for each in others)
         for case, (_, others) in zip(own, fitted.found, strict=True)
     }
-    # What a simulation is off by in messages, it may be off by without a cause, too.
+    # The error of the fit may remain in the simulation without the cause.
     error = max(abs(unexplained), fitted.misfit)
     least = abs(unexplained)
     if has_random_numbers(base):
-        # The difference to one run is mostly theirs.
+        # Random numbers cause most of the difference from a single run.
         verdict, least = timer.with_intervals(verdict), 0.0
     faults = [
         replace(
@@ -220,7 +226,7 @@ def _of_network(
             rivals=rivals.get(finding.suspect, ()),
         )
         for finding in verdict.faults
-        # What saves less than the part that is not understood is not proven.
+        # A saving below the unexplained share is not proven.
         if finding.suspect in rivals
         or max(finding.saving.share, finding.after_previous.share) > least
     ]
@@ -235,7 +241,7 @@ def _of_network(
 
 
 def _with_error(saving: Saving, error: float) -> Saving:
-    """Return a saving that differs by so much if it is held to the measured time."""
+    """Widen the interval of a saving to at least *error* on both sides."""
     low, high = saving.share - error, saving.share + error
     return replace(saving, low=min(saving.low, low), high=max(saving.high, high))
 
@@ -265,11 +271,11 @@ def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
 
 
 def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
-    """Return late hosts, if what they may have cost is not explained by anything."""
+    """Return a finding on late hosts, if no other fault explains their share."""
     named = {each.place for each, _ in fitted.found}
     late = {host: share for host, share in fitted.late.items() if host not in named}
     if not late:
-        # All hosts may be late; then they are on the critical path.
+        # If all hosts are late, take those on the critical path.
         late = {
             each.place: each.share
             for each in why.causes
@@ -298,7 +304,7 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
 
 
 def has_random_numbers(variant: Variant) -> bool:
-    """Tell whether a simulation depends on its seed in more than its paths."""
+    """Return whether the seed of a simulation affects more than its paths."""
     experiment = variant.experiment
     faults = experiment.faults
     links = experiment.fabric.to_topology(experiment.fabric.nports)
@@ -315,7 +321,7 @@ def has_random_numbers(variant: Variant) -> bool:
 
 
 def _are_alike(variant: Variant) -> bool:
-    """Tell whether nothing happens in one iteration that does not in another."""
+    """Return whether no fault or setting makes iterations differ."""
     experiment = variant.experiment
     faults = experiment.faults
     return not (
@@ -339,16 +345,16 @@ class _Watch:
         return time.monotonic() - self._begin_s
 
     def at(self, elapsed_s: float) -> float:
-        """Return when so much time will have passed, as ``time.monotonic`` has it."""
+        """Return the value of ``time.monotonic`` after *elapsed_s* seconds."""
         return self._begin_s + elapsed_s
 
 
 class _Timer:
-    """Times a run without some of its suspects.
+    """Timer of a run without some of its suspects.
 
-    Until a suspect is confirmed, only the first measured iteration is simulated where
-    all are alike; *limit*: how many there are in the run, if not all.  After *until_s*
-    no suspect is tested any more, and no more random numbers are drawn than have to be.
+    If all iterations are alike, only the first measured one is simulated until a
+    suspect is confirmed.  *limit* is the number of iterations to simulate, if not all.
+    After *until_s*, no further suspect is tested, and no unnecessary seed is simulated.
     """
 
     def __init__(
@@ -380,7 +386,7 @@ class _Timer:
     def _of_interest(
         self, times_ns: dict[tuple[str, int], int]
     ) -> dict[tuple[str, int], int]:
-        """Leave out jobs that repeat until the others end."""
+        """Leave out background jobs, which repeat until the others end."""
         background = {
             job.name for job in self._base.experiment.jobs if job.is_background
         }
@@ -389,16 +395,16 @@ class _Timer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left undone, in a sentence."""
+        """A sentence about skipped simulations, if any."""
         if not self._skipped:
             return ()
         return (
             f"--budget is used up: {self._skipped} simulations without single causes "
-            "were left out; what they would have shown is not known",
+            "were skipped, so their results are unknown",
         )
 
     def times_ns(self, removed: frozenset[int]) -> int | None:
-        """Return the mean iteration in ns; see ``Times``."""
+        """Return the mean time of an iteration in ns; see ``Times``."""
         if not removed:
             return mean_time(self._first)
         if time.monotonic() > self._until_s:
@@ -423,19 +429,19 @@ class _Timer:
             return None
         own = {self._cases[index].job for index in removed} - {None}
         if own:
-            # The other jobs are gone: theirs stay what they were.
+            # The variant lacks the other jobs, so keep their previous times.
             whole = self._whole if measured is None else self._first
             times_ns = {**whole, **times_ns}
         return mean_time(self._of_interest(times_ns))
 
     def exactly(self, verdict: Verdict) -> Verdict:
-        """Return a verdict with what the whole run saves without each cause."""
+        """Return a verdict with savings over the whole run, not one iteration."""
         if self._measured is None:
             return verdict
         faults, limits, small = [], [], []
         for finding in (*verdict.faults, *verdict.limits):
             exact = self._exact(finding)
-            # One that is masked by others saves little alone.
+            # Keep a masked cause, whose saving was already small before.
             if exact.saving.share < LEAST_SAVING <= finding.saving.share:
                 small.append(finding.suspect)
             elif finding in verdict.limits:
@@ -466,7 +472,7 @@ class _Timer:
         )
 
     def with_intervals(self, verdict: Verdict) -> Verdict:
-        """Return a verdict whose findings hold for other random numbers, too."""
+        """Return a verdict with only the findings that also hold for other seeds."""
         faults, unsure = [], list(verdict.excluded)
         for finding in verdict.faults:
             sure = self._with_interval(finding)
@@ -500,7 +506,7 @@ class _Timer:
     def _of_seeds(
         self, removed: frozenset[int], share: float, count: int
     ) -> Saving | None:
-        """Return a saving with the interval of its median over random numbers."""
+        """Return a saving with the interval of its median over other seeds."""
         samples = sorted(
             1 - without / whole
             for number in range(count)
@@ -509,7 +515,7 @@ class _Timer:
         )
         if len(samples) < SEEDS:
             return None
-        # Order statistics about two standard deviations from the middle one.
+        # Order statistics about two standard deviations from the median.
         cut = max(1, int(len(samples) / 2 - math.sqrt(len(samples))))
         return Saving(
             share=share,

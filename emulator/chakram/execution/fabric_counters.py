@@ -1,4 +1,4 @@
-"""What a fabric has counted during a run: its links, and whether switches kept up."""
+"""Counters of a fabric over a run: traffic of its links, and delays of its switches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _OF_PORTS = {
     "pauses": "pfc_received",
     "paused_ns": "paused_ns",
 }
-"""What of modelled ports stands in the records of links, and what they call it."""
+"""Fields of link records that modeled ports provide, with the names of their
+counters."""
 
 
 def link_records(
@@ -28,7 +29,7 @@ def link_records(
 ) -> list[LinkRecord]:
     """Return two records per counted link, see ``directions_of``.
 
-    Links that were not counted at both moments are left out.
+    Links without counters before or after the run are omitted.
     """
     records = []
     for record in directions_of(topology):
@@ -62,12 +63,12 @@ def link_records(
 def switch_banners(
     before: Mapping[str, int], after: Mapping[str, int], late_ns: int
 ) -> list[str]:
-    """Say what modelled switches did that no switch does, for lack of time.
+    """Return banners about artifacts of modeled switches that lacked CPU time.
 
     Args:
-        before: Counters of their process before the run; empty if there was none.
-        after: And after it.
-        late_ns: The most that a frame left later than it was to.
+        before: Counters of the switch process before the run; empty if there was none.
+        after: Its counters after the run.
+        late_ns: The longest delay of a frame beyond its due time.
     """
     if not before or not after:
         return []

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and the end of the terminal, for the length of a run."""
+"""Handling of Ctrl-C, SIGTERM and a closed terminal during a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STANDARD_STREAMS = (1, 2)
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that end a run: not SIGHUP under ``nohup``."""
+    """Return the signals that end a run; SIGHUP is not one under ``nohup``."""
     ends = (signal.SIGINT, signal.SIGTERM)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return ends
@@ -26,9 +26,9 @@ def _signals() -> tuple[signal.Signals, ...]:
 
 
 def _leave_terminal() -> None:
-    """Let output go nowhere that goes to a terminal which is no more.
+    """Discard output to a terminal that has been closed.
 
-    Else the first word about how the run ends would be an error of its own.
+    Otherwise the first message about the interruption would raise an error itself.
     """
     for stream in _STANDARD_STREAMS:
         try:
@@ -41,21 +41,21 @@ def _leave_terminal() -> None:
 
 
 class Interrupts:
-    """Lets a signal end the current task in order.
+    """Context manager that ends the current task cleanly when a signal arrives.
 
-    While ``listener`` is set, the first signal is told to it; without one, or the
-    second time, the task is cancelled, which takes down whatever it had built.  Threads
-    other than the main one get no signals: there nothing is listened to.
+    While ``listener`` is set, the first signal calls it. Without a listener, or on the
+    second signal, the task is canceled and cleans up. Only the main thread gets
+    signals; in other threads this does nothing.
 
     Args:
-        what: What is ended, for the error that says so.
+        what: The interrupted activity, for the error message.
 
     Attributes:
-        name: The signal that came, None as long as none has.
+        name: Name of the signal; None until one arrives.
         listener: Called with the name of the signal.
 
     Raises:
-        RunInterrupted: At the end, if the task was cancelled by a signal.
+        RunInterrupted: On exit, if a signal canceled the task.
     """
 
     def __init__(self, what: str = "run") -> None:
@@ -95,10 +95,10 @@ class Interrupts:
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt with a signal's name, in what knows no event loop.
+    """Raise KeyboardInterrupt with a signal's name, in code without an event loop.
 
-    Also where SIGINT was ignored, as it is for what a shell script starts with ``&``.
-    Threads other than the main one get no signals: nothing changes for them.
+    This also applies if SIGINT was ignored, as for a command that a shell script starts
+    with ``&``. Only the main thread gets signals; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -114,5 +114,5 @@ def interrupting_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None stands for a handler that was not made by Python.
+            # None represents a handler that was not installed from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

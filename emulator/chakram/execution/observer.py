@@ -1,4 +1,4 @@
-"""Passes on what happens in a run: to files, to metrics and to a person."""
+"""Forwards the events of a run to its files, to metrics and to a progress display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from chakram.execution.state import Phase
 from chakram.records.counter_slots import fault_slot, slot
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows
-from chakram.summary.collectives_in_flight import UnderWay
+from chakram.summary.collectives_in_flight import CollectivesInFlight
 from chakram.summary.generator_health import GeneratorHealth, ShardHealth, agent_health
 from chakram.summary.interval_lines import AgentSample, agent_sample
 
@@ -33,13 +33,13 @@ _SHARD_HEALTH = tuple(each.name for each in fields(ShardHealth))
 
 
 class Progress(Protocol):
-    """Who tells a person how far a run is."""
+    """Interface for progress displays."""
 
     def phase(self, text: str) -> None:
-        """A phase has begun."""
+        """Report that a phase has begun."""
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
-        """So many iterations, or other *unit*, are done."""
+        """Report the number of finished iterations, or of another *unit*."""
 
     def sample(
         self,
@@ -48,16 +48,16 @@ class Progress(Protocol):
         *,
         done: int,
         total: int,
-        work: UnderWay | None = None,
+        work: CollectivesInFlight | None = None,
     ) -> None:
-        """An agent has sent its counters, after so many iterations of all ranks."""
+        """Report the counters of an agent after *done* of *total* iterations."""
 
     def note(self, text: str) -> None:
-        """Something to read."""
+        """Show a message to the user."""
 
 
 class Silent:
-    """Tells nobody how far a run is."""
+    """A progress display that shows nothing."""
 
     def phase(self, text: str) -> None:
         """See ``Progress``."""
@@ -72,7 +72,7 @@ class Silent:
         *,
         done: int,
         total: int,
-        work: UnderWay | None = None,
+        work: CollectivesInFlight | None = None,
     ) -> None:
         """See ``Progress``."""
 
@@ -81,22 +81,21 @@ class Silent:
 
 
 class Observer:
-    """Told by a session what happens (``chakram.execution.session.RunObserver``).
+    """Handles the events of a session (``chakram.execution.session.RunObserver``).
 
-    Records are taken in by a thread of their own, in the order in which they come, the
-    samples for live pages too: all that takes longer than an agent waits for a
-    heartbeat.
+    A separate thread processes records and live samples in order of arrival. In the
+    event loop, the processing would delay heartbeats until agents give up.
 
     Args:
-        directory: Where records go.
-        metrics: Where counters go.
-        progress: Who is told.
+        directory: Destination of records.
+        metrics: Destination of counters.
+        progress: The progress display.
         total: Iterations of the whole run.
-        live: Where samples of queue pairs and ports go as well; None: nowhere.
+        live: Additional destination of samples of queue pairs and ports, if any.
 
     Attributes:
         began: Whether traffic has started.
-        banners: What agents said that belongs on top of the results.
+        banners: Warnings of agents, for the top of the results.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Observer:
         self._progress = progress
         self._total = total
         self._iterations = 0
-        self._work: UnderWay | None = None
+        self._work: CollectivesInFlight | None = None
         self._live = live
         self._flushed_ns = time.monotonic_ns()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
@@ -128,11 +127,11 @@ class Observer:
         identities: Sequence[CollectiveIdentity],
         iterations: Mapping[str, int],
     ) -> None:
-        """The plan is known: what an iteration does, by job how many there are."""
-        self._work = UnderWay(identities, iterations)
+        """Receive the operations of an iteration, and the iterations of each job."""
+        self._work = CollectivesInFlight(identities, iterations)
 
     def phase_changed(self, phase: Phase) -> None:
-        """The run has entered a phase."""
+        """Handle a phase change of the run."""
         log.info("phase changed phase=%s", phase.name)
         if phase is Phase.RUNNING:
             self.began = True
@@ -142,25 +141,25 @@ class Observer:
             self._progress.iterations(0, self._total)
 
     def iterations_done(self, iterations: int) -> None:
-        """All ranks have done so many iterations."""
+        """Handle the end of an iteration of all ranks."""
         self._iterations = iterations
         self._progress.iterations(iterations, self._total)
 
     def rows_arrived(self, rows: RecordRows) -> None:
-        """An agent has sent records.
+        """Queue records of an agent for processing.
 
         Raises:
-            ChakramError: Why earlier ones could not be taken.
+            ChakramError: If earlier records could not be processed.
         """
         if self._failed is not None:
             self._failed.result()
         self._submit(self._take, rows)
 
     def close(self) -> None:
-        """Return when all records are taken; blocks, and may be called again.
+        """Wait until all records are processed; a second call has no effect.
 
         Raises:
-            ChakramError: Why some could not be taken.
+            ChakramError: If records could not be processed.
         """
         if not self._closed:
             self._closed = True
@@ -170,7 +169,7 @@ class Observer:
             self._failed.result()
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        """An agent has sent its counters."""
+        """Handle counters of an agent."""
         self._metrics.set_counters(agent, snapshot.values)
         if self.began:
             busy_ns = {load.shard: load.busy_ns for load in snapshot.loads}
@@ -185,7 +184,7 @@ class Observer:
         if snapshot.loads:
             self._metrics.set_loads(agent, snapshot.loads)
         self._counters[agent] = snapshot.values
-        # A process that has ended is told of no more: its last words count.
+        # A data-plane process that has ended sends no more; its last values remain.
         self._shards.setdefault(agent, {}).update(
             (
                 load.shard,
@@ -195,10 +194,10 @@ class Observer:
         )
 
     def counted(self, slots: Mapping[str, str]) -> dict[str, int]:
-        """Return by name what all agents have counted, where they counted anything.
+        """Return the nonzero sums of counters over all agents, by name.
 
         Args:
-            slots: By name, the counter.
+            slots: Counters by name.
         """
         totals = {
             name: sum(values[slot(own)] for values in self._counters.values())
@@ -207,25 +206,25 @@ class Observer:
         return {name: total for name, total in totals.items() if total}
 
     def generator(self) -> dict[str, GeneratorHealth]:
-        """Return by agent how it has kept up."""
+        """Return the health of the traffic generator, by agent."""
         return {
             agent: agent_health(values, self._shards[agent].values())
             for agent, values in sorted(self._counters.items())
         }
 
     def disturbed(self, faults: int) -> list[int]:
-        """Return how many packets each of so many faults has disturbed."""
+        """Return the number of packets that each of *faults* faults has disturbed."""
         return [
             sum(counters[fault_slot(index)] for counters in self._counters.values())
             for index in range(faults)
         ]
 
     def agent_lost(self, agent: str) -> None:
-        """The connection to an agent is gone."""
+        """Handle the loss of the connection to an agent."""
         self._metrics.set_agent_up(agent, False)
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
-        """An agent has something for people to read."""
+        """Show a message of an agent, and keep it as a banner if it is a warning."""
         if level == "warning":
             self.banners.append(f"agent {agent}: {text}")
         self._progress.note(f"agent {agent}: {text}")

@@ -1,4 +1,4 @@
-"""What a run or a simulation leaves to its caller."""
+"""Outcome of a run or simulation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run leaves to its caller.
+    """Outcome of a run or simulation.
 
-    ``error`` is why the run is not complete, None where it is.
+    ``error`` is the reason why the run is incomplete; None if it is complete.
     """
 
     directory: Path
@@ -24,5 +24,5 @@ class RunOutcome:
 
     @property
     def exit_code(self) -> int:
-        """What the process should end with."""
+        """Exit code for the process."""
         return 0 if self.error is None else self.error.exit_code

@@ -1,4 +1,4 @@
-"""Tests the fabric of an experiment, from its file to a folder of results."""
+"""Runs a preflight, from the experiment file to a folder of results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from chakram.foundation.errors import (
     PlanError,
     PreflightFailed,
 )
-from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import ports_needed
+from chakram.preparation.resolved_run import load_run, resolve
 from chakram.run_directory.preflight_files import PREFLIGHT, save_preflight
 from chakram.run_directory.writer import make_folder
 
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightOutcome:
-    """What a preflight leaves to its caller."""
+    """Outcome of a preflight."""
 
     folder: Path
     report: PreflightReport
 
 
 def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
-    """Return what there is to say of a preflight that has failed; None: it has not."""
+    """Return the error of a preflight that failed; None if it passed."""
     failures = report.failures
     if not failures:
         return None
@@ -52,11 +51,11 @@ def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
 
 
 async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
-    """Bring the fabric up, test every pair of its ports, tear down.
+    """Build the fabric, test every pair of its ports, and tear it down.
 
     Raises:
         ChakramError: If nothing could be tested.
-        RunInterrupted: If the user ended it.
+        RunInterrupted: If the user interrupted the preflight.
     """
     experiment, progress = request.experiment, request.progress
     started = datetime.now(UTC)
@@ -85,7 +84,7 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
             raise PlanError("fabric", "has one port", "a pair needs two")
         clients, clocks, absent = await _connect(experiment, world, stack)
         report = await Preflight(
-            experiment,
+            resolve(experiment),
             ports=world.ports,
             clients=clients,
             clocks=clocks,
@@ -99,18 +98,18 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
 
 
 def _ports_needed(experiment: Experiment, progress: Progress) -> int:
-    """Return how many ports a fabric has that has as many as its jobs need."""
+    """Return the number of ports that the jobs need; 0 if the fabric sets it."""
     if experiment.fabric.nports is not None:
         return 0
     progress.phase("reading traces")
-    return ports_needed(load_jobs(experiment))
+    return load_run(experiment).ports_needed
 
 
 async def connect(agent: AgentPlace) -> AgentClient:
-    """Return the connection to an agent.
+    """Return a connection to an agent.
 
     Raises:
-        AgentError: If it cannot be reached.
+        AgentError: If the agent cannot be reached.
         ConfigError: If a certificate cannot be read.
     """
     tls = None
@@ -125,7 +124,7 @@ async def connect(agent: AgentPlace) -> AgentClient:
 async def _connect(
     experiment: Experiment, world: World, stack: AsyncExitStack
 ) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
-    """Return the connected agents, their clocks, and why others are absent."""
+    """Return the connected agents, their clocks, and why other agents are absent."""
     clients: dict[str, AgentClient] = {}
     clocks: dict[str, ClockOffset] = {}
     absent: dict[str, str] = {}
@@ -143,7 +142,7 @@ async def _connect(
         else:
             clients[address.name] = client
 
-    # At once: who is not there is waited for, and there may be many of them.
+    # Connect concurrently: each absent agent takes a whole timeout.
     async with asyncio.TaskGroup() as group:
         for address in world.agents:
             group.create_task(connect_one(address), name=f"connect-{address.name}")

@@ -1,4 +1,4 @@
-"""Tests a fabric before a run, over the agents, ports and queue pairs of the run."""
+"""Tests a fabric before a run, with the agents, ports and queue pairs of the run."""
 
 from __future__ import annotations
 
@@ -47,18 +47,12 @@ from chakram.preflight.rate_measurements import (
 )
 from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
-from chakram.preparation.planning import (
-    queue_pair_layout,
-    run_settings,
-    shards_of,
-    transport_plan,
-)
+from chakram.preparation.planning import shards_of
 from chakram.preparation.plugin_versions import with_plug_ins
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
     from chakram.control.events import CountersSnapshot
@@ -68,29 +62,31 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan, PortPlan
     from chakram.plan.probes import ProbePacket, ProbePlan
     from chakram.preflight.report import PreflightReport
+    from chakram.preparation.resolved_run import ResolvedRun
 
 
 log = logging.getLogger(__name__)
 
 _PATHS_OF_SEVERAL = 8
-"""Source ports that are probed where packets may go several ways."""
+"""Number of source ports to probe if packets may take several paths."""
 _LEAST_PACKETS = 128
-"""A shorter message would measure the round trip rather than the rate, and might meet
-none of the packets that a bad cable loses."""
+"""A shorter message would measure the round trip rather than the rate. It might also
+miss the packets that a bad cable drops."""
 _MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
 _HANG_TIMEOUT_NS = 10 * 10**9
 _REPEATS = 2
-"""Times that probes are sent again to pairs of which some kind is missing."""
+"""Number of times to repeat probes between pairs with missing probes."""
 
 
-def preflight_settings(experiment: Experiment) -> PreflightSettings:
-    """Return what the experiment wants to be tested."""
+def preflight_settings(resolved: ResolvedRun) -> PreflightSettings:
+    """Return the tests that the experiment requests."""
+    experiment = resolved.experiment
     wanted = experiment.preflight
     paths = wanted.paths
     if paths is None:
         paths = 1 if experiment.fabric.tiers == 1 else _PATHS_OF_SEVERAL
     return PreflightSettings(
-        path_mtu=wanted.path_mtu or transport_plan(experiment).path_mtu,
+        path_mtu=wanted.path_mtu or resolved.transport.path_mtu,
         check_mtu=wanted.mtu,
         check_classes=wanted.dscp_ecn_echo,
         check_latency=wanted.pairs != "none",
@@ -108,9 +104,9 @@ def preflight_settings(experiment: Experiment) -> PreflightSettings:
 
 @dataclass(slots=True)
 class _Collector:
-    """Keeps the rows that agents send, and says how far it is.
+    """Collects the rows that agents send, and reports progress.
 
-    It is told by a session (``chakram.execution.session.RunObserver``).
+    Implements ``chakram.execution.session.RunObserver``.
     """
 
     progress: Progress
@@ -121,14 +117,14 @@ class _Collector:
     _done: int = 0
 
     def phase_changed(self, phase: Phase) -> None:
-        """The session has entered a phase."""
+        """Log a phase change of the session."""
         log.info("phase changed phase=%s", phase.name)
 
     def iterations_done(self, iterations: int) -> None:
-        """All ranks have done so many iterations: there is one."""
+        """Ignore iterations: a preflight has one."""
 
     def rows_arrived(self, rows: RecordRows) -> None:
-        """An agent has sent records."""
+        """Add records of an agent."""
         self.rows.extend(rows)
         self._done += len(rows.flows) // len(FLOW_FIELDS)
         self._done += sum(
@@ -139,34 +135,34 @@ class _Collector:
         self.progress.iterations(min(self._done, self.total), self.total, self.unit)
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        """An agent has sent its counters: whether it was late for its work."""
+        """Record whether an agent could not keep up with its work."""
         if any(map(is_late, snapshot.loads)):
             self.late.add(agent)
 
     def agent_lost(self, agent: str) -> None:
-        """The connection to an agent is gone: the session ends."""
+        """Ignore a lost connection, because it also ends the session."""
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
-        """An agent has something for people to read."""
+        """Show a message of an agent."""
         self.progress.note(f"agent {agent}: {text}")
 
 
 @dataclass
 class Preflight:
-    """One preflight over connected agents.
+    """One preflight with connected agents.
 
     Attributes:
-        experiment: What is to be run.
-        ports: All ports to test, in their order.
-        clients: The connected agents; free again when all is over.
+        resolved: The resolved run; its jobs are not used.
+        ports: All ports to test, in order.
+        clients: The connected agents; they are free again at the end.
         clocks: Offsets of their clocks.
-        progress: Told how far it is.
-        interrupts: Who is told of signals.
+        progress: The progress display.
+        interrupts: Source of signals.
         run_id: Name of the run.
-        absent: By agent that could not be reached, why.
+        absent: Reasons why agents could not be reached, by agent.
     """
 
-    experiment: Experiment
+    resolved: ResolvedRun
     _: KW_ONLY
     ports: Sequence[PortPlan]
     clients: Mapping[str, AgentClient]
@@ -178,15 +174,16 @@ class Preflight:
 
     def __post_init__(self) -> None:
         self._absent = dict(self.absent)
-        self._settings = preflight_settings(self.experiment)
-        self._transport = transport_plan(self.experiment)
+        self.experiment = self.resolved.experiment
+        self._transport = self.resolved.transport
+        self._settings = preflight_settings(self.resolved)
 
     async def run(self) -> PreflightReport:
-        """Test everything; return what was found.
+        """Run all tests; return the findings.
 
         Raises:
-            RunInterrupted: If the user ended it.
-            ChakramError: If an agent was lost while it went.
+            RunInterrupted: If the user interrupted the preflight.
+            ChakramError: If the connection to an agent was lost.
         """
         settings = self._settings
         measured = Measured(
@@ -220,14 +217,15 @@ class Preflight:
                 measured.source_ports = _probes_of(plan).source_ports
                 return
             except ChakramError as error:
-                # Whoever cannot open its ports is found; the others are tested.
+                # Exclude an agent that cannot open its ports; test the others.
                 if not self._leave_out(error):
                     raise
 
     async def _probe_again(self, measured: Measured) -> None:
-        """Send again to pairs of which a kind of probe is missing, with larger gaps.
+        """Repeat probes for pairs with missing probes, with larger gaps.
 
-        What has been lost by chance, or by hosts that were busy, arrives then.
+        Packets that were lost by chance, or because of busy hosts, should arrive this
+        time.
         """
         for attempt in range(1, _REPEATS + 1):
             doubtful = {
@@ -296,7 +294,7 @@ class Preflight:
     async def _count_probes(
         self, what: str, plan: Plan
     ) -> dict[tuple[int, int], PathReport]:
-        """Send probes; return by positions of ports what has become of them."""
+        """Send probes; return the reports by positions of source and destination."""
         planned = [each.probes for each in plan.agents if each.probes is not None]
         first = _probes_of(plan)
         collector = _Collector(
@@ -317,7 +315,7 @@ class Preflight:
         }
 
     def _leave_out(self, error: ChakramError) -> bool:
-        """Go on without the agent that *error* is of; tell whether it is of one."""
+        """Exclude the agent that raised *error*; return False if no agent did."""
         for name, client in self.clients.items():
             if name not in self._absent and error.where.startswith(client.where):
                 place = error.where.removeprefix(client.where).lstrip(": ")
@@ -356,7 +354,7 @@ class Preflight:
         except RunInterrupted:
             raise
         except RunFailed as error:
-            # What was measured before stands; the rest is told to be missing.
+            # Keep earlier measurements; the report lists the rest as not measured.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
         places = [program.rank for program in programs.programs]
@@ -378,7 +376,7 @@ class Preflight:
         await self._confirm(measured)
 
     async def _confirm(self, measured: Measured) -> None:
-        """Find out by probes what the figures of messages leave in doubt."""
+        """Send probes to confirm doubtful results of the messages."""
         settings = self._settings
         slow = {}
         resent = set()
@@ -438,7 +436,7 @@ class Preflight:
     def _passing(
         self, measured: Measured
     ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Return the pairs whose short packets arrive, and those whose longest do."""
+        """Return the pairs that short packets reach, and those that full ones reach."""
         npaths = len(measured.source_ports)
         classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
         needed = self._transport.path_mtu + headers_bytes(self.ports[0].address)
@@ -455,7 +453,7 @@ class Preflight:
         return reached, (passes if self._settings.check_mtu else reached)
 
     def _switches(self) -> list[str]:
-        """Return what each port hangs on; its own name where nobody knows."""
+        """Return the switch of each port, or its host if the topology is unknown."""
         topology = self.experiment.fabric.to_topology(len(self.ports))
         hosts = () if topology is None else topology.hosts
         return [
@@ -466,7 +464,7 @@ class Preflight:
         ]
 
     def _size_of(self, pair: tuple[int, int]) -> int:
-        """Return what a pair can send in the time that it has."""
+        """Return how many bytes a pair can send in its measurement time."""
         settings = self._settings
         source, destination = (self.ports[place] for place in pair)
         least = _LEAST_PACKETS * self._transport.path_mtu
@@ -487,7 +485,7 @@ class Preflight:
             {},
             self._transport,
             replace(
-                run_settings(experiment),
+                self.resolved.settings,
                 warmup=0,
                 measured=1,
                 sync="free",
@@ -500,7 +498,7 @@ class Preflight:
             ),
             shards=shards_of(experiment, ports),
             run_id=f"{self.run_id}-preflight",
-            layout=queue_pair_layout(experiment),
+            layout=self.resolved.layout,
         )
         problems = check_plan(plan)
         if problems:
@@ -510,7 +508,7 @@ class Preflight:
     # ---- sessions --------------------------------------------------------------------
 
     async def _execute(self, what: str, plan: Plan, collector: _Collector) -> None:
-        """Let the agents execute *plan*; they are free for the next one afterwards."""
+        """Execute *plan* on the agents, and free them for the next plan."""
         self.progress.phase(what)
         plans = {agent.agent: agent for agent in plan.agents}
         clients = {name: self.clients[name] for name in plans}
@@ -526,7 +524,7 @@ class Preflight:
         try:
             await session.run()
         except ChakramError as error:
-            # Some may still be preparing what another one has refused.
+            # Some agents may still be preparing a plan that another agent has refused.
             await _free(clients.values(), why=error.found)
             raise
         finally:
@@ -535,15 +533,15 @@ class Preflight:
 
 
 def _probes_of(plan: Plan) -> ProbePlan:
-    """Return the probes of the first agent; those of others differ by their targets."""
+    """Return the probes of one agent; other agents differ only in their targets."""
     return next(each.probes for each in plan.agents if each.probes is not None)
 
 
 async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:
-    """Let agents forget what they did; end it first, if *why* says that it has to."""
+    """Reset agents, so that they are free; abort their plan first if *why* is given."""
 
     async def free(client: AgentClient) -> None:
-        # One that is lost has said so; its run is over in any case.
+        # A lost agent has been reported, and its run is over in any case.
         with suppress(ChakramError):
             if why is not None:
                 await client.abort(why)

@@ -1,42 +1,40 @@
-"""What somebody wants to be run, and what every kind of run begins with."""
+"""Request for a run or simulation, and the first steps that all kinds share."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.preparation.planning import build_plan, transport_plan
+from chakram.preparation.resolved_run import load_run
 from chakram.preparation.run_description import manifest_of
-from chakram.preparation.saved_plans import jobs_of
 from chakram.run_directory.writer import RunDirectory
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.execution.observer import Progress
-    from chakram.plan.plan import Plan, PortPlan
-    from chakram.preparation.job_loading import LoadedJob
+    from chakram.preparation.resolved_run import ResolvedRun
 
 
 def new_run_id(started: datetime) -> str:
-    """Return what tells a run from all others."""
+    """Return a unique name for a run."""
     return f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is to be run, on a fabric or in virtual time.
+    """A run on a fabric or in virtual time, as the user requested it.
 
     Attributes:
-        experiment: What to run.
-        text: Its file, word for word, for the run directory.
+        experiment: The experiment.
+        text: The text of its file, for the run directory.
         runs_directory: Folder of all run directories.
-        progress: Told how far it is.
-        plan_file: A saved plan to take programs from, instead of the traces.
-        alone: The one job that is run, where it is placed beside the others; None: all.
+        progress: The progress display.
+        plan_file: A saved plan to take the programs from, instead of the traces.
+        alone: The only job to run; it keeps its placement among the other jobs. None:
+            all.
     """
 
     experiment: Experiment
@@ -46,46 +44,24 @@ class RunRequest:
     plan_file: Path | None = None
     alone: str | None = None
 
-    def jobs(self) -> list[LoadedJob]:
-        """Return the jobs, from the saved plan or from their traces."""
+    def resolve(self) -> ResolvedRun:
+        """Return the resolved run; a saved plan, if any, provides the programs."""
         self.progress.phase(
             "reading traces" if self.plan_file is None else "reading the plan"
         )
-        return jobs_of(self.experiment, self.plan_file)
-
-    def plan(
-        self,
-        jobs: Sequence[LoadedJob],
-        ports: Sequence[PortPlan],
-        run_id: str,
-        *,
-        psn_seed: int | None = None,
-        connected: bool = True,
-    ) -> Plan:
-        """Return the plan of the run over *ports*; see ``build_plan``."""
-        return build_plan(
-            self.experiment,
-            jobs,
-            ports,
-            run_id,
-            alone=self.alone,
-            psn_seed=psn_seed,
-            connected=connected,
-        )
+        return load_run(self.experiment, plan_file=self.plan_file)
 
     def new_directory(
         self,
-        jobs: Sequence[LoadedJob],
+        resolved: ResolvedRun,
         run_id: str,
         *,
         started: datetime,
         world: str | None = None,
     ) -> RunDirectory:
-        """Make the run directory; *world* is where it runs, if not on its fabric."""
+        """Create the run directory; *world* is set if the fabric is not used."""
         manifest = manifest_of(
-            self.experiment,
-            jobs,
-            transport_plan(self.experiment),
+            resolved,
             run_id=run_id,
             started=started,
             world=world,

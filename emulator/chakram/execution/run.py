@@ -1,4 +1,4 @@
-"""One run: the fabric, predictions, agents, a session, and what is written about it."""
+"""Executes one run: fabric, predictions, agents, session, and records."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from chakram.execution.preflight_session import Preflight
 from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ChakramError, FabricError
-from chakram.predict.routing import Ways
+from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.link_faults import LinkFaults
-from chakram.preparation.planning import ports_needed, transport_plan
 from chakram.preparation.predictions import (
     FEW_EVENTS,
     alone_events,
@@ -58,14 +57,14 @@ if TYPE_CHECKING:
     from chakram.metrics.live_rows import LiveRows
     from chakram.metrics.state import MetricsState
     from chakram.plan.plan import Plan
-    from chakram.preparation.job_loading import LoadedJob
+    from chakram.preparation.resolved_run import ResolvedRun
     from chakram.records.run_records import LinkRecord
     from chakram.run_directory.writer import RunDirectory
 
 
 _LINKS_INTERVAL_S = 1
 _PSN_SEED_BITS = 53
-"""As many as every reader of JSON keeps."""
+"""Number of bits of an integer that every JSON reader preserves."""
 _INJECTED = {name: f"injected_{name}" for name in INJECTED}
 _INVALID = {name: f"invalid_{name}" for name in INVALID}
 _VERIFIED = {
@@ -73,7 +72,7 @@ _VERIFIED = {
     "icrc_errors": "invalid_icrc",
     "wrong_payloads": "wrong_payload_packets",
 }
-"""Counters of all agents by the names that ``run.json`` has for them."""
+"""Counters of all agents, by their names in ``run.json``."""
 _RESENT = {"timeout": "retransmitted_packets_timeout"}
 _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 
@@ -81,7 +80,8 @@ _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 def psn_seed_of(experiment: Experiment) -> int:
     """Return the seed of the first PSNs of a run.
 
-    Nobody who only knows the experiment shall know which PSNs are under way.
+    By default the seed is random, so that PSNs in flight cannot be derived from the
+    experiment.
     """
     psn_seed = experiment.transport.psn_seed
     return secrets.randbits(_PSN_SEED_BITS) if psn_seed is None else psn_seed
@@ -93,7 +93,7 @@ class Run:
     def __init__(
         self,
         request: RunRequest,
-        jobs: Sequence[LoadedJob],
+        resolved: ResolvedRun,
         directory: RunDirectory,
         metrics: MetricsState,
         interrupts: Interrupts,
@@ -106,9 +106,9 @@ class Run:
         self._experiment = request.experiment
         self._progress = request.progress
         self._interrupts = interrupts
-        # Somebody may look while the run goes on.
+        # None unless the run exports metrics.
         self._live = live
-        self._jobs = jobs
+        self._resolved = resolved
         self._directory = directory
         self._run_id = directory.manifest.run_id
         self._psn_seed = psn_seed_of(request.experiment)
@@ -127,18 +127,18 @@ class Run:
 
     @property
     def began(self) -> bool:
-        """Whether any traffic was to flow: else there is nothing to show."""
+        """Whether traffic was started; otherwise there are no results."""
         return self._observer.began
 
     async def execute(self) -> None:
-        """Do everything that needs the fabric; it is gone when this returns."""
+        """Execute the run on its fabric, which is torn down on return."""
         experiment = self._experiment
         self._progress.phase("building the fabric")
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(
                 experiment.fabric.open(
                     seed=experiment.seed,
-                    nports=ports_needed(self._jobs),
+                    nports=self._resolved.ports_needed,
                     processes=experiment.agents.shards,
                     lab_name=experiment.lab_name,
                     logs=self._directory.path,
@@ -149,13 +149,14 @@ class Run:
                 self._progress.note(
                     f"lab {experiment.lab_name} is up: used as it stands"
                 )
-            plan = self._request.plan(
-                self._jobs, world.ports, self._run_id, psn_seed=self._psn_seed
+            plan = self._resolved.plan(
+                world.ports, self._run_id, alone=self._alone, psn_seed=self._psn_seed
             )
             agents = {agent.agent for agent in plan.agents}
             clients: dict[str, AgentClient] = {}
-            # Before predictions, which may take minutes: certificates may be missing,
-            # agents may not listen or may be of another version.
+            # Connect before the predictions, which may take minutes, to fail early if a
+            # certificate is missing, or an agent does not listen or has another
+            # version.
             for address in world.agents:
                 if address.name in agents:
                     clients[address.name] = await stack.enter_async_context(
@@ -195,7 +196,7 @@ class Run:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
                 await self._count_links(world, before)
-                # How the run ended counts, as above.
+                # An error here must not hide how the run ended.
                 with suppress(FabricError):
                     if experiment.faults.links:
                         await world.disturb_links(())
@@ -204,21 +205,21 @@ class Run:
             self._progress.phase("collecting")
 
     async def _begin_faults(self, start_ns: int) -> None:
-        """Let links fail, at times from the start of the run."""
+        """Schedule the link faults whose start time is known."""
         world = self._world
         assert world is not None
         assert world.topology is not None
         faults = LinkFaults(self._experiment.faults.links, world.topology, start_ns)
         self._link_faults = faults
         if world.lab is not None and world.lab.lifetime == "up":
-            # Whoever was killed has not ended his own.
+            # An earlier run that was killed may have left its faults active.
             await world.disturb_links(())
         await world.disturb_links(faults.happening())
 
     def _begin_more_faults(
         self, iterations: Sequence[tuple[int, int]]
     ) -> Coroutine[object, object, None] | None:
-        """Let those links fail that do so with an iteration that has begun."""
+        """Start the link faults that are due because an iteration has begun."""
         faults, table, world = self._link_faults, self._table, self._world
         if faults is None or table is None or world is None or faults.all_began:
             return None
@@ -227,10 +228,9 @@ class Run:
         return world.disturb_links(beginning) if beginning else None
 
     async def _count_links(self, world: World, before: LabCounters) -> None:
-        """Note what went through the links.
+        """Read the final counters of the links.
 
-        How the run ended counts, not that nobody is left who counts: what was measured
-        is there.
+        An error here does not fail the run, because its measurements are available.
         """
         try:
             self._counters = (before, await self._read_counters(world))
@@ -243,13 +243,13 @@ class Run:
         clients: Mapping[str, AgentClient],
         clocks: Mapping[str, ClockOffset],
     ) -> None:
-        """Test the ports of the run before it.
+        """Test the ports before the run.
 
         Raises:
-            PreflightFailed: If something is wrong, and the experiment minds.
+            PreflightFailed: If a test failed and the experiment requires it to pass.
         """
         report = await Preflight(
-            self._experiment,
+            self._resolved,
             ports=plan.ports(),
             clients=clients,
             clocks=clocks,
@@ -279,7 +279,7 @@ class Run:
             raise error
 
     async def _read_counters(self, world: World) -> LabCounters:
-        """Return what the fabric has counted, and tell the metrics of switches."""
+        """Return the counters of the fabric, and update the metrics of switches."""
         counters = await world.counters()
         if world.topology is not None and counters.ports:
             self._metrics.set_switches(world.topology, counters)
@@ -287,11 +287,11 @@ class Run:
         return counters
 
     async def _watch_links(self, world: World, before: LabCounters) -> None:
-        """Keep the metrics of the links up to date, if somebody may look at them."""
+        """Keep the metrics of the links up to date, if they are exported."""
         topology = world.topology
         if self._live is None or topology is None or not before.links:
             return
-        # From nothing on: rates need to know where a counter began.
+        # Start from zero, because rates need the first value of a counter.
         self._show_links(link_records(topology, before, before))
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
@@ -303,11 +303,11 @@ class Run:
             self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
 
     async def _predict(self, plan: Plan, world: World) -> None:
-        """Say beforehand what the run should take."""
+        """Predict the times of the run."""
         if world.topology is None:
             return
         if world.ecmp is not None:
-            self.reference.ways = Ways(plan, world.topology, world.ecmp)
+            self.reference.ways = PathFinder(plan, world.topology, world.ecmp)
         wanted = self._experiment.predict
         if "bound" in wanted:
             least = await asyncio.to_thread(bounds, plan, world.topology)
@@ -396,8 +396,8 @@ class Run:
             )
 
     def _verification(self) -> dict[str, object]:
-        """Return how packets were looked at, and what was found."""
-        transport = transport_plan(self._experiment)
+        """Return how packets were verified, and the results."""
+        transport = self._resolved.transport
         found = self._observer.counted(_VERIFIED)
         return {
             "every": transport.verify_every,
@@ -406,7 +406,7 @@ class Run:
         }
 
     def finish(self, error: ChakramError | None) -> None:
-        """Close the run directory; *error* is why the run is not complete."""
+        """Close the run directory; *error* is the reason why the run is incomplete."""
         try:
             self._observer.close()
         except ChakramError as failure:

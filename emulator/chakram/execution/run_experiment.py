@@ -1,4 +1,4 @@
-"""Runs an experiment from its file to its run directory."""
+"""Runs an experiment, from its file to its run directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chakram.metrics.exporter import MetricsServer, exposition, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
 from chakram.preparation.link_faults import refuse_faults_of_runs
-from chakram.preparation.planning import planned_ports, refuse_neighbours_on_one_port
+from chakram.preparation.planning import refuse_neighbours_on_one_port
 from chakram.run_directory.reader import RunResults, open_run
 
 if TYPE_CHECKING:
@@ -28,41 +28,42 @@ if TYPE_CHECKING:
 
 
 _MOST_EXPLAINED_MESSAGES = 200_000
-"""Of a run whose metrics have causes of lost time; it ends some seconds later."""
+"""Most messages of a run for which metrics include causes of lost time."""
 
 
 async def run_experiment(request: RunRequest) -> RunOutcome:
-    """Bring the fabric up, replay, collect, tear down.
+    """Build the fabric, replay the traces, collect the results, and tear down.
 
     Returns:
-        The outcome, also of a run that ended early: what was recorded is kept.
+        The outcome, even of a run that ended early: its records are kept.
 
     Raises:
-        ChakramError: If nothing was run: wrong input, no rights, no agent.
-        RunInterrupted: If the user ended it before it had begun, or insisted.
+        ChakramError: If nothing was run, for example because of wrong input, missing
+            privileges or an absent agent.
+        RunInterrupted: If the user interrupted the run before it started, or twice.
     """
     experiment, progress = request.experiment, request.progress
     refuse_faults_of_runs(experiment)
     async with AsyncExitStack() as stack:
-        # Before anything is built: a port that is taken is said at once.
+        # Open the port before anything is built, to fail early if it is in use.
         listener = live = None
         if experiment.metrics.listen is not None:
             listener = open_listener(experiment.metrics.listen)
             stack.enter_context(closing(listener))
             live = LiveRows()
         interrupts = stack.enter_context(Interrupts())
-        jobs = await asyncio.to_thread(request.jobs)
+        resolved = await asyncio.to_thread(request.resolve)
         started = datetime.now(UTC)
         run_id = new_run_id(started)
-        # What does not fit onto the fabric is said before anything is made for it.
-        plan = request.plan(jobs, planned_ports(experiment, jobs), run_id)
+        # Plan before anything is built, to fail early if ranks do not fit the fabric.
+        plan = resolved.plan(resolved.planned_ports(), run_id, alone=request.alone)
         if experiment.fabric.has_switches:
             refuse_neighbours_on_one_port(plan)
-        directory = request.new_directory(jobs, run_id, started=started)
+        directory = request.new_directory(resolved, run_id, started=started)
         metrics = metrics_of(directory.manifest)
         run = Run(
             request,
-            jobs,
+            resolved,
             directory,
             metrics,
             interrupts,
@@ -104,9 +105,9 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
 async def _serving(
     server: MetricsServer, linger_ns: int, interrupts: Interrupts, progress: Progress
 ) -> AsyncIterator[None]:
-    """Serve metrics while the block runs, and then until its end has been scraped.
+    """Serve metrics during the block, and then until the final values are scraped.
 
-    Whoever interrupts the run, or this wait, does not want to wait.
+    Interrupting the run or this wait ends the wait.
     """
 
     async def linger() -> None:
@@ -133,7 +134,7 @@ async def _serving(
 
 
 def _show_causes(metrics: MetricsState, results: RunResults) -> None:
-    """Export what the run has lost its time by, where that is a matter of seconds."""
+    """Export the causes of lost time, if that takes only seconds."""
     if results.manifest.rows.get("flows", 0) <= _MOST_EXPLAINED_MESSAGES:
-        with suppress(InputError):  # it has no measured iteration
+        with suppress(InputError):  # the run has no measured iteration
             metrics.set_why(why_of(results))

@@ -1,4 +1,4 @@
-"""Carries out what the controller's state machine decides, on real agents."""
+"""Executes the decisions of the controller's state machine on real agents."""
 
 from __future__ import annotations
 
@@ -50,49 +50,50 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-# Long enough for the slowest of some hundred agents to hear of the start.
+# Long enough to inform the slowest of some hundred agents of the start.
 _START_DELAY_NS = 300_000_000
 _START_DELAY_PER_AGENT_NS = 2_000_000
 
 
 class RunObserver(Protocol):
-    """Who is told what happens in a run."""
+    """Interface for observers of a run."""
 
     def phase_changed(self, phase: Phase) -> None:
-        """The run has entered a phase."""
+        """Handle a phase change of the run."""
 
     def iterations_done(self, iterations: int) -> None:
-        """All ranks have done so many iterations."""
+        """Handle the end of an iteration of all ranks."""
 
     def rows_arrived(self, rows: RecordRows) -> None:
-        """An agent has sent records."""
+        """Handle records of an agent."""
 
     def counters_arrived(
         self, agent: str, snapshot: agent_events.CountersSnapshot
     ) -> None:
-        """An agent has sent its counters."""
+        """Handle counters of an agent."""
 
     def agent_lost(self, agent: str) -> None:
-        """The connection to an agent is gone."""
+        """Handle the loss of the connection to an agent."""
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
-        """An agent has something for people to read."""
+        """Handle a message of an agent for the user."""
 
 
 class Session:
     """One run on connected agents.
 
     Args:
-        plans: What each agent executes, by its name.
+        plans: The plan of each agent, by name.
         clients: The connected agents.
         clocks: Offsets of their clocks.
-        observer: Who is told.
+        observer: The observer of the run.
         hang_timeout_ns: See ``ControllerState``.
-        iterations_of: By number of the rank, the iterations of all that have an end.
-        duration_limit_ns: When to end the run whatever it does; None: never.
-        starting: Told when all ranks start, on our clock.
-        progressed: Told how many iterations ranks have done, by their number; what it
-            returns is done.
+        iterations_of: Number of iterations by rank number, for ranks with a limit.
+        duration_limit_ns: Time after which the run ends in any case; None: never.
+        starting: Called with the common start time on the controller's clock; the
+            coroutine it returns is run.
+        progressed: Called with pairs of rank number and finished iterations; a
+            coroutine it returns is run.
     """
 
     def __init__(
@@ -130,9 +131,9 @@ class Session:
         """Prepare, arm and follow the agents until the run has ended.
 
         Raises:
-            RunInterrupted: If the user ended it.
-            RunFailed: If it ended before its work was done.
-            ChakramError: What an agent refused the plan with.
+            RunInterrupted: If the user interrupted the run.
+            RunFailed: If the run ended before its work was done.
+            ChakramError: If an agent refused its plan.
         """
         finish: Finish | None = None
         try:
@@ -159,13 +160,13 @@ class Session:
         raise RunFailed("run", finish.reason)
 
     async def _step(self) -> Finish | None:
-        """Take one event and carry out what follows from it."""
+        """Take one event and carry out the resulting instructions."""
         event = await self._events.get()
         before = self._state.phase, self._state.iterations
         try:
             instructions = self._state.handle(event)
         except UnexpectedEvent as error:
-            # An agent that does not keep to the protocol is no agent of this run.
+            # Ignore an agent that violates the protocol.
             log.warning("event refused error=%s", error)
             return None
         if self._state.phase is not before[0]:
@@ -183,7 +184,7 @@ class Session:
         return None
 
     async def _keep_time(self) -> None:
-        """Tell the time, for ever: agents that talk all the while may still hang."""
+        """Send ticks forever, as a run may hang although agents keep sending."""
         while True:
             await asyncio.sleep(_TICK_S)
             self._events.put_nowait(
@@ -215,7 +216,7 @@ class Session:
         self._tasks.add(task)
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
-        """End the run if a task has ended as none should, instead of waiting for it."""
+        """End the run if a task failed, instead of waiting for its result."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fault = self._fault or error
@@ -238,7 +239,7 @@ class Session:
             self._events.put_nowait(AgentArmed(agent=agent))
 
     async def _release(self, agent: str) -> None:
-        """Get what came last; a run that has been done does not fail with it."""
+        """Read the last records; an error here does not fail a complete run."""
         try:
             await self._clients[agent].reset()
         except ChakramError as error:
@@ -263,7 +264,7 @@ class Session:
         self._events.put_nowait(AgentFailed(agent=agent, reason=str(error)))
 
     async def _follow(self, client: AgentClient) -> None:
-        """Turn what an agent tells into events, until the session ends."""
+        """Turn the messages of an agent into events, until the session ends."""
         agent = client.name
         try:
             async for event in client.events():
@@ -314,7 +315,7 @@ class Session:
                 pass
 
     def _iterations_done(self, progress: agent_events.Progress) -> int:
-        """Return what every rank has done that is not at its end."""
+        """Return the least number of finished iterations among ranks still running."""
         totals = self._iterations_of
         return min(
             (
@@ -337,17 +338,17 @@ class Session:
             self._events.put_nowait(Abort(reason="stop_if.duration is over"))
 
     def interrupt(self, name: str) -> None:
-        """End the run in order, because the user wants it to."""
+        """End the run cleanly at the user's request."""
         self._events.put_nowait(
             Abort(reason=f"interrupted by {name}", interrupted=True)
         )
 
 
 def _ourselves() -> str:
-    """Say who we are, for others that find an agent taken."""
+    """Describe this controller, for other controllers that find its agents in use."""
     return f"chakram run on {socket.gethostname()}, process {os.getpid()}"
 
 
 def _clause(error: ChakramError) -> str:
-    """Return an error without its place, which the caller names."""
+    """Return the text of an error without its location, which the caller adds."""
     return f"{error.found} ({error.hint})" if error.hint else error.found

@@ -1,4 +1,4 @@
-"""The life of a run as a state machine: events in, instructions out.
+"""State machine of a run: takes events, returns instructions.
 
 ::
 
@@ -8,12 +8,12 @@
     PREPARING ... ENDING --Abort--> STOPPING
     STOPPING --every agent stopped or lost--> FAILED
 
-In ENDING the work is done, and agents hand over what came last: until all had finished,
-ranks at their end still got packets that were sent again, and others may have gone on.
+In ENDING, the work is done, and agents deliver their last records. Before that phase,
+ranks that have finished still answer retransmissions, and background jobs may continue.
 
-The machine decides; ``chakram.execution.session`` prepares, arms and aborts
-agents and turns what they answer into the next events.  A refused event raises
-``UnexpectedEvent`` and changes nothing.
+The state machine only decides. ``chakram.execution.session`` prepares, arms and aborts
+agents and turns their answers into events. A refused event raises ``UnexpectedEvent``
+and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from enum import Enum, auto
 from chakram.foundation.errors import UnexpectedEvent
 
 _FOREIGN_NAMED = 2
-"""Of what is alike for every pair of two ports, more says nothing more."""
+"""Number of reported sentences about unexpected packets; more would be similar."""
 _SILENT_NAMED = 4
 _LATE_TICK_NS = 1_000_000_000
 
 SILENT_NS = 2_500_000_000
-"""Agents send their counters every second while there is traffic."""
+"""Time after which an agent counts as silent; agents send counters every second."""
 
 
 class Phase(Enum):
-    """Where a run is."""
+    """Phase of a run."""
 
     IDLE = auto()
     PREPARING = auto()
@@ -61,7 +61,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPrepared:
-    """An agent has taken its plan and opened its ports."""
+    """An agent has accepted its plan and opened its ports."""
 
     agent: str
 
@@ -75,11 +75,12 @@ class AgentArmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgress:
-    """An agent tells how far its ranks are.
+    """An agent reports the progress of its ranks.
 
-    ``counter`` grows whenever a message or an iteration ends; ``iterations`` are those
-    that all of its ranks have done; ``waiting_for`` says for each unfinished rank
-    what it waits for; ``foreign`` which queue pairs only strangers wrote to.
+    ``counter`` grows whenever a message or an iteration ends. ``iterations`` is the
+    number of iterations that all of its ranks have finished. ``waiting_for`` states for
+    each unfinished rank what blocks it. ``foreign`` lists queue pairs that received
+    packets from unexpected addresses only.
     """
 
     agent: str
@@ -92,14 +93,14 @@ class AgentProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFinished:
-    """All ranks of an agent that have an end are there, and so are their records."""
+    """All foreground ranks of an agent have finished and delivered their records."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFailed:
-    """An agent cannot go on."""
+    """An agent cannot continue."""
 
     agent: str
     reason: str
@@ -107,7 +108,7 @@ class AgentFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost:
-    """The connection to an agent is gone; perhaps because the controller stalled."""
+    """The connection to an agent is lost, perhaps because the controller stalled."""
 
     agent: str
     reason: str
@@ -116,14 +117,14 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStopped:
-    """The traffic of an agent has ended, as it was told, and its records are here."""
+    """An agent has stopped its traffic as instructed and delivered its records."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """Somebody wants the run to end: the user, or a limit."""
+    """The user or a limit ends the run."""
 
     reason: str
     interrupted: bool = False
@@ -131,7 +132,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time goes by; ``heard_ns`` is when each agent last sent something."""
+    """Time has passed; ``heard_ns`` is the time of the last message of each agent."""
 
     now_ns: int
     heard_ns: Mapping[str, int] = field(default_factory=dict)
@@ -163,21 +164,21 @@ class PrepareAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmAgents:
-    """Agree on one start and tell all agents."""
+    """Choose a common start time and send it to all agents."""
 
     agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAgent:
-    """Tell an agent to stop its traffic, for the run has been done; read the rest."""
+    """Stop the traffic of an agent after a complete run, and read its last records."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortAgent:
-    """Tell an agent to stop its traffic."""
+    """Stop the traffic of an agent."""
 
     agent: str
     reason: str
@@ -185,7 +186,7 @@ class AbortAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The run is over; ``reason`` is None where it is complete."""
+    """The run is over; ``reason`` is None if it is complete."""
 
     reason: str | None
     interrupted: bool = False
@@ -196,10 +197,10 @@ Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Finish
 
 @dataclass(slots=True)
 class ControllerState:
-    """Decides what a run does next.
+    """Decides the next steps of a run.
 
     Args:
-        hang_timeout_ns: Without progress of any agent for so long, the run is hung.
+        hang_timeout_ns: The run is hung if no agent makes progress for this time.
     """
 
     hang_timeout_ns: int
@@ -218,10 +219,11 @@ class ControllerState:
     _tick_ns: int | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take an event; return what is to be done.
+        """Take an event; return the instructions that follow.
 
         Raises:
-            UnexpectedEvent: If the phase does not allow it; nothing has changed.
+            UnexpectedEvent: If the phase does not allow the event. The state is
+                unchanged.
         """
         match event:
             case Begin() if self.phase is Phase.IDLE:
@@ -246,7 +248,7 @@ class ControllerState:
                 self.interrupted = self.interrupted or event.interrupted
                 return self._stop(event.reason)
             case _ if self.phase in (Phase.ENDING, Phase.STOPPING, *_OVER):
-                # Agents go on answering for a moment after a run has been decided.
+                # Agents may still send events for a moment after the end of a run.
                 return []
             case _:
                 raise UnexpectedEvent(
@@ -278,7 +280,7 @@ class ControllerState:
         return [PrepareAgent(agent=agent) for agent in event.agents]
 
     def _next_phase(self, agent: str, phase: Phase) -> list[Instruction]:
-        """Note that *agent* is ready for *phase*; enter it after the last one."""
+        """Record that *agent* is ready for *phase*; enter it after the last agent."""
         if agent not in self._waiting:
             raise UnexpectedEvent(
                 f"controller in phase {self.phase.name}",
@@ -311,7 +313,7 @@ class ControllerState:
             return []
         now_ns, before_ns = event.now_ns, self._tick_ns
         self._tick_ns = now_ns
-        # After a stall of the controller, what agents have sent is still unread.
+        # After a stall of the controller, messages of agents are still unread.
         is_late = before_ns is not None and now_ns - before_ns > _LATE_TICK_NS
         self._silent_ns = (
             {}
@@ -345,11 +347,11 @@ class ControllerState:
         return self._stop(self._with_others(f"agent {event.agent}: {event.reason}"))
 
     def _with_others(self, reason: str) -> str:
-        """Add to a reason what other agents may have to do with it.
+        """Add possible causes at other agents to a reason.
 
-        An agent that is suspended sends nothing, so its peers fail.  Packets may come
-        from elsewhere than the plan says: who sends them hears nothing, and fails; who
-        gets them and may not take them is another agent.
+        A suspended agent sends nothing, so its peers fail. Packets may arrive from
+        addresses that the plan does not list. Their sender gets no answer and fails,
+        while another agent receives the packets and must not accept them.
         """
         silent = [
             f"agent {agent} has sent nothing to the controller for "
@@ -372,7 +374,7 @@ class ControllerState:
         return self._stop(f"agent {event.agent}: {event.reason}")
 
     def _stop(self, reason: str) -> list[Instruction]:
-        """Begin to end the run early; the first reason is the one that counts."""
+        """Begin to end the run early; keep the first reason."""
         if self.phase is Phase.STOPPING:
             return []
         self.reason = reason
@@ -386,7 +388,7 @@ class ControllerState:
         ]
 
     def _gone(self, agent: str) -> list[Instruction]:
-        """Note that an agent does nothing more; the run is over with the last one."""
+        """Record that an agent has stopped; the run is over after the last one."""
         self._waiting.discard(agent)
         return [] if self._waiting else self._over()
 

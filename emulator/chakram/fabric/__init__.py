@@ -1,1 +1,1 @@
-"""The network under test: topology, addresses, namespaces, shaping, probes."""
+"""The network under test: fabric types, labs, modeled switches, captures and probes."""

@@ -1,7 +1,7 @@
-"""Processes that must not outlive, or be mistaken for, one another.
+"""Identity, priority and termination of child processes.
 
-A process id alone names nobody: ids are reused.  An id together with the start time
-that the kernel keeps (in clock ticks since boot) names one process for ever.
+A process ID alone is ambiguous because the kernel reuses IDs. A process ID together
+with the process start time (in clock ticks since boot) identifies exactly one process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ def die_with_parent(
     after any change of user or user namespace.
 
     Args:
-        parent_pid: The process that is expected to be the parent; if it has ended
-            before the call, this process ends at once.  Across a PID namespace the
-            id is not comparable: leave it out.
-        signal_number: The signal; the default cannot be ignored.
+        parent_pid: Expected parent process. If it has already ended, this process ends
+            immediately. Omit it across PID namespaces, where IDs are not comparable.
+        signal_number: Signal to send; the process cannot ignore the default.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
@@ -39,24 +38,26 @@ def die_with_parent(
 
 
 def set_niceness(pid: int, niceness: int) -> None:
-    """Set the niceness of a process, and that of its session if it leads one.
+    """Set the niceness of a process, and of its session if it leads one.
 
-    Kernels with autogroups share the cores among sessions first, equally unless a
-    session has a niceness itself; that of a process counts within its session only.
-    A session that another process leads, as that of a terminal, is not ours.
+    Kernels with autogroups first divide CPU time among sessions, weighted by the
+    niceness of each session. The niceness of a process counts only within its session.
+    The function does not change sessions that another process leads, such as a
+    terminal's.
 
     Args:
-        pid: Its id; threads that it has already, and children, keep theirs.
-        niceness: From -20, first, to 19.
+        pid: Process ID. Its existing threads and children keep their niceness.
+        niceness: From -20 (highest priority) to 19.
 
     Raises:
-        PermissionError: If this user may not set that.
+        PermissionError: If this user may not set that niceness.
 
     Source: sched(7), "The autogroup feature".
     """
     os.setpriority(os.PRIO_PROCESS, pid, niceness)
     group = Path(f"/proc/{pid}/autogroup")
-    # Kernels without autogroups have no such file; it is empty for who is in none.
+    # Kernels without autogroups have no such file. The file is empty for processes
+    # outside any autogroup.
     if os.getsid(pid) == pid and group.exists() and group.read_text("ascii"):
         group.write_text(str(niceness), "ascii")
 
@@ -66,12 +67,14 @@ def _stat_fields(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command stands in parentheses and may itself hold blanks and parentheses.
+    # The command is in parentheses and may itself contain blanks and parentheses.
     return text[text.rfind(")") + 2 :].split()
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot, or None if there is none.
+    """Return the start time of a process in ticks since boot.
+
+    Returns None if there is no such process.
 
     Source: proc_pid_stat(5), field 22 (``starttime``).
     """
@@ -80,7 +83,7 @@ def process_start_ticks(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """Return whether the process that started then still runs (a zombie does not)."""
+    """Return whether the process with that start time runs and is not a zombie."""
     fields = _stat_fields(pid)
     return (
         fields is not None and fields[0] not in "ZX" and int(fields[19]) == start_ticks
@@ -88,21 +91,21 @@ def is_alive(pid: int, start_ticks: int) -> bool:
 
 
 def end_process(pid: int, start_ticks: int, *, grace_ns: int) -> bool:
-    """End one process: ask it first, kill it after a time of grace.
+    """End one process with SIGTERM, or with SIGKILL after a grace period.
 
-    The process is held by a descriptor while its start time is compared, so that no
-    other process can be hit that got the same id in between.
+    The function opens a process descriptor before it compares the start time. Therefore
+    it never signals a new process that reuses the ID.
 
     Args:
-        pid: Its id.
-        start_ticks: Its start time, as ``process_start_ticks`` gave it.
+        pid: Process ID.
+        start_ticks: Start time from ``process_start_ticks``.
         grace_ns: Time between SIGTERM and SIGKILL.
 
     Returns:
-        Whether there was such a process.
+        Whether the process existed.
 
     Raises:
-        PermissionError: If it belongs to somebody else.
+        PermissionError: If it belongs to another user.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -114,7 +117,7 @@ def end_process(pid: int, start_ticks: int, *, grace_ns: int) -> bool:
         for number, wait_ns in ((signal.SIGTERM, grace_ns), (signal.SIGKILL, 10**9)):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, number)
-            # A descriptor of a process becomes readable when the process ends.
+            # A process descriptor becomes readable when the process ends.
             if select.select([descriptor], [], [], wait_ns / 1e9)[0]:
                 break
     finally:

@@ -1,9 +1,9 @@
-"""Who works on which core, where one machine is generator and fabric at once.
+"""Assignment of cores on a machine that runs both traffic generators and fabric.
 
-A kernel switch costs about as much per packet as its sender and receiver: left alone,
-the kernel does that work on the core of whoever sent, and what is sent next waits. So
-the cores of a machine with a lab are halved: data-plane processes keep to the first
-half, and the kernel takes packets through the switches on the other.
+A kernel switch takes about as much time per packet as its sender and receiver. By
+default the kernel does that work on the sender's core, which delays the next packet.
+Therefore labs split the cores of the machine. Data-plane processes use the first half,
+and the kernel forwards packets through the switches on the other half.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ _GROUP_BITS = 32
 
 
 def data_plane_cores(usable: Collection[int]) -> tuple[int, ...]:
-    """Return the cores, of those that are *usable*, for data-plane processes."""
+    """Return the *usable* cores that data-plane processes use."""
     cores = sorted(usable)
     return tuple(cores[: (len(cores) + 1) // 2])
 
 
 def forwarding_cores(usable: Collection[int]) -> tuple[int, ...]:
-    """Return the cores that take packets through the switches; none of a single one."""
+    """Return the cores for forwarding through switches; none if only one is usable."""
     return tuple(sorted(usable)[len(data_plane_cores(usable)) :])
 
 
 def shard_core(usable: Collection[int], *, number: int, shards: int) -> int | None:
-    """Return the core of one of several data-plane processes.
+    """Return the core of data-plane process *number* of *shards*.
 
-    None if it should not keep to one: there are more processes than cores.
+    Returns None if there are more processes than cores. No process is pinned in that
+    case.
     """
     cores = sorted(usable)
     return cores[number] if number < shards <= len(cores) else None
 
 
 def core_mask(cores: Sequence[int]) -> str:
-    """Return *cores* as the kernel writes sets of them: hexadecimal, in 32s."""
+    """Return *cores* in the kernel's mask format: hexadecimal, in groups of 32 bits."""
     mask = sum(1 << core for core in set(cores))
     groups = []
     while True:

@@ -1,10 +1,12 @@
-"""Starting a program that may work in a lab's namespaces.
+"""Launcher for programs that run in a lab's namespaces.
 
 ``python -m chakram.fabric.enter_lab HOLDER_PID [--netns PATH] -- COMMAND...`` enters
-the user namespace of a rootless lab, whose id is that of its holder, and becomes
-COMMAND; for root's labs there is nothing to enter.  Without ``--netns`` the network
-namespace stays the machine's, so that COMMAND can still be reached from outside while
-it opens sockets in the lab.  With it COMMAND starts on a host of the lab::
+the user namespace of a rootless lab and replaces itself with COMMAND. HOLDER_PID is the
+process ID of the lab's holder. Labs that root started have no user namespace to enter.
+
+Without ``--netns``, COMMAND stays in the machine's network namespace. It is then
+reachable from outside the lab, and can open sockets in the lab. With ``--netns``,
+COMMAND starts on a host of the lab::
 
     python -m chakram.fabric.enter_lab 4711 --netns /proc/4711/fd/9 -- tcpdump -i eth0
 """
@@ -30,7 +32,7 @@ def enter_command(
     Args:
         holder_pid: ``LabState.holder_pid``.
         command: Program and arguments.
-        netns: ``HostState.netns``, to start on that host.
+        netns: ``HostState.netns`` of the host to start on, or None.
     """
     where = [] if netns is None else ["--netns", netns]
     return [
@@ -42,10 +44,11 @@ def enter_command(
 
 
 def main(arguments: list[str]) -> int:
-    """Become a program inside a lab; returns only if that fails."""
+    """Replace this process with a program inside a lab; return only on failure."""
     try:
         pid, netns, command = _parse(arguments)
-        # Inside, this user has the number 0, and would look for root's labs.
+        # In the user namespace, this user has ID 0, so the program would otherwise use
+        # the state directory of root.
         root = str(state_root())
         if join_user_namespace(pid):
             os.environ[STATE_ROOT_VARIABLE] = root
@@ -63,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 def _parse(arguments: list[str]) -> tuple[int, str | None, list[str]]:
     if "--" not in arguments:
-        raise ConfigError("chakram.fabric.enter_lab", "there is no command", _USAGE)
+        raise ConfigError("chakram.fabric.enter_lab", "no command is given", _USAGE)
     split = arguments.index("--")
     own, command = arguments[:split], arguments[split + 1 :]
     netns: str | None = None
@@ -73,7 +76,7 @@ def _parse(arguments: list[str]) -> tuple[int, str | None, list[str]]:
     if len(own) != 1 or not own[0].isdigit() or not command:
         raise ConfigError(
             "chakram.fabric.enter_lab",
-            f"{' '.join(arguments)!r} is not understood",
+            f"{' '.join(arguments)!r} are not valid arguments",
             _USAGE,
         )
     return int(own[0]), netns, command

@@ -1,10 +1,16 @@
-"""Fabrics as InfraGraph describes them, read strictly and written.
+"""Strict reader, and writer, of fabrics in the InfraGraph format.
 
-Of an InfraGraph infrastructure what matters here is what packets cross: every network
-card that an edge names is a host, called after its instance, and every instance whose
-ports edges name is a switch; the insides of devices are left out.  What the reference
-service lets pass is refused: edges of unknown links, slices beyond a count, endpoints
-that do not match one to one, ports that are used twice, instances without an edge.
+Only elements that packets cross are converted. Every network card with an edge becomes
+a host, named after its instance. Every instance with edges at its ports becomes a
+switch. The internals of devices are ignored.
+
+The reader rejects some documents that the reference service accepts:
+
+- edges with unknown links
+- slices that exceed a count
+- endpoints that do not match one to one
+- ports that are used twice
+- instances without an edge
 
 Source: https://infragraph.dev, schema 3.1.
 """
@@ -25,11 +31,11 @@ from chakram.foundation.units import exact_rate, exact_time
 from chakram.settings.located_errors import from_validation, report
 from chakram.settings.quantities import Model
 from chakram.settings.yaml_document import parse_document
-from chakram.topology.common_topologies import Joints, LinkKind
+from chakram.topology.common_topologies import LinkKind, LinkNamer
 from chakram.topology.topology import Topology, check_topology
 
 SIZE_LIMIT_BYTES = 4 << 20
-"""Longest document."""
+"""Maximum size of a document."""
 
 _MOST_LINKS = 1 << 16
 _LARGEST = 1 << 16
@@ -128,10 +134,11 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
 
     Args:
         text: The document.
-        source: Names it in errors.
+        source: Name of the document, for errors.
 
     Raises:
-        ConfigError: If it is no such document, or no fabric; it says where.
+        ConfigError: If the document is invalid or does not describe a fabric. The error
+            names the location.
     """
     document = parse_document(text, source=source)
     try:
@@ -145,7 +152,7 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
 
 
 class _Reader:
-    """Makes a fabric of an infrastructure; the arguments are those of the function."""
+    """Converts an infrastructure to a fabric; *source* names the document in errors."""
 
     def __init__(self, infrastructure: _Infrastructure, source: str) -> None:
         self._source = source
@@ -168,7 +175,7 @@ class _Reader:
         for number, each in enumerate(entries):
             if each.name in found:
                 raise self._error(
-                    f"{what}[{number}].name", f"{each.name!r} is there twice"
+                    f"{what}[{number}].name", f"{each.name!r} is used twice"
                 )
             found[each.name] = each
         return found
@@ -185,12 +192,12 @@ class _Reader:
                 for place in pair:
                     if place in self._used:
                         raise self._error(
-                            where, f"{place} is used by {self._used[place]} already"
+                            where, f"{place} is already used by {self._used[place]}"
                         )
                     self._used[place] = where
                 joined.append((*pair, link))
                 if len(joined) > _MOST_LINKS:
-                    raise self._error(where, f"makes more than {_MOST_LINKS} links")
+                    raise self._error(where, f"creates more than {_MOST_LINKS} links")
         with_edges = {place.instance for place in self._used}
         indices = {(place.instance, place.index) for place in self._used}
         for number, each in enumerate(self._infrastructure.instances):
@@ -199,7 +206,7 @@ class _Reader:
                 raise self._error(
                     f"instances[{number}]",
                     f"{each.name}[{missing[0]}] has no edge",
-                    "give it one, or leave it out",
+                    "add an edge, or remove the instance",
                 )
         return self._joined(joined)
 
@@ -208,15 +215,15 @@ class _Reader:
         other = self._places(edge.ep2, f"{where}.ep2")
         if edge.scheme == "many2many":
             if len(one) * len(other) > _MOST_LINKS:
-                raise self._error(where, f"makes more than {_MOST_LINKS} links")
+                raise self._error(where, f"creates more than {_MOST_LINKS} links")
             return [(a, b) for a in one for b in other]
         if edge.scheme == "ring":
-            raise self._error(f"{where}.scheme", "rings of ports are no fabric of ours")
+            raise self._error(f"{where}.scheme", "rings of ports are not supported")
         if len(one) != len(other):
             raise self._error(
                 where,
-                f"joins {len(one)} endpoints with {len(other)}, one to one",
-                "slices of equal length",
+                f"connects {len(one)} endpoints one to one with {len(other)}",
+                "use slices of equal length",
             )
         return list(zip(one, other, strict=True))
 
@@ -233,7 +240,7 @@ class _Reader:
             raise self._error(
                 f"{where}.component",
                 f"{component} is a {components[component].choice}",
-                "links of a fabric join nics and ports",
+                "use nics and ports as ends of links",
             )
         if len(indices) * len(numbers) > _MOST_LINKS:
             raise self._error(where, f"names more than {_MOST_LINKS} endpoints")
@@ -246,10 +253,12 @@ class _Reader:
     def _slice(
         self, text: str, where: str, known: dict[str, Any], noun: str
     ) -> tuple[str, range]:
-        """Return the name, and which of them, of e.g. ``host[0:2]``."""
+        """Return name and indices of a slice such as ``host[0:2]``."""
         match = _ENDPOINT.match(text)
         if match is None:
-            raise self._error(where, f"{text!r} is no {noun} with a slice", "host[0:2]")
+            raise self._error(
+                where, f"{text!r} is not a valid {noun} with a slice", "e.g. host[0:2]"
+            )
         name, first, colon, last = match.groups()
         if name not in known:
             raise self._error(where, f"there is no {noun} {name!r}")
@@ -261,9 +270,7 @@ class _Reader:
         if colon:
             end = int(last or count)
         if (not colon and (not first or last)) or not begin < end <= count:
-            raise self._error(
-                where, f"{text!r} is not within the {count} that there are"
-            )
+            raise self._error(where, f"{text!r} is out of range: there are {count}")
         return name, range(begin, end)
 
     def _is_host(self, place: _Place) -> bool:
@@ -285,7 +292,7 @@ class _Reader:
             return order[place.instance], place.index, place.component, place.number
 
         def node(place: _Place) -> str:
-            """Return the node of a port: of several cards each is one."""
+            """Return the name of a port's node; several cards are separate nodes."""
             several = self._instances[place.instance].count > 1
             name = f"{place.instance}{place.index}" if several else place.instance
             if self._is_host(place) and cards[place.instance, place.index] > 1:
@@ -297,7 +304,7 @@ class _Reader:
         switches = dict.fromkeys(
             node(each) for each in places if not self._is_host(each)
         )
-        joints = Joints(hosts)
+        joints = LinkNamer(hosts)
         links = []
         for one, other, link in joined:
             rate_bps, delay_ns = self._values(link)
@@ -307,7 +314,9 @@ class _Reader:
             hosts=tuple(hosts), switches=tuple(switches), links=tuple(links)
         )
         for text in check_topology(topology):
-            raise self._error("edges", text, "a fabric of hosts, switches and links")
+            raise self._error(
+                "edges", text, "describe a fabric of hosts, switches and links"
+            )
         return topology
 
     def _values(self, link: _Link) -> tuple[int | None, int]:
@@ -325,8 +334,8 @@ class _Reader:
                     f"{where}: bandwidth",
                     f"{bandwidth.choice} has no value"
                     if value is None
-                    else "transfers per second are no rate of bits",
-                    "gigabits_per_second: 100",
+                    else "transfers per second are not a bit rate",
+                    "e.g. gigabits_per_second: 100",
                 )
             rate_bps = int(Decimal(str(value)) * factor * _GIGA)
         latency = None if link.physical is None else link.physical.latency
@@ -334,14 +343,16 @@ class _Reader:
             value = getattr(latency, latency.choice)
             if value is None:
                 raise self._error(
-                    f"{where}: latency", f"{latency.choice} has no value", "ns: 500"
+                    f"{where}: latency",
+                    f"{latency.choice} has no value",
+                    "e.g. ns: 500",
                 )
             delay_ns = int(Decimal(str(value)) * _UNITS_NS[latency.choice])
         return rate_bps, delay_ns
 
 
 def to_infragraph(topology: Topology, name: str) -> dict[str, Any]:
-    """Return a fabric as an InfraGraph infrastructure; queues and marks are no part."""
+    """Return a fabric as an InfraGraph infrastructure, without queues and ECN marks."""
     ports = {switch: len(topology.links_of(switch)) for switch in topology.switches}
     kinds = {(link.rate_bps, link.delay_ns): "" for link in topology.links}
     for number, kind in enumerate(kinds):
@@ -406,7 +417,7 @@ def _link(name: str, rate_bps: int | None, delay_ns: int) -> dict[str, Any]:
 
 
 def graph_section(topology: Topology) -> dict[str, Any]:
-    """Return a fabric as the key ``graph`` of an experiment's topology."""
+    """Return a fabric as the value of ``graph`` in an experiment's topology."""
     links: list[dict[str, Any]] = []
     for link in topology.links:
         entry: dict[str, Any] = {"ends": [link.a.node, link.b.node]}

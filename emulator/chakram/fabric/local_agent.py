@@ -1,4 +1,4 @@
-"""Starts an agent on this machine for the length of a run."""
+"""An agent on this machine for the duration of a run."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ async def local_agent(
     options: Sequence[str] = (),
     niceness: int | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Run an agent that listens on a Unix socket; it ends with the block, or with us.
+    """Run an agent on a Unix socket until the block or this process ends.
 
     Args:
-        name: Of the agent in the plan.
-        socket: Where it listens.
-        log: File for what it says; removed if it says nothing.
-        prefix: Command that enters the lab and becomes the agent (see
+        name: Name of the agent in the plan.
+        socket: Path of the socket.
+        log: File for the agent's output; removed if it is empty.
+        prefix: Command that enters the lab and starts the agent (see
             ``chakram.fabric.enter_lab``).
         options: Further options of ``chakram-agent serve``.
-        niceness: Of the agent and its data-plane processes, where this user may set
-            it; None: ours.
+        niceness: Niceness of the agent and its data-plane processes, if this user may
+            set it; None to inherit the niceness of this process.
 
     Yields:
-        Its target for ``AgentClient.connect``, and its process id.
+        The agent's target for ``AgentClient.connect``, and its process ID.
 
     Raises:
-        AgentError: If it does not start; with what it said last.
-        RunDirectoryError: If its log cannot be written.
+        AgentError: If the agent does not start. The error contains the last line of its
+            output.
+        RunDirectoryError: If the log cannot be written.
     """
     target = f"unix:{socket}"
     with _opened(log) as file:
         process = await asyncio.create_subprocess_exec(
             *prefix,
             sys.executable,
-            "-P",  # not the folder that it is started in
+            "-P",  # keep the working directory off sys.path
             "-m",
             "chakram_agent",
             "serve",
@@ -63,12 +64,14 @@ async def local_agent(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=file,
-            # Ctrl-C in a terminal goes to every process of the foreground group: the
-            # agent is to be stopped by its controller, with records and all.
+            # Ctrl-C in a terminal signals every process of the foreground group. The
+            # controller must stop the agent instead, so that it still collects the
+            # records.
             start_new_session=True,
         )
     if niceness is not None:
-        # Long before it starts threads or processes, which inherit it.
+        # The agent has not yet started threads or processes, which inherit the
+        # niceness.
         with contextlib.suppress(PermissionError, ProcessLookupError):
             set_niceness(process.pid, niceness)
     try:
@@ -86,7 +89,7 @@ def _opened(log: Path) -> BinaryIO:
         raise RunDirectoryError(
             str(log),
             f"cannot be written: {error.strerror}",
-            "choose another folder for runs, or make room",
+            "choose another folder for runs, or free disk space",
         ) from error
 
 
@@ -111,11 +114,11 @@ def _last_words(log: Path) -> str:
         lines = log.read_text("utf-8", "replace").strip().splitlines()
     except OSError as error:
         return f"its log cannot be read: {error.strerror}"
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 def _drop_if_empty(log: Path) -> None:
-    # Somebody may have removed the run directory: whatever writes to it tells that.
+    # The run directory may be gone; the code that writes results reports that.
     with contextlib.suppress(OSError):
         if not log.stat().st_size:
             log.unlink()

@@ -1,7 +1,8 @@
-"""What this kernel, this machine and this user can do.
+"""Probes of the capabilities of this kernel, machine and user.
 
-Nothing is concluded from versions or names: each thing is tried, inside namespaces of
-a process of its own, which take everything with them when it ends.
+Each capability is tried, because version numbers and names prove nothing. Kernel probes
+run in namespaces of a separate process, and everything that they create disappears with
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from chakram import _compiled
 from chakram.fabric.labs.user_namespace import has_net_admin
 
 LAB_PROBES = ("namespaces", "veth", "bridge", "htb", "bfifo")
-"""Names of the probes that a namespace lab cannot do without."""
+"""Names of the probes that namespace labs require."""
 
 _CHILD_TIMEOUT_S = 10
 
@@ -30,19 +31,19 @@ _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
 _SO_RCVBUFFORCE = 33
-# What a stock kernel allows; windows of a few senders fit.
+# Default of a stock kernel, enough for the windows of a few senders.
 _USUAL_RMEM_MAX_BYTES = 212_992
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One thing that was tried.
+    """Result of one probe.
 
     Attributes:
-        name: Short name, stable.
-        ok: Whether it works.
-        reason: What was found, as a clause; if it does not work, what that means.
-        needed: Whether labs or runs cannot do without it.
+        name: Short, stable name.
+        ok: Whether the capability works.
+        reason: The finding as a clause, with the consequence if it does not work.
+        needed: Whether labs or runs require it.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Probe:
 
 
 def probe_all() -> list[Probe]:
-    """Return all probes, most important first; takes well under a second."""
+    """Return all probes, most important first. This takes well under a second."""
     return [
         _probe_user(),
         *probe_kernel(),
@@ -60,8 +61,8 @@ def probe_all() -> list[Probe]:
         _tried(
             "udp-gro",
             _receive_bursts,
-            works="bursts of packets are received with one call",
-            lacks="every packet costs a receive",
+            works="one call receives a burst of packets",
+            lacks="every packet needs its own receive call",
         ),
         _probe_receive_buffer(),
         _tried(
@@ -73,14 +74,14 @@ def probe_all() -> list[Probe]:
         _tried(
             "ipv6",
             _bind_ipv6,
-            works="fabrics may have addressing: ipv6",
-            lacks="no fabrics with addressing: ipv6",
+            works="fabrics can use addressing: ipv6",
+            lacks="fabrics cannot use addressing: ipv6",
         ),
         _probe_compiled(),
         _probe_compiler(),
         _probe_cores(),
-        _probe_program("tshark", "captures are not decoded by it"),
-        _probe_program("prometheus", "metrics are served, but nobody here stores them"),
+        _probe_program("tshark", "captures cannot be decoded"),
+        _probe_program("prometheus", "metrics are served, but not stored here"),
         _probe_rdma(),
         probe_steering(),
     ]
@@ -112,9 +113,9 @@ def probe_kernel() -> tuple[Probe, ...]:
 
 
 def _probe_user() -> Probe:
-    reason = f"user {os.geteuid()}: labs live in a user namespace"
+    reason = f"user {os.geteuid()}: labs run in a user namespace"
     if has_net_admin():
-        reason = "root, with the rights of root"
+        reason = "root, with the privileges of root"
     return Probe(name="user", ok=True, reason=reason)
 
 
@@ -127,7 +128,7 @@ def _udp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _tried(name: str, act: Callable[[], object], *, works: str, lacks: str) -> Probe:
-    """Return what came of an act; *lacks* says what it means if that is refused."""
+    """Return the probe of an action; *lacks* describes the consequence of a failure."""
     try:
         act()
     except OSError as error:
@@ -148,8 +149,8 @@ def _probe_gso() -> Probe:
     probe = _tried(
         "udp-gso",
         send,
-        works="bursts of packets are sent with one call",
-        lacks="every packet costs a send, some 0.3 M/s",
+        works="one call sends a burst of packets",
+        lacks="every packet needs its own send call, about 0.3 M/s",
     )
     return replace(probe, ok=probe.ok and sent == [100])
 
@@ -169,7 +170,8 @@ def _probe_receive_buffer() -> Probe:
     try:
         limit = int(Path("/proc/sys/net/core/rmem_max").read_text("ascii"))
     except (OSError, ValueError):
-        # Inside a container the setting may be hidden; the socket tells it as well.
+        # A container may hide the setting, but the buffer that a socket gets reveals
+        # it.
         limit = _granted_buffer(socket.SO_RCVBUF, 1 << 30) // 2
     enough = limit > _USUAL_RMEM_MAX_BYTES
     return Probe(
@@ -193,8 +195,8 @@ def _probe_compiled() -> Probe:
         reason = "there are no modules to compile"
     elif plain:
         reason = (
-            f"{len(plain)} of {len(status.modules)} modules run as plain Python"
-            f" ({plain[0]}: {status.modules[plain[0]]}): slower, still right"
+            f"{len(plain)} of {len(status.modules)} modules run as plain Python "
+            f"({plain[0]}: {status.modules[plain[0]]}): slower, but correct"
         )
     else:
         reason = f"all {len(status.modules)} modules"
@@ -213,7 +215,11 @@ def _probe_cores() -> Probe:
         name="cores",
         ok=cores > 1,
         reason=f"{cores} usable"
-        + ("" if cores > 1 else ": the data plane shares its core with everything"),
+        + (
+            ""
+            if cores > 1
+            else ": the data plane shares its core with all other processes"
+        ),
     )
 
 
@@ -232,18 +238,18 @@ def _probe_rdma() -> Probe:
     return Probe(
         name="rdma",
         ok=bool(devices),
-        reason=", ".join(devices) or "no RDMA device: ports are sockets",
+        reason=", ".join(devices) or "no RDMA device: ports use sockets",
     )
 
 
 def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
-    """Tell whether NICs take RoCE's own UDP port for themselves.
+    """Probe whether NICs intercept packets to the UDP port of RoCE.
 
-    Those that `mlx5_core` drives do while RoCE is enabled: packets to 4791 never come
-    to a socket.  Whether it is shows in the types of their GIDs.
+    NICs with the driver `mlx5_core` do so while RoCE is enabled: packets to port 4791
+    never reach a socket. The types of their GIDs show whether RoCE is enabled.
 
     Args:
-        devices: The folder with a link for each RDMA device.
+        devices: Directory with a link for each RDMA device.
     """
     takers = {
         (each / "device").resolve().name: each.name
@@ -253,22 +259,26 @@ def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
     }
     if not takers:
         return Probe(
-            name="udp-4791", ok=True, reason="no NIC keeps RoCE's UDP port from sockets"
+            name="udp-4791",
+            ok=True,
+            reason="no NIC takes the packets to RoCE's UDP port away from sockets",
         )
     bus = min(takers)
-    more = ", and so for the others" if len(takers) > 1 else ""
+    more = ", and do the same for the other devices" if len(takers) > 1 else ""
     return Probe(
         name="udp-4791",
         ok=False,
-        reason=f"{', '.join(sorted(takers.values()))}: RoCE is enabled, so sockets get "
-        "nothing on this UDP port: set another udp_port in the experiment, or "
-        f"devlink dev param set pci/{bus} name enable_roce value false cmode "
-        f"driverinit, then devlink dev reload pci/{bus}{more}",
+        reason=(
+            f"{', '.join(sorted(takers.values()))}: RoCE is enabled, so sockets "
+            "receive nothing on this UDP port: set another udp_port in the experiment, "
+            f"or run devlink dev param set pci/{bus} name enable_roce value false "
+            f"cmode driverinit, then devlink dev reload pci/{bus}{more}"
+        ),
     )
 
 
 def _gid_types(device: Path) -> set[str]:
-    """Return the types of all GIDs of an RDMA device; unused ones cannot be read."""
+    """Return the types of all GIDs of an RDMA device; unused GIDs cannot be read."""
     found = set()
     for entry in device.glob("ports/*/gid_attrs/types/*"):
         try:

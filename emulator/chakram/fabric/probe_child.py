@@ -1,7 +1,7 @@
-"""The process in which ``probe`` tries what labs are made of.
+"""Child process of ``machine_probe`` that tries the building blocks of labs.
 
-It prints one JSON list of (name, works, reason) and ends; the kernel removes the
-namespaces with it.
+It prints one JSON list of (name, works, reason) and ends. The kernel then removes its
+namespaces.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LIMIT_BYTES = 1 << 20
 
 _Result = tuple[str, bool, str]
 
-# Not needed by labs, but good to know; with these a kernel could do more.
+# Queue disciplines that labs do not need, but that show what this kernel could do.
 _FURTHER_QUEUES = (
-    ("netem", "delays of links"),
+    ("netem", "link delays"),
     ("fq", "pacing by the kernel"),
     ("red", "ECN marking by the kernel"),
 )
 
 
 def main() -> int:
-    """Try everything; return 0, whatever was found."""
+    """Try everything; return 0 regardless of the findings."""
     sys.stdout.write(json.dumps(_try_all()))
     return 0
 
@@ -54,8 +54,8 @@ def _try_all() -> list[_Result]:
 
 
 def _try_lab(how: str) -> list[_Result]:
-    # Only now: pyroute2 takes 0.15 s to import, and a user namespace wants a process
-    # of one thread.
+    # Imported late: pyroute2 takes 0.15 s to import, and entering a user namespace
+    # requires a process with one thread.
     from chakram.fabric.labs.namespaces import (
         close_namespaces,
         host_sysctls,
@@ -78,7 +78,7 @@ def _try_lab(how: str) -> list[_Result]:
 
 
 def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
-    from chakram.fabric.labs.kernel_faults import watch_arrivals
+    from chakram.fabric.labs.kernel_faults import attach_drop_program
     from chakram.fabric.labs.link_requests import new_bridge, new_veth
     from chakram.fabric.labs.shaping import shape
 
@@ -95,8 +95,8 @@ def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
         peer_namespace=far.descriptor,
     )
     results = [
-        _result("veth", near.netlink.errno_of(pair), "pairs of interfaces"),
-        _result("bridge", near.netlink.errno_of(bridge), "switches of one subnet"),
+        _result("veth", near.netlink.errno_of(pair), "interface pairs"),
+        _result("bridge", near.netlink.errno_of(bridge), "switches within one subnet"),
     ]
     if not results[0][1]:
         return results
@@ -104,13 +104,13 @@ def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
         _PORT_INDEX, rate_bps=_RATE_BPS, limit_bytes=_LIMIT_BYTES
     )
     number = near.netlink.errno_of(root) or near.netlink.errno_of(shaping_class)
-    results.append(_result("htb", number, "rates of links"))
+    results.append(_result("htb", number, "link rates"))
     results.append(
         _result("bfifo", near.netlink.errno_of(leaf), "queues limited in bytes")
     )
-    refused = (near.netlink.errno_of(each) for each in watch_arrivals(_PORT_INDEX))
+    refused = (near.netlink.errno_of(each) for each in attach_drop_program(_PORT_INDEX))
     number = next(filter(None, refused), 0)
-    results.append(_result("bpf-filter", number, "links that fail (faults.links)"))
+    results.append(_result("bpf-filter", number, "link faults (faults.links)"))
     results += [_try_queue(far, kind, purpose) for kind, purpose in _FURTHER_QUEUES]
     return results
 
@@ -129,7 +129,8 @@ def _try_queue(namespace: Namespace, kind: str, purpose: str) -> _Result:
     number = namespace.netlink.errno_of(
         create(message, rtnl.RTM_NEWQDISC, kind, replace=True)
     )
-    # A discipline that exists may want options; one that does not is not found.
+    # A discipline that exists may fail for lack of options, but only a missing
+    # discipline causes ENOENT.
     return _result(kind, number if number == errno.ENOENT else 0, purpose)
 
 
@@ -137,7 +138,7 @@ def _result(name: str, number: int, purpose: str) -> _Result:
     if number == 0:
         return (name, True, purpose)
     if number in (errno.ENOENT, errno.EOPNOTSUPP):
-        return (name, False, f"this kernel has none: no {purpose}")
+        return (name, False, f"not provided by this kernel: no {purpose}")
     return (name, False, f"{os.strerror(number)}: no {purpose}")
 
 

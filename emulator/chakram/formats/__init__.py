@@ -1,1 +1,1 @@
-"""Reads what other simulators have found."""
+"""Readers of files from ASTRA-sim, ns-3, nccl-tests and PARAM. Pure functions."""

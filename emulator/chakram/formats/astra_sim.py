@@ -1,9 +1,9 @@
-"""Logs of ASTRA-sim; sets what another simulator has found beside records of a run.
+"""Reader of ASTRA-sim logs, and comparison of another simulator's results with a run.
 
-The console of ASTRA-sim says when each rank has finished; its log, with
-``trace-enabled`` 1, when each node of the trace was issued and when it called back.  A
-cycle is a nanosecond.  A job that hangs ends with exit status 0 and too few ranks, so
-whoever reads has to count them.
+The ASTRA-sim console reports when each rank finishes. With ``trace-enabled`` set to 1,
+the log also reports when each trace node was issued and when it called back. One cycle
+is one nanosecond. A job that hangs exits with status 0 but reports too few ranks, so
+callers must count the ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chakram.records.run_records import CollectiveRecord, RankRecord
 
 COLLECTIVE_NODE = 7
-"""Type of a node that is a collective."""
+"""Node type of a collective."""
 
 _FINISHED = re.compile(
     r"sys\[(\d+)\] finished, (\d+) cycles, exposed communication (\d+) cycles\."
@@ -31,11 +31,11 @@ _EVENT = re.compile(
     r"node->name=(.*), node->type=(\d+)$"
 )
 _STUCK = re.compile(r"sys\.id=(\d+) has unreleased nodes")
-_LOG_HINT = "is it console.txt or log.log of ASTRA-sim?"
+_LOG_HINT = "use console.txt or log.log of ASTRA-sim"
 
 
 class RankFinish(NamedTuple):
-    """When a rank had done its trace, and how long it did not compute."""
+    """Finish time of one rank, and its communication time not hidden by computation."""
 
     rank: int
     end_ns: int
@@ -43,7 +43,7 @@ class RankFinish(NamedTuple):
 
 
 class NodeTime(NamedTuple):
-    """A node of the trace of one rank; ``end_ns`` None: it never called back."""
+    """One trace node on one rank; ``end_ns`` is None if the node never called back."""
 
     rank: int
     node_id: int
@@ -55,12 +55,12 @@ class NodeTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstraSimLog:
-    """What a log says.
+    """Content of one log.
 
     Attributes:
-        finishes: By rank, ascending; of a job that hangs some are missing.
-        nodes: In the order in which they were issued.
-        stuck: Ranks that ASTRA-sim names as hanging.
+        finishes: Finish times by ascending rank. Ranks are missing if the job hung.
+        nodes: Nodes in the order in which they were issued.
+        stuck: Ranks that ASTRA-sim reports as having unreleased nodes.
     """
 
     finishes: tuple[RankFinish, ...]
@@ -69,12 +69,14 @@ class AstraSimLog:
 
 
 def read_log(data: bytes, source: str) -> AstraSimLog:
-    """Return what a console or log of ASTRA-sim says.
+    """Return the content of an ASTRA-sim console file or log.
 
-    Lines of several ranks may stand in one another's; what is recognised is taken.
+    ASTRA-sim may interleave the output of several ranks within one line. The reader
+    keeps every entry it recognizes and skips the rest.
 
     Raises:
-        ResultsError: If it is no text, says something twice, or nothing at all.
+        ResultsError: If the data is not text, contradicts itself, or has no known
+            entry.
     """
     finishes: dict[int, RankFinish] = {}
     issued: dict[tuple[int, int], NodeTime] = {}
@@ -91,7 +93,7 @@ def read_log(data: bytes, source: str) -> AstraSimLog:
             _take(event, issued, where)
         stuck += (number(each, where, "rank") for each in _STUCK.findall(line))
     if not finishes and not issued and not stuck:
-        raise ResultsError(source, "says of no rank when it finished", _LOG_HINT)
+        raise ResultsError(source, "has no line about the end of a rank", _LOG_HINT)
     return AstraSimLog(
         finishes=tuple(finishes[rank] for rank in sorted(finishes)),
         nodes=tuple(issued.values()),
@@ -116,15 +118,15 @@ def _take(
     elif known is None or known.end_ns is not None or tick_ns < known.start_ns:
         raise ResultsError(
             where,
-            f"node {node_id} of rank {rank} calls back, and is not under way",
-            "logs of 10 MiB are continued in another file: join them",
+            f"node {node_id} of rank {rank} ends without having started",
+            "join the log files: ASTRA-sim starts another file after 10 MiB",
         )
     else:
         issued[rank, node_id] = known._replace(end_ns=tick_ns)
 
 
 class Flow(NamedTuple):
-    """A message of a run, between nodes as the other simulator counts them."""
+    """A message of a run, with the node numbers of the other simulator."""
 
     src: int
     dst: int
@@ -133,8 +135,8 @@ class Flow(NamedTuple):
     fct_ns: int
 
 
-class Beside(NamedTuple):
-    """One quantity twice, in ns; ``other_ns`` is the other simulator's."""
+class ComparedTimes(NamedTuple):
+    """One quantity as measured by Chakram and by the other simulator, in ns."""
 
     what: str
     own_ns: int
@@ -142,38 +144,38 @@ class Beside(NamedTuple):
 
     @property
     def deviation(self) -> float | None:
-        """Ours over theirs, minus 1; None where theirs is 0."""
+        """Relative deviation of Chakram's value; None if the other value is 0."""
         return self.own_ns / self.other_ns - 1 if self.other_ns else None
 
 
-def looks_like_flows(data: bytes) -> bool:
-    """Tell whether a file is rather a ``fct.txt`` than a log."""
+def is_flow_file(data: bytes) -> bool:
+    """Return whether a file looks like a ``fct.txt`` rather than a log."""
     return len(data.partition(b"\n")[0].split()) == len(Flow._fields) + 3
 
 
-def beside_log(
+def compare_with_log(
     data: bytes,
     source: str,
     *,
     collectives: Iterable[CollectiveRecord],
     ranks: Sequence[RankRecord],
-) -> list[Beside]:
-    """Set collectives and ranks beside a log of ASTRA-sim.
+) -> list[ComparedTimes]:
+    """Compare collectives and ranks with an ASTRA-sim log.
 
-    Collectives are the same whose nodes have one name, in the order of their start; a
-    rank takes as long as its iteration.
+    Collectives match by node name. Those with the same name match in order of start
+    time. The time of a rank is the duration of its iteration.
 
     Args:
         data: The log.
-        source: Its name.
-        collectives: Of one iteration.
-        ranks: Likewise.
+        source: Name of the log, for error messages.
+        collectives: Collectives of one iteration.
+        ranks: Ranks in the same iteration.
 
     Raises:
-        ResultsError: If it is no log, or of other ranks.
+        ResultsError: If the data is not a log, or the log has stuck or unknown ranks.
     """
     log = read_log(data, source)
-    found: list[Beside] = []
+    found: list[ComparedTimes] = []
     theirs: dict[str, dict[int, list[int]]] = {}
     of_name: dict[tuple[int, str], int] = {}
     for node in log.nodes:
@@ -190,7 +192,9 @@ def beside_log(
         places[name] = place + 1
         if times_ns := theirs.get(name, {}).get(place, []):
             other_ns = max(times_ns) - min(times_ns)
-            found.append(Beside(f"collective {name}", record.duration_ns, other_ns))
+            found.append(
+                ComparedTimes(f"collective {name}", record.duration_ns, other_ns)
+            )
     finishes = {each.rank: each.end_ns for each in log.finishes}
     own = {rank.number: rank.end_ns - rank.start_ns for rank in ranks}
     if finishes.keys() - own.keys() or log.stuck:
@@ -199,22 +203,25 @@ def beside_log(
             source,
             f"rank {others[0]} "
             + ("did not finish" if log.stuck else "is not in this experiment"),
-            "compare with a run of the same job that ended",
+            "compare with a finished run of the same job",
         )
     found += (
-        Beside(f"rank {rank}", own[rank], end_ns)
+        ComparedTimes(f"rank {rank}", own[rank], end_ns)
         for rank, end_ns in sorted(finishes.items())
     )
     return found
 
 
-def beside_flows(data: bytes, source: str, *, flows: Iterable[Flow]) -> list[Beside]:
-    """Set messages beside a ``fct.txt`` of ns-3.
+def compare_with_flows(
+    data: bytes, source: str, *, flows: Iterable[Flow]
+) -> list[ComparedTimes]:
+    """Compare messages with a ``fct.txt`` of ns-3.
 
-    Messages are the same that are the n-th between two nodes.
+    The n-th message between two nodes in the run matches the n-th one in the file.
 
     Raises:
-        ResultsError: If it is none, or its messages are others.
+        ResultsError: If the data is not a ``fct.txt``, or its messages differ from the
+            run.
     """
     theirs: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for each in sorted(read_flow_times(data, source), key=lambda each: each.start_ns):
@@ -241,12 +248,12 @@ def beside_flows(data: bytes, source: str, *, flows: Iterable[Flow]) -> list[Bes
     ]
     return [
         *(
-            Beside(
+            ComparedTimes(
                 f"FCT p{percent}", *(_percentile(each, percent) for each in times_ns)
             )
             for percent in (50, 95, 99, 100)
         ),
-        Beside("end", *ends_ns),
+        ComparedTimes("end", *ends_ns),
     ]
 
 
@@ -260,8 +267,8 @@ def _require_same(
         if sizes[0] != sizes[1]:
             raise ResultsError(
                 source,
-                f"from node {pair[0]} to node {pair[1]} it has {len(sizes[1])} "
-                f"messages of {sum(sizes[1])} bytes, this experiment {len(sizes[0])} "
+                f"has {len(sizes[1])} messages of {sum(sizes[1])} bytes from node "
+                f"{pair[0]} to node {pair[1]}, but this experiment has {len(sizes[0])} "
                 f"of {sum(sizes[0])}",
                 "compare runs of the same job",
             )

@@ -1,9 +1,11 @@
-"""What nccl-tests prints, and the JSON that it writes with ``-J``.
+"""Reader of the text output of nccl-tests and of its JSON files (option ``-J``).
 
-A line of the text is a size: size, count, type, redop and root, then time in us, algbw,
-busbw and #wrong, out of place and again in place; with ``-I 1`` i_min, i_max, i_p99 and
-i_cv% behind each.  The name of the test stands in the text from 2.17 on and in ``args``
-of the JSON; where neither says it, the name of the file may.
+Each row of the text covers one size. It starts with size, count, type, redop and root.
+Then come time in us, algbw, busbw and #wrong, first out of place, then in place. With
+``-I 1``, the columns i_min, i_max, i_p99 and i_cv% follow in each placement.
+
+From version 2.17, the text contains the name of the test. The JSON has it in ``args``.
+Otherwise, the file name may contain it.
 """
 
 from __future__ import annotations
@@ -29,27 +31,27 @@ TESTS = {
     "gather": CollectiveOp.GATHER,
     "scatter": CollectiveOp.SCATTER,
 }
-"""What the program is called in front of ``_perf``."""
+"""Collective of each test program, by its name before ``_perf``."""
 
 _NAME = re.compile(r"(?:\A|[^a-z])([a-z_]+)_perf(?:[^a-z]|\Z)")
 _RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+Group\s+([0-9]+)\s+Pid\s")
-_HINT = "is it what all_reduce_perf prints, or its JSON (-J)?"
+_HINT = "use the output of all_reduce_perf, or its JSON (-J)"
 _PLAIN, _PER_ITERATION = 4, 8
-"""Fields of a row for each placement, without and with ``-I 1``."""
+"""Columns per placement in a row, without and with ``-I 1``."""
 
 _FIRST = 5
 _LONGEST_US = 1e15
 
 
 class NcclRow(NamedTuple):
-    """A size, in one placement of the buffers.
+    """Result for one size and one placement of the buffers.
 
     Attributes:
-        size_bytes: S.
-        in_place: Whether the result replaced the input.
-        time_ns: Mean of the iterations.
-        cv: Their coefficient of variation, None without ``-I 1``.
-        times_ns: One by one, where the JSON has them.
+        size_bytes: S, the size column of nccl-tests.
+        in_place: Whether the result replaces the input.
+        time_ns: Mean time of the iterations.
+        cv: Coefficient of variation of the iteration times; None without ``-I 1``.
+        times_ns: Time of each iteration, if the JSON has them.
     """
 
     size_bytes: int
@@ -60,7 +62,7 @@ class NcclRow(NamedTuple):
 
 
 class NcclTest(NamedTuple):
-    """What one test has found; *iterations* is None where it does not say it."""
+    """Results of one test; *iterations* is None if the source does not state it."""
 
     op: str
     nranks: int
@@ -69,17 +71,18 @@ class NcclTest(NamedTuple):
 
 
 def read_nccl_text(data: bytes, source: str) -> NcclTest:
-    """Return what nccl-tests has printed.
+    """Parse the text output of nccl-tests.
 
     Raises:
-        ResultsError: If it is something else, or says neither test nor ranks.
+        ResultsError: If the text has another format, or lacks the test name or the
+            ranks.
     """
     name: str | None = None
     groups: list[str] = []
     iterations: int | None = None
     rows: list[NcclRow] = []
     for where, line in lines_of(data, source):
-        # mpirun and kubectl put the name of who printed a line before it.
+        # mpirun and kubectl prefix each line with the name of the process.
         at = line.find("#")
         text = line[at:] if at >= 0 else line
         if found := _RANK.match(text):
@@ -91,7 +94,7 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
         elif at < 0:
             rows += _rows(line, where)
     if not rows:
-        raise ResultsError(source, "has no line of a size", _HINT)
+        raise ResultsError(source, "has no line with a size", _HINT)
     return _found(
         name, max(map(groups.count, groups), default=0), iterations, rows, source
     )
@@ -100,13 +103,13 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
 def _rows(line: str, where: str) -> Iterator[NcclRow]:
     fields = line.split()
     if fields and fields[0].endswith(":") and fields[0][:-1].isdigit():
-        fields = fields[1:]  # ``srun --label``
+        fields = fields[1:]  # from ``srun --label``
     if len(fields) < _FIRST + _PLAIN or not fields[0].isdigit():
         return
     width = _PER_ITERATION if len(fields) >= _FIRST + 2 * _PER_ITERATION else _PLAIN
     for placement in range(2):
         cells = fields[_FIRST + placement * width :][:width]
-        # Trace replay has no out-of-place block.
+        # Trace replay has no out-of-place columns.
         if len(cells) < width or cells[0] == "N/A":
             continue
         cv = _decimal(cells[-1], where) / 100 if width == _PER_ITERATION else None
@@ -131,10 +134,10 @@ def _decimal(text: str, where: str) -> float:
 
 
 def read_nccl_json(document: Mapping[str, Any], source: str) -> NcclTest:
-    """Return what nccl-tests has written, or ``chakram bench -J``.
+    """Parse the JSON of nccl-tests or ``chakram bench -J``.
 
     Raises:
-        ResultsError: If it is something else.
+        ResultsError: If the document has another format.
     """
     config = document.get("config")
     config = config if isinstance(config, Mapping) else {}
@@ -157,7 +160,7 @@ def read_nccl_json(document: Mapping[str, Any], source: str) -> NcclTest:
                     row.get(f"{key}_per_iter"),
                     f"{where}.{key}",
                 )
-                cv = row.get("cv")  # of ``chakram bench``
+                cv = row.get("cv")  # written by ``chakram bench``
                 if found.cv is None and isinstance(cv, int | float) and cv >= 0:
                     found = found._replace(cv=float(cv))
                 rows.append(found)
@@ -197,7 +200,7 @@ def _json_row(
 
 
 def _test(text: str) -> str | None:
-    """Return which test a text names."""
+    """Return the test name in *text*, or None."""
     found = _NAME.search(text)
     return found[1] if found else None
 
@@ -213,14 +216,14 @@ def _found(
     if name is None:
         raise ResultsError(
             source,
-            "does not say which test it is of",
-            "name the file as the test, e.g. all_reduce_perf.txt",
+            "does not name its test",
+            "name the file after the test, e.g. all_reduce_perf.txt",
         )
     if not nranks:
         raise ResultsError(
             source,
             "does not list the ranks",
-            "keep the lines `#  Rank  0 Group  0 Pid ...`, or in JSON config.devices",
+            "keep the lines `#  Rank  0 Group  0 Pid ...`, or config.devices in JSON",
         )
     op = TESTS.get(name.removesuffix("_perf"))
     return NcclTest(str(op) if op else name, nranks, iterations, tuple(rows))

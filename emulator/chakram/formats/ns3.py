@@ -1,15 +1,27 @@
-"""Files of ns-3's RDMA model, as HPCC has it: fct.txt, pfc.txt and qlen.txt.
+"""Files of the ns-3 RDMA model from HPCC: fct.txt, pfc.txt and qlen.txt.
 
-A line of ``fct.txt`` is a message: the addresses of sender and receiver in hexadecimal,
-both ports, its bytes, when it began, how long it took until its last acknowledgement
-was back, and what it would have taken alone; times in nanoseconds.  Node n has the
-address ``0x0b000001 + n * 256``.
+A line of ``fct.txt`` describes one message. Its fields are:
 
-A line of ``pfc.txt`` is a pause frame that a node has received: time in nanoseconds,
-node, 0 for a host and 1 for a switch, interface, 1 for a pause and 0 for its end.
+- the sender and receiver addresses, in hexadecimal
+- the source port and the destination port
+- the size in bytes
+- the start time
+- the completion time, up to the arrival of the last acknowledgement
+- the completion time without other traffic
 
-A line of ``qlen.txt`` is what waits in a switch at some time: time, number of the
-switch, and of every port that has 1,000 bytes or more its interface and its bytes.
+All times are in nanoseconds. Node n has the address ``0x0b000001 + n * 256``.
+
+A line of ``pfc.txt`` describes a PFC frame that a node received. Its fields are:
+
+- the time
+- the node
+- 0 for a host, 1 for a switch
+- the interface
+- 1 for pause, 0 for resume
+
+A line of ``qlen.txt`` lists the queues of one switch at one time. It has the time and
+the switch number, then the interface and bytes of every port with at least 1,000 bytes
+queued.
 """
 
 from __future__ import annotations
@@ -23,15 +35,15 @@ from chakram.formats.text_lines import lines_of, number
 from chakram.foundation.errors import ResultsError
 
 FIRST_PORT = 10_000
-"""Source port of the first message of a pair; the next has the next one."""
+"""Source port of the first message between two nodes; each next message adds 1."""
 
 PORT = 100
-"""Where all messages go to."""
+"""Destination port of all messages."""
 
 PORTS = 1 << 16
 
 LEAST_QUEUE_BYTES = 1000
-"""Shorter queues are not told."""
+"""Minimum queue length that ``qlen.txt`` reports."""
 
 _FIRST_ADDRESS = 0x0B000001
 _ADDRESS = re.compile(r"[0-9a-f]{8}")
@@ -39,7 +51,7 @@ _FLOW_HINT = "e.g. 0b000201 0b000501 10003 100 65536 18250 2710 2384"
 
 
 class FlowTime(NamedTuple):
-    """A message; nodes are numbers."""
+    """One message; ``src`` and ``dst`` are node numbers."""
 
     src: int
     dst: int
@@ -52,12 +64,12 @@ class FlowTime(NamedTuple):
 
     @property
     def end_ns(self) -> int:
-        """When its last acknowledgement was back."""
+        """Arrival time of the last acknowledgement."""
         return self.start_ns + self.fct_ns
 
 
 class PauseEvent(NamedTuple):
-    """A pause frame, or the one that ends the pause."""
+    """A PFC pause or resume frame."""
 
     time_ns: int
     node: int
@@ -67,7 +79,7 @@ class PauseEvent(NamedTuple):
 
 
 class QueueLength(NamedTuple):
-    """What waits at an interface of a switch."""
+    """Bytes queued at one interface of a switch."""
 
     time_ns: int
     node: int
@@ -76,17 +88,17 @@ class QueueLength(NamedTuple):
 
 
 def read_flow_times(data: bytes, source: str) -> list[FlowTime]:
-    """Return the messages of a ``fct.txt``, in its order.
+    """Parse a ``fct.txt`` and return its messages in file order.
 
     Raises:
-        ResultsError: If it is none.
+        ResultsError: If the data is not a ``fct.txt``.
     """
     found = []
     for where, line in lines_of(data, source):
         fields = line.split()
         if len(fields) != len(FlowTime._fields):
             raise ResultsError(
-                where, f"has {len(fields)} fields, not 8 as in fct.txt", _FLOW_HINT
+                where, f"has {len(fields)} fields, but fct.txt has 8", _FLOW_HINT
             )
         names = FlowTime._fields[2:]
         flow = FlowTime(
@@ -98,7 +110,7 @@ def read_flow_times(data: bytes, source: str) -> list[FlowTime]:
             ),
         )
         if max(flow.src_port, flow.dst_port) >= PORTS:
-            raise ResultsError(where, "a port is not below 65536", _FLOW_HINT)
+            raise ResultsError(where, "a port is above 65535", _FLOW_HINT)
         found.append(flow)
     return found
 
@@ -112,7 +124,7 @@ def _node(text: str, where: str) -> int:
 
 
 def flow_times_text(flows: Iterable[FlowTime]) -> str:
-    """Return the ``fct.txt`` of messages."""
+    """Format messages as ``fct.txt``."""
     return "".join(
         f"{_address(each.src)} {_address(each.dst)} {' '.join(map(str, each[2:]))}\n"
         for each in flows
@@ -124,16 +136,17 @@ def _address(node: int) -> str:
 
 
 def pauses_text(events: Iterable[PauseEvent]) -> str:
-    """Return the ``pfc.txt`` of pause frames."""
+    """Format PFC frames as ``pfc.txt``."""
     return "".join(
         f"{' '.join(str(int(field)) for field in each)}\n" for each in events
     )
 
 
 def queue_lengths_text(queues: Sequence[QueueLength]) -> str:
-    """Return the ``qlen.txt`` of queues, those of a time and a switch in one line.
+    """Format queue lengths as ``qlen.txt``, one line per time and switch.
 
-    As there, a blank follows all interfaces of a switch but the last that has a queue.
+    As in ns-3, a space follows each interface. The exception is the highest interface
+    of the switch that ever has a queue.
     """
     last: dict[int, int] = {}
     for each in queues:

@@ -1,9 +1,9 @@
-"""What PARAM's replay of communication writes: ``replayedCommsPerf.rank-N.json``.
+"""Reader of ``replayedCommsPerf.rank-N.json``, written by PARAM's comms replay.
 
-A list per rank of what it has replayed, in order: ``comms``, ``in_msg_size`` and
-``out_msg_size`` in elements, ``dtype``, ``pg_id``, ``world_size`` of the group, and
-``latency_us`` on the rank or ``global_latency_us``.  Records of an ``id`` that has been
-are those of another replay of the trace.
+Each rank has one list of replayed operations, in order. An entry has ``comms``,
+``in_msg_size`` and ``out_msg_size`` in elements, ``dtype``, ``pg_id``, and the
+``world_size`` of the group. Its time is ``latency_us`` on this rank or
+``global_latency_us``. A repeated ``id`` starts the next replay of the trace.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _DTYPE_BYTES = {
     **dict.fromkeys(("float", "float32", "int", "int32"), 4),
     **dict.fromkeys(("double", "float64", "long", "int64"), 8),
 }
-_HINT = "is it a replayedCommsPerf.rank-N.json?"
+_HINT = "use a replayedCommsPerf.rank-N.json"
 _MOST = 1 << 50
 
 _MOST_DTYPE_BYTES = 64
 
 
 class Replayed(NamedTuple):
-    """A collective on one rank.
+    """One collective on one rank.
 
     Attributes:
         op: The collective.
-        group: Its process group.
-        k: Which collective of the group on this rank, in this replay.
-        replay: Which replay of the trace.
-        nranks: Ranks of the group.
-        size_bytes: S of nccl-tests.
-        time_ns: How long it took, of all ranks where that was measured.
+        group: Process group.
+        k: Index among the collectives of this group on this rank in this replay.
+        replay: Index of the replay.
+        nranks: Number of ranks in the group.
+        size_bytes: S, the size column of nccl-tests.
+        time_ns: Duration over all ranks if PARAM measured it, else on this rank.
     """
 
     op: CollectiveOp
@@ -64,13 +64,13 @@ class Replayed(NamedTuple):
 
 
 def read_replayed(document: object, source: str) -> list[Replayed]:
-    """Return the collectives that one rank has replayed; what is none is left out.
+    """Return the collectives that one rank replayed, without other operations.
 
     Raises:
-        ResultsError: If it is something else.
+        ResultsError: If the document has another format or no collective.
     """
     if not isinstance(document, Sequence) or isinstance(document, str):
-        raise ResultsError(source, "is not a list of what was replayed", _HINT)
+        raise ResultsError(source, "is not a list of replayed operations", _HINT)
     seen: set[object] = set()
     counted: dict[tuple[int, str], int] = {}
     replay = 0
@@ -82,7 +82,7 @@ def read_replayed(document: object, source: str) -> list[Replayed]:
             or not isinstance(record.get("comms", ""), str)
             or not isinstance(record.get("id"), int | str | None)
         ):
-            raise ResultsError(where, "is not what a replay records", _HINT)
+            raise ResultsError(where, "is not a record of a replay", _HINT)
         if (identity := record.get("id")) is not None:
             if identity in seen:
                 replay += 1
@@ -96,7 +96,7 @@ def read_replayed(document: object, source: str) -> list[Replayed]:
         counted[replay, group] = k + 1
         found.append(_replayed(op, group, k, replay, record, where))
     if not found:
-        raise ResultsError(source, "has no collective that was replayed", _HINT)
+        raise ResultsError(source, "has no replayed collective", _HINT)
     return found
 
 
@@ -127,5 +127,7 @@ def _replayed(
 def _whole(record: Mapping[str, Any], key: str, where: str) -> int:
     value = record.get(key)
     if type(value) is not int or not 0 <= value < _MOST:
-        raise ResultsError(where, f"{key} is {value!r}, not a whole number", _HINT)
+        raise ResultsError(
+            where, f"{key} is {value!r}, but must be a whole number", _HINT
+        )
     return value

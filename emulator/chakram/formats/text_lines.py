@@ -1,4 +1,4 @@
-"""What readers of text files share: lines of bounded length, numbers of 64 bits."""
+"""Helpers for readers of text files: bounded lines and 63-bit numbers."""
 
 from __future__ import annotations
 
@@ -14,28 +14,32 @@ _SHOWN = 60
 
 
 def lines_of(data: bytes, source: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a text that are not empty, each with its place.
+    """Yield (position, line) for each line that is not blank.
+
+    The position is ``source:line``.
 
     Raises:
-        ResultsError: If it is no text, or a line is longer than any real one.
+        ResultsError: If the data is not UTF-8, or a line exceeds 65,536 bytes.
     """
     for count, raw in enumerate(data.split(b"\n"), 1):
         where = f"{source}:{count}"
         if len(raw) > _LONGEST_LINE:
-            raise ResultsError(where, f"is a line of {len(raw)} bytes")
+            raise ResultsError(
+                where, f"is a line of {len(raw)} bytes, which is too long"
+            )
         try:
             line = raw.decode().strip()
         except UnicodeDecodeError as error:
-            raise ResultsError(where, "is no text in UTF-8") from error
+            raise ResultsError(where, "is not UTF-8 text") from error
         if line:
             yield where, line
 
 
 def number(text: str, where: str, what: str) -> int:
-    """Return a whole number of at most 63 bits.
+    """Parse a non-negative integer of at most 63 bits.
 
     Raises:
-        ResultsError: If it is something else.
+        ResultsError: If the text is anything else.
     """
     if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
         raise ResultsError(where, f"{what} {text[:_SHOWN]!r} is not a whole number")

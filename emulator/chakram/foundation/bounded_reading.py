@@ -1,4 +1,4 @@
-"""Reads files of users whole, and JSON in them, within bounds."""
+"""Read user-supplied files, and the JSON in them, within size limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _MOST_DIGITS = 20
-"""Of an integer: that of 64 bits has no more."""
+"""Maximum length of an integer; 64-bit integers have at most 20 digits."""
 
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -32,10 +32,10 @@ def read_bounded(
     path_hint: str = "is the path right?",
     size_hint: str | None = None,
 ) -> bytes:
-    """Return what is in the file at *path*.
+    """Return the content of the file at *path*.
 
     Raises:
-        InputError: An *error* if it cannot be read or is too long, with the hint.
+        InputError: An *error* with the hint, if the file cannot be read or is too long.
     """
     try:
         with path.open("rb") as file:
@@ -56,10 +56,10 @@ def read_stream_bounded(
     error: type[InputError],
     hint: str | None = None,
 ) -> bytes:
-    """Return the rest of *stream*, which *source* names in errors.
+    """Return the rest of *stream*; *source* names the stream in errors.
 
     Raises:
-        InputError: An *error* if it is too long.
+        InputError: An *error* if the stream is longer than *limit_bytes*.
     """
     data = stream.read(limit_bytes + 1)
     if len(data) > limit_bytes:
@@ -70,18 +70,19 @@ def read_stream_bounded(
 def parse_json(
     data: bytes, source: str, *, error: type[InputError], hint: str | None = None
 ) -> Any:
-    """Return what a JSON document holds; None for NaN and Infinity: not known.
+    """Return the value of a JSON document; NaN and Infinity become None.
 
-    Numbers are finite and integers have at most 20 digits; texts are valid Unicode.
+    Other numbers must be finite, integers have at most 20 digits, and strings must be
+    valid Unicode.
 
     Args:
         data: The document.
-        source: Its name, for errors.
-        error: What is raised.
-        hint: What to do, for errors.
+        source: Name of the document, for errors.
+        error: Exception type to raise.
+        hint: Suggested remedy, for errors.
 
     Raises:
-        InputError: An *error* if it is no such document.
+        InputError: An *error* if the document violates these rules.
     """
     try:
         document = json.loads(
@@ -93,7 +94,7 @@ def parse_json(
         if _HALF_CHARACTER.search(data):
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as problem:
-        raise error(source, f"is no JSON: {problem}", hint) from problem
+        raise error(source, f"is not valid JSON: {problem}", hint) from problem
     return document
 
 

@@ -1,10 +1,13 @@
-"""What people may set, declared once: in the type of the field that takes it.
+"""User-settable parameters, each declared once in the type of its field.
 
-A ``Knob`` in the type of a field says what the field's other bounds do not: its number
-in the wire message and its key in the experiment file.  What it means says the text
-below the field.  From it follow the message (``tools/generate_proto.py``) and its
-mapping (``chakram.control.message_mapping``), the key with its type, bounds, default
-and help (``chakram.config.transport``), and so the JSON Schema and the reference.
+A ``Knob`` in the type of a field adds two things to the field's bounds: its number in
+the wire message and its key in the experiment file. The docstring below the field
+describes the parameter. The rest is derived from this declaration:
+
+* the message (``tools/generate_proto.py``) and its mapping
+  (``chakram.control.message_mapping``)
+* the key with its type, bounds, default and help (``chakram.config.transport``)
+* the JSON Schema and the reference
 """
 
 from __future__ import annotations
@@ -21,20 +24,20 @@ _UNITS = ("_ns", "_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What is to be said of a field that people, or whoever makes plans, may set.
+    """Declaration of a field that users, or programs that make plans, may set.
 
     Attributes:
-        number: Of the field of the message; never used again for another one.
-        key: Its key, below its section, e.g. ``dscp.data``; empty: the name of the
-            field without its unit; None: the file has none for it.
-        is_optional: Whether nothing may be written: then something else decides, or the
-            field's default says that there is none.
-        least: The least that may be written, where the field itself takes less.
-        above: What may be written is more than this.
-        most: The most that may be written, where the field itself takes more.
-        default: Of the key, where the field has another one.
-        words: What is written in place of the field's values.
-        example: What it may be.
+        number: Number of the field in the message; never reused for another field.
+        key: Key below its section, e.g. ``dscp.data``. Empty: the name of the field
+            without its unit. None: the experiment file has no key for it.
+        is_optional: Whether the key may be omitted. Another rule then decides, or the
+            field's default means "none".
+        least: Smallest value allowed in the file, if the field accepts smaller ones.
+        above: Exclusive lower bound of the value in the file.
+        most: Largest value allowed in the file, if the field accepts larger ones.
+        default: Default of the key, if it differs from that of the field.
+        words: Words in the experiment file that replace the field's values.
+        example: An example value.
     """
 
     number: int
@@ -51,12 +54,12 @@ class Knob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobField:
-    """A field with a knob.
+    """A dataclass field with a knob.
 
     Attributes:
-        name: Of the field.
-        declared: What its type says.
-        default: Its default; ``MISSING``: it has none.
+        name: Name of the field.
+        declared: Declarations in the field's type.
+        default: Its default; ``MISSING`` if it has none.
         knob: The knob.
     """
 
@@ -67,7 +70,7 @@ class KnobField:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Its key, below its section."""
+        """Key of the field below its section, split at the dots."""
         name = self.name
         for unit in _UNITS:
             name = name.removesuffix(unit)
@@ -76,7 +79,7 @@ class KnobField:
 
 @cache
 def knobs_of(kind: type) -> tuple[KnobField, ...]:
-    """Return the fields of a dataclass that have knobs, in their order."""
+    """Return the fields of a dataclass that have knobs, in declaration order."""
     known = declared_fields(kind)
     return tuple(
         KnobField(

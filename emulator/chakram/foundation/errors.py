@@ -1,35 +1,38 @@
-"""The exceptions of Chakram: each says where, what was found and what to do.
+"""Exceptions of Chakram; each has a place, a fault and, if possible, a remedy.
 
 The tree::
 
-    ChakramError                 (exit code 1)
-    ├── InputError               (2: what the user gave is wrong)
-    │   ├── ConfigError          an experiment file, an option, a unit
-    │   ├── TraceError           a trace file or trace set
-    │   │   ├── TruncatedTrace   the file ends inside a record
-    │   │   ├── OversizedRecord  a record is longer than any real one
-    │   │   ├── GarbageTrace     the bytes are not a Chakra trace
-    │   │   └── UnsupportedTrace recognised, but not a form that is read
-    │   ├── MatchingError        ranks disagree about their collectives
-    │   ├── ScheduleError        an algorithm that does not fit or is wrong
-    │   ├── PlanError            ranks, ports and addresses do not fit together
-    │   ├── PlugInError          a congestion control or algorithm of another package
-    │   ├── ResultsError         a file of another simulator
-    │   ├── NoRunDirectory       what was given as results holds none
-    │   └── NoLab                there is no lab of that name
-    ├── EnvironmentProblem       (3: the machine or its user cannot do it)
+    ChakramError                  (exit code 1)
+    ├── InputError                (2: the user's input is wrong)
+    │   ├── ConfigError           an experiment file, an option or a unit
+    │   ├── TraceError            a trace file or trace set
+    │   │   ├── TruncatedTrace    the file ends inside a record
+    │   │   ├── OversizedRecord   a record is longer than any real one
+    │   │   ├── GarbageTrace      the bytes are not a Chakra trace
+    │   │   ├── UnsupportedTrace  a known format, but an unsupported variant
+    │   │   ├── ForeignProfile    a profile does not belong to the host trace
+    │   │   └── UnknownDimensions the dimensions of a collective are unknown
+    │   ├── MatchingError         ranks disagree about their collectives
+    │   ├── ScheduleError         an algorithm is wrong or does not fit
+    │   ├── PlanError             ranks, ports and addresses do not fit together
+    │   ├── PlugInError           a plug-in is missing, different or invalid
+    │   ├── ResultsError          a file of another simulator is invalid
+    │   ├── NoRunDirectory        the given directory is not a run directory
+    │   └── NoLab                 no lab has the given name
+    ├── EnvironmentProblem        (3: the machine or the user's rights are insufficient)
     │   ├── PrivilegeError
     │   ├── FabricError
     │   ├── PortInUse
     │   └── RunDirectoryError
-    ├── PeerError                (4: the other side broke the rules)
+    ├── PeerError                 (4: the peer violated the protocol)
     │   └── PacketError
-    ├── AgentError               (4: an agent refused, died or is unreachable)
-    ├── RunFailed                (4: a run ended before its work was done)
-    │   └── RunInterrupted       (130: by the user)
-    ├── PreflightFailed          (5: the fabric is not what the experiment needs)
-    ├── GateFailed               (6: what was measured is not what was demanded)
-    └── UnexpectedEvent          (1: an event that the state does not allow)
+    ├── AgentError                (4: an agent refused, died or is unreachable)
+    │   └── ControllerStalled
+    ├── RunFailed                 (4: a run ended before its work was done)
+    │   └── RunInterrupted        (130: by the user)
+    ├── PreflightFailed           (5: the fabric does not meet the requirements)
+    ├── GateFailed                (6: results violate the limits set for them)
+    └── UnexpectedEvent           (1: the state does not allow the event)
 """
 
 from __future__ import annotations
@@ -39,13 +42,13 @@ from typing import Self
 
 
 class ChakramError(Exception):
-    """Base of all errors that a user may see.
+    """Base class of all errors that a user may see.
 
     Args:
-        where: Place of the fault: file and offset, path inside a configuration,
-            rank and node, host and port.
-        found: What is wrong there, as a clause.
-        hint: What to do about it, or None where nothing helpful can be said.
+        where: Place of the fault: file and offset, path inside a configuration, rank
+            and node, or host and port.
+        found: The fault, as a clause.
+        hint: The remedy; None if there is no helpful one.
     """
 
     exit_code = 1
@@ -62,7 +65,7 @@ class ChakramError(Exception):
 
 
 class InputError(ChakramError):
-    """What the user gave is wrong."""
+    """The user's input is wrong."""
 
     exit_code = 2
 
@@ -88,15 +91,15 @@ class GarbageTrace(TraceError):
 
 
 class UnsupportedTrace(TraceError):
-    """The file is recognised, but it is not of a form that is read."""
+    """The file format is recognized, but this variant is not supported."""
 
 
 class ForeignProfile(TraceError):
-    """A profile is not that of the host trace."""
+    """A profile does not belong to the host trace."""
 
 
 class UnknownDimensions(TraceError):
-    """A collective is one of some dimensions, of which nobody says the ranks."""
+    """A collective uses dimensions whose ranks are unknown."""
 
 
 class MatchingError(InputError):
@@ -108,39 +111,39 @@ class ScheduleError(InputError):
 
 
 class PlanError(InputError):
-    """Ranks, ports and addresses do not fit together."""
+    """Ranks, ports and addresses of a plan do not fit together."""
 
     @classmethod
     def of_problems(cls, where: str, problems: Sequence[str]) -> Self:
-        """Return the error that tells the first of some problems, and how many."""
+        """Return an error with the first problem and the number of the others."""
         more = len(problems) - 1
         return cls(where, problems[0], f"and {more} more problems" if more else None)
 
 
 class PlugInError(InputError):
-    """What another package adds is not installed, not the same, or not right."""
+    """A plug-in is missing, comes from another package or version, or is invalid."""
 
 
 class ResultsError(InputError):
-    """A file of another simulator's results is wrong, or of other work."""
+    """Results of another simulator are invalid, or belong to other work."""
 
 
 class NoRunDirectory(InputError):
-    """What was given as the directory of a run is none that Chakram can read."""
+    """The given directory is not a run directory that Chakram can read."""
 
 
 class NoLab(InputError):
-    """There is no lab of the name that was given."""
+    """No lab has the given name."""
 
 
 class EnvironmentProblem(ChakramError):
-    """The machine, or its user's rights, do not allow it."""
+    """The machine, or the user's rights, do not allow the operation."""
 
     exit_code = 3
 
 
 class PrivilegeError(EnvironmentProblem):
-    """The user may not do that here."""
+    """The user lacks the privilege for the operation."""
 
 
 class FabricError(EnvironmentProblem):
@@ -148,7 +151,7 @@ class FabricError(EnvironmentProblem):
 
 
 class PortInUse(EnvironmentProblem):
-    """A socket address is taken by somebody else."""
+    """A socket address is already in use."""
 
 
 class RunDirectoryError(EnvironmentProblem):
@@ -156,13 +159,13 @@ class RunDirectoryError(EnvironmentProblem):
 
 
 class PeerError(ChakramError):
-    """The other side of a conversation broke the rules."""
+    """The peer violated the protocol."""
 
     exit_code = 4
 
 
 class PacketError(PeerError):
-    """Bytes from the network are not a packet that we understand."""
+    """Bytes from the network are not a valid packet."""
 
 
 class AgentError(ChakramError):
@@ -176,28 +179,28 @@ class ControllerStalled(AgentError):
 
 
 class RunFailed(ChakramError):
-    """A run ended before its work was done; what was recorded is kept."""
+    """A run ended before its work was done; recorded data is kept."""
 
     exit_code = 4
 
 
 class RunInterrupted(RunFailed):
-    """The user ended the run."""
+    """The user interrupted the run."""
 
     exit_code = 130
 
 
 class PreflightFailed(ChakramError):
-    """A test of the fabric before a run has failed; nothing is wrong with the tools."""
+    """A fabric test before a run failed; the tools themselves work."""
 
     exit_code = 5
 
 
 class GateFailed(ChakramError):
-    """Results do not keep the rules that were set for them."""
+    """Results violate the limits that were set for them."""
 
     exit_code = 6
 
 
 class UnexpectedEvent(ChakramError):
-    """An event came that the present state does not allow; nothing was changed."""
+    """An event arrived that the current state does not allow; nothing changed."""

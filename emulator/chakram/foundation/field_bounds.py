@@ -1,10 +1,10 @@
-"""What fields of plain data may hold, said once: in their types.
+"""Bounds on the fields of plain data, declared once in their types.
 
-``Annotated[int, Within(1, 65535)]`` is an integer with bounds.  Whoever takes values
-from somebody else (``chakram.control.message_mapping``) finds the bounds there.  A
-bound takes a value and returns it, or raises ``Fault`` with the path inside of it:
-every level prefixes its own name, so that a path costs nothing unless something is
-wrong.
+``Annotated[int, Within(1, 65535)]`` is an integer with bounds. Code that accepts values
+from other processes (``chakram.control.message_mapping``) reads the bounds from these
+types. The ``take`` method of a bound takes a value and returns it, or raises ``Fault``
+with the path to the wrong value. Each level prepends its own name to that path, so
+paths cost nothing unless a value is wrong.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from chakram.foundation.ip_addresses import why_unusable
 from chakram.foundation.units import LARGEST_SIZE_BYTES
 
 MAX_TEXT = 1024
-"""Characters of a name or a path."""
+"""Maximum number of characters of a name or a path."""
 MAX_TIME_NS = 2**62
 MAX_NAMES = 2**17
-"""Ranks, or addresses, of a whole plan."""
+"""Maximum number of ranks, or of addresses, in a whole plan."""
 
 _T = TypeVar("_T")
 
 
 class Fault(ValueError):
-    """Something is wrong at a path."""
+    """A wrong value at a path."""
 
     def __init__(self, path: str, found: str, hint: str | None = None) -> None:
         super().__init__(path, found, hint)
@@ -50,13 +50,13 @@ class Fault(ValueError):
         return f"{self.path}: {self.found}" if self.path else self.found
 
     def below(self, name: str) -> Fault:
-        """Return the fault as the level above sees it."""
+        """Return the same fault with *name* prepended to its path."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return Fault(f"{name}{joint}{self.path}", self.found, self.hint)
 
 
 def inside(name: str, value: Any, *takers: Callable[[Any], Any]) -> Any:
-    """Return what *takers* make of a value, one after the other; a Fault names it."""
+    """Return a value after applying *takers* in order; prepend *name* to faults."""
     try:
         for take in takers:
             value = take(value)
@@ -68,18 +68,18 @@ def inside(name: str, value: Any, *takers: Callable[[Any], Any]) -> Any:
 def rows(
     name: str, items: Sequence[Any], take: Callable[[Any], _T], *, most: int
 ) -> tuple[_T, ...]:
-    """Return what *take* makes of at most so many items."""
+    """Return the results of *take* for *items*; more than *most* items are a fault."""
     return tuple(
         inside(name, items, AtMost(most).take, lambda items: taken(items, take))
     )
 
 
 def taken(items: Iterable[Any], take: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Return what *take* makes of all items; Fault with the place of a wrong one."""
+    """Return the results of *take* for all items; a fault carries the item's index."""
     done: list[Any] = []
     try:
         for item in items:
-            done.append(take(item))  # noqa: PERF401 - a fault needs the count
+            done.append(take(item))  # noqa: PERF401 - a fault needs the index
     except Fault as fault:
         raise fault.below(f"[{len(done)}]") from None
     return tuple(done)
@@ -93,7 +93,7 @@ class Within:
     most: float
 
     def take(self, value: Any) -> Any:
-        """Return a number that is."""
+        """Return *value* if it is in range; raise ``Fault`` if not."""
         if not self.least <= value <= self.most:
             raise Fault("", f"{value} is not in {self.least}..{self.most}")
         return value
@@ -103,7 +103,7 @@ class Share:
     """A number from 0 to less than 1."""
 
     def take(self, value: float) -> float:
-        """Return a number that is."""
+        """Return *value* if it is in range; raise ``Fault`` if not."""
         if not 0.0 <= value < 1.0:
             raise Fault("", f"{value} is not in [0, 1)")
         return value
@@ -116,107 +116,111 @@ class OneOf:
     choices: Sequence[Any]
 
     def take(self, value: Any) -> Any:
-        """Return a value that is."""
+        """Return *value* if it is one of the choices; raise ``Fault`` if not."""
         if value not in self.choices:
             shown = repr(value[:40]) if isinstance(value, str) else value
-            raise Fault("", f"{shown} is none of {', '.join(map(str, self.choices))}")
+            raise Fault(
+                "", f"{shown} is not one of {', '.join(map(str, self.choices))}"
+            )
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Something of bounded length."""
+    """A value whose length is bounded."""
 
     most: int
-    noun: str = "of them"
+    noun: str = "entries"
 
     def take(self, value: Any) -> Any:
-        """Return what is no longer."""
+        """Return *value* if it is not too long; raise ``Fault`` if it is."""
         if len(value) > self.most:
             raise Fault(
-                "", f"{len(value)} {self.noun}, at most {self.most} are allowed"
+                "", f"{len(value)} {self.noun}, but at most {self.most} are allowed"
             )
         return value
 
 
 class Distinct:
-    """Several, none of them twice."""
+    """A sequence without duplicates."""
 
     def take(self, value: Any) -> Any:
-        """Return what is so."""
+        """Return *value* if its items are distinct; raise ``Fault`` if not."""
         if len(set(value)) < len(value):
-            raise Fault("", "one stands there twice")
+            raise Fault("", "contains a duplicate")
         return value
 
 
 class _Naming:
-    """A text that names something."""
+    """A text that is not empty and has no NUL character."""
 
     def take(self, value: str) -> str:
-        """Return a text that does."""
+        """Return *value* if it is such a text; raise ``Fault`` if not."""
         if not value or "\0" in value:
-            raise Fault("", f"{value[:40]!r} is no name")
+            raise Fault("", f"{value[:40]!r} is not a valid name")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A text of at most *most* characters that a *pattern* describes."""
+    """A text of at most *most* characters that matches a *pattern*."""
 
     pattern: str
     most: int
 
     def take(self, value: str) -> str:
-        """Return a text that is."""
+        """Return *value* if it matches; raise ``Fault`` if not."""
         if len(value) > self.most or re.search(self.pattern, value) is None:
-            raise Fault("", f"{value[:40]!r} is no name")
+            raise Fault("", f"{value[:40]!r} is not a valid name")
         return value
 
 
 class _Address:
-    """The address of a port, of IPv4 or IPv6, as it is written everywhere."""
+    """An IPv4 or IPv6 address that a port may have, in its usual notation."""
 
     @staticmethod
     @lru_cache(MAX_NAMES)
     def take(value: str) -> str:
-        """Return it so; a plan has every address many times."""
+        """Return the usual notation; cached, because a plan repeats its addresses."""
         try:
             unusable = why_unusable(value)
             written = str(ip_address(value))
         except ValueError:
-            raise Fault("", f"{value[:40]!r} is no IP address") from None
+            raise Fault("", f"{value[:40]!r} is not an IP address") from None
         if unusable is not None:
-            raise Fault("", f"{value[:40]!r} is no address of a port: {unusable}")
+            raise Fault(
+                "", f"{value[:40]!r} cannot be the address of a port: {unusable}"
+            )
         return written
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """Texts for people: of more than *most*, or longer ones, the rest is left out."""
+    """Human-readable texts: at most *most* of them, each cut to *length* characters."""
 
     most: int
     length: int
 
     def take(self, value: Sequence[str]) -> tuple[str, ...]:
-        """Return what is left."""
+        """Return the texts within these limits."""
         return tuple(text[: self.length] for text in value[: self.most])
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """64-bit integers as bytes: rows of *per_row* of them, or just one row."""
+    """64-bit integers as bytes: rows of *per_row* integers, or exactly one row."""
 
     per_row: int
     is_one: bool = False
 
     def take(self, value: bytes) -> bytes:
-        """Return bytes that are."""
+        """Return *value* if its length fits; raise ``Fault`` if not."""
         row_bytes = 8 * self.per_row
         if self.is_one and len(value) != row_bytes:
             raise Fault("", f"{len(value) // 8} counters instead of {self.per_row}")
         if len(value) % row_bytes:
             raise Fault(
-                "", f"{len(value)} bytes are no rows of {self.per_row} integers"
+                "", f"{len(value)} bytes are not rows of {self.per_row} integers"
             )
         return value
 
@@ -224,25 +228,25 @@ class Rows:
 Text = Annotated[str, AtMost(MAX_TEXT, "characters")]
 """A text of bounded length; it may be empty."""
 Name = Annotated[str, _Naming(), AtMost(MAX_TEXT, "characters")]
-"""A text of bounded length that names something."""
+"""A text of bounded length that is not empty."""
 Identifier = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", 64)]
 """Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
 HostAddress = Annotated[str, _Address()]
-"""The address of a port, of IPv4 or IPv6, as it is written everywhere."""
+"""An IPv4 or IPv6 address that a port may have, in its usual notation."""
 UdpPort = Annotated[int, Within(1, 65535)]
 Size = Annotated[int, Within(0, LARGEST_SIZE_BYTES)]
-"""Bytes."""
+"""A size in bytes."""
 TimeNs = Annotated[int, Within(0, MAX_TIME_NS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What the type of a field says.
+    """The declarations in the type of a field.
 
     Attributes:
-        kind: The type itself, whatever else it may be.
-        said: What is said of it, bounds and others.
-        may_be_none: Whether it may be None.
+        kind: The type itself, without ``None`` and annotations.
+        said: Its annotations, including bounds.
+        may_be_none: Whether None is allowed.
     """
 
     kind: Any
@@ -251,16 +255,16 @@ class Declared:
 
     @property
     def takers(self) -> tuple[Callable[[Any], Any], ...]:
-        """What takes a value, of its bounds."""
+        """The ``take`` methods of its bounds."""
         return tuple(each.take for each in self.said if hasattr(each, "take"))
 
     def bound(self, kind: type[_T]) -> _T | None:
-        """Return what is said by a *kind* of bound; None: nothing."""
+        """Return the first annotation of type *kind*; None if there is none."""
         return next((each for each in self.said if isinstance(each, kind)), None)
 
 
 def declared(kind: Any) -> Declared:
-    """Return what a type says."""
+    """Return the declarations in a type."""
     said: list[Any] = []
     may_be_none = False
     while True:
@@ -276,7 +280,7 @@ def declared(kind: Any) -> Declared:
 
 
 def declared_fields(kind: type) -> Mapping[str, Declared]:
-    """Return what the types of a dataclass's fields say, by their names."""
+    """Return the declarations of a dataclass's fields, by field name."""
     return _declared_fields(kind)
 
 
@@ -287,10 +291,10 @@ def _declared_fields(kind: Any) -> Mapping[str, Declared]:
 
 
 def check_fields(value: Any) -> None:
-    """Check the fields of a dataclass against their own bounds.
+    """Check the fields of a dataclass instance against their bounds.
 
     Raises:
-        Fault: At the first one that is wrong.
+        Fault: For the first field that violates its bounds.
     """
     for name, each in declared_fields(type(value)).items():
         held = getattr(value, name)

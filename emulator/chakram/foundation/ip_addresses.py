@@ -1,4 +1,4 @@
-"""Addresses of IPv4 and IPv6, as far as the two differ for a fabric."""
+"""Helpers for the IPv4 and IPv6 addresses of a fabric."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ FAMILIES = (IPV4, IPV6)
 """Names of the address families."""
 
 LOOPBACK_IPV6 = "::1"
-"""The one loopback address of IPv6: all ports of a loopback fabric share it."""
+"""The only IPv6 loopback address; all ports of a loopback fabric share it."""
 
 IPV6_EXTRA_BYTES = 20
-"""The header of IPv6 has 40 bytes, that of IPv4 20."""
+"""Additional bytes of an IPv6 header: 40 in total, compared with 20 of IPv4."""
 
 
 def is_ipv6(address: str) -> bool:
-    """Tell whether *address*, which is one of either kind, is of IPv6."""
+    """Return whether *address*, which must be valid, is an IPv6 address."""
     return ":" in address
 
 
 def family_of(address: str) -> str:
-    """Return ``ipv4`` or ``ipv6``, whichever *address* is of."""
+    """Return the family of *address*, ``ipv4`` or ``ipv6``."""
     return IPV6 if is_ipv6(address) else IPV4
 
 
 def address_halves(address: str) -> tuple[int, int]:
-    """Return an address as two numbers of 64 bits; the first one of IPv4 is 0.
+    """Return an address as two 64-bit numbers; the first one is 0 for IPv4.
 
-    So two addresses of one family are compared without making an object of either.
+    Two addresses of one family can then be compared without creating address objects.
     """
     number = int(ip_address(address.partition("%")[0]))
     return number >> 64, number & 0xFFFFFFFFFFFFFFFF
 
 
 def address_of_halves(high: int, low: int, *, is_ipv6: bool) -> str:
-    """Return the address of two numbers that `address_halves` has made."""
+    """Return the address that `address_halves` converted to these numbers."""
     return str(IPv6Address(high << 64 | low) if is_ipv6 else IPv4Address(low))
 
 
 def socket_text(address: str, port: int) -> str:
-    """Return an address with a UDP or TCP port as people write them.
+    """Return an address with a UDP or TCP port in the usual notation.
 
     Source: RFC 5952, section 6: ``[2001:db8::1]:4791``.
     """
@@ -49,17 +49,17 @@ def socket_text(address: str, port: int) -> str:
 
 
 def why_unusable(address: str) -> str | None:
-    """Return what keeps ports from having *address*, or None if nothing does.
+    """Return the reason why a port cannot have *address*, or None if it can.
 
     Raises:
-        ValueError: If it is no address.
+        ValueError: If *address* is not an IP address.
     """
     parsed = ip_address(address)
     if isinstance(parsed, IPv6Address):
         if parsed.scope_id is not None or parsed.is_link_local:
-            return "link-local addresses mean another host on every link"
+            return "a link-local address may belong to another host on every link"
         if parsed.ipv4_mapped is not None:
-            return "it stands for an IPv4 address; write that"
+            return "it represents an IPv4 address; use the IPv4 address"
     is_broadcast = str(parsed) == "255.255.255.255"
     if parsed.is_multicast or parsed.is_unspecified or is_broadcast:
         return "it is not the address of a single port"

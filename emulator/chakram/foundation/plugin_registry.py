@@ -1,9 +1,10 @@
-"""What stands behind a name that experiments and plans use: ours, or a plug-in's.
+"""Registries of named objects, which are built in or come from plug-ins.
 
-Ours are the modules of one folder, by file name; plug-ins are entry points of installed
-packages, in one group. From there on nothing tells them apart: both are a module and an
-attribute of it, and only what is named is imported. Code never travels: whoever carries
-out a plan looks here itself, and compares which package, in which version, has it.
+Built-in objects are the modules of one folder, by file name. Plug-ins are entry points
+of installed packages, in one group. Both are then treated the same: each consists of a
+module and an attribute, and is imported on first use. Code is never sent to other
+machines. Each process that executes a plan looks the names up in its own registry. It
+also compares the package and version that provide them.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlugIn:
-    """Where a name leads to.
+    """A name, and the object that it refers to.
 
     Attributes:
-        name: As experiments have it.
+        name: Name in experiments.
         target: ``module:attribute``.
-        package: Name and version of the package that brings it, ``chakram-aimd 1.0``;
-            empty: it is ours.
+        package: Name and version of the package that provides it, ``chakram-aimd 1.0``;
+            empty if it is built in.
     """
 
     name: str
@@ -40,21 +41,21 @@ class PlugIn:
 
 
 def modules_of(package: str, others: Sequence[str]) -> list[str]:
-    """Return the names of a package's modules, in order, but for *others*."""
+    """Return the sorted names of a package's modules, except *others*."""
     modules = pkgutil.iter_modules(import_module(package).__path__)
     names = {each.name for each in modules if not each.ispkg}
     return sorted(names - set(others))
 
 
 class Registry(Generic[Found]):
-    """Everything of one kind that a name may stand for.
+    """All objects of one kind, by name.
 
     Args:
-        noun: What it is, for people: ``congestion control``.
+        noun: The kind, as messages name it: ``congestion control``.
         group: Entry-point group of plug-ins.
-        own: Returns the targets of ours by name; it is asked once.
-        accept: Returns what was imported under a name, of its type; raises ValueError
-            with what is wrong with it.
+        own: Returns the targets of the built-in objects by name; called once.
+        accept: Takes a name and the object imported under it, and returns the object
+            with its type. Raises ValueError with the reason if the object is invalid.
     """
 
     def __init__(
@@ -73,13 +74,14 @@ class Registry(Generic[Found]):
 
     @cached_property
     def own(self) -> Mapping[str, str]:
-        """The targets of ours, by name."""
+        """The targets of the built-in objects, by name."""
         return self._find_own()
 
     @cached_property
     def installed(self) -> tuple[PlugIn, ...]:
-        """The plug-ins of this interpreter, by name; looked for once."""
-        # It loads a parser of mail, and most processes name nothing but ours.
+        """The plug-ins of this interpreter, sorted by name; searched once."""
+        # Imported here because it loads an email parser, and most processes use
+        # built-in names only.
         from importlib import metadata
 
         found = {
@@ -90,22 +92,22 @@ class Registry(Generic[Found]):
                 if entry.dist is None
                 else f"{entry.dist.name} {entry.dist.version}",
             )
-            # The same package may be found twice, by two entries of the path.
+            # Two entries of ``sys.path`` may lead to the same package.
             for entry in metadata.entry_points(group=self.group)
         }
         return tuple(sorted(found, key=lambda each: (each.name, each.package)))
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, ours first; nothing is imported for that."""
+        """Return all names, built-in ones first, without importing anything."""
         own = self.own
         others = dict.fromkeys(each.name for each in self.installed)
         return (*own, *(name for name in others if name not in own))
 
     def find(self, name: str) -> PlugIn | None:
-        """Return where *name* leads to; None: nowhere. The name of one of ours is ours.
+        """Return the target of *name*, or None; built-in objects take precedence.
 
         Raises:
-            PlugInError: If several packages have something of that name.
+            PlugInError: If several packages provide the name.
         """
         if name in self.own:
             return PlugIn(name=name, target=self.own[name])
@@ -114,76 +116,76 @@ class Registry(Generic[Found]):
             packages = " and ".join(each.package for each in found)
             raise PlugInError(
                 f"{self.noun} {name}",
-                f"several packages have one of that name: {packages}",
+                f"several packages provide this name: {packages}",
                 "uninstall all but one of them",
             )
         return found[0] if found else None
 
     def load(self, name: str) -> Found:
-        """Return what *name* stands for, imported if that is needed.
+        """Return the object named *name*, importing it if necessary.
 
         Raises:
-            ValueError: If nothing is called so.
-            PlugInError: If it cannot be imported, or is not what it should be.
+            ValueError: If there is no such name.
+            PlugInError: If it cannot be imported or is invalid.
         """
         if name not in self._loaded:
             found = self.find(name)
             if found is None:
                 raise ValueError(
-                    f"no {self.noun} is named {name[:60]!r} "
-                    f"(there are {', '.join(self.names())})"
+                    f"there is no {self.noun} {name[:60]!r} (known: "
+                    f"{', '.join(self.names())})"
                 )
             self._loaded[name] = self._import(found)
         return self._loaded[name]
 
     def loaded(self) -> dict[str, Found]:
-        """Return what has been imported so far, by name."""
+        """Return the objects imported so far, by name."""
         return dict(self._loaded)
 
     def check_package(self, name: str, package: str, *, where: str) -> None:
-        """Refuse what is not here, or not of the package that a plan was made with.
+        """Check that the same package provides the name here as on the controller.
 
         Args:
-            name: What the plan names.
-            package: Name and version of the package that had it there.
-            where: The plan, and who looks.
+            name: Name in the plan.
+            package: Name and version of the package that provided it to the controller.
+            where: The plan, and the process that checks it.
 
         Raises:
-            PlugInError: With what to install.
+            PlugInError: If not; the hint says which package to install.
         """
         found = self.find(name)
-        hint = f"install {package} there, too, and start the agent anew"
+        hint = f"install {package} on the agent's host, too, and restart it"
         if found is None:
             raise PlugInError(
                 where,
-                f"there is no {self.noun} {name[:60]!r} here "
-                f"(there are {', '.join(self.names())})",
+                f"there is no {self.noun} {name[:60]!r} here (known: "
+                f"{', '.join(self.names())})",
                 hint,
             )
         if found.package != package:
             raise PlugInError(
                 where,
-                f"{self.noun} {name!r} is of {found.package or 'chakram itself'} here, "
-                f"and of {package[:120]} at the controller",
+                f"{self.noun} {name!r} comes from {found.package or 'chakram itself'} "
+                f"here, but from {package[:120]} on the controller",
                 hint,
             )
 
     def _import(self, found: PlugIn) -> Found:
         where = f"{self.noun} {found.name}"
         whose = f"{found.package}: " if found.package else ""
-        hint = "its author can help" if found.package else None
+        hint = "report this to its author" if found.package else None
         module, _, attribute = found.target.partition(":")
         if not _NAME.fullmatch(found.name):
             raise PlugInError(
                 where,
                 f"{whose}{found.name[:60]!r} cannot be written in an experiment",
-                "a name has lower-case letters, digits and _, and begins with a letter",
+                "use lower-case letters, digits and _, and begin with a letter",
             )
         try:
             named: object = import_module(module)
             for part in attribute.split("."):
                 named = getattr(named, part)
-        # Anything may happen while somebody's module is imported.
+        # Importing third-party code may raise any exception.
         except Exception as error:
             raise PlugInError(
                 where,

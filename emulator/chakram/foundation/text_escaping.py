@@ -1,9 +1,9 @@
-r"""Text of others as people see it: characters that act on a reader become visible.
+r"""Escape characters of untrusted text that could deceive a terminal or reader.
 
-Names come from traces, experiments, agents and runs that others made.  A control
-character, a terminal's escape sequence or a mark that turns the direction of text could
-hide or forge what is printed, and XML does not allow it.  Each becomes the escape that
-JSON and Python write for it, such as ``\u001b``.
+Names may come from untrusted traces, experiments, agents and runs. A control character,
+a terminal escape sequence or a bidirectional text mark could hide or forge printed
+text. XML does not allow control characters. Each such character becomes its escape in
+JSON and Python, such as ``\u001b``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import TextIO, cast
 
 _HIDDEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # directions, invisible ones
-    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"  # what is no character
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"  # not characters
     "\U000e0000-\U000e0fff"  # tags
 )
 _ACTING = re.compile(f"[{_HIDDEN}]")
@@ -26,19 +26,19 @@ _TICKS = re.compile("`+")
 
 
 def plain(text: str) -> str:
-    """Return a text of any lines in which no character acts on its reader."""
+    """Return multi-line text with unsafe characters escaped."""
     return _ACTING.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """Return a text as ``plain`` does, with escapes for tabs and newlines, too."""
+    """Return text like ``plain``, with tabs and newlines escaped as well."""
     return _BREAKING.sub(_escaped, text)
 
 
 def code_span(text: str) -> str:
-    """Return a text as a code span of Markdown, in a table's cell, too.
+    """Return text as a Markdown code span, which also works in a table cell.
 
-    Nothing in it is markup, a link or a mention.
+    Nothing in it acts as markup, a link or a mention.
     """
     if not text:
         return ""
@@ -48,7 +48,7 @@ def code_span(text: str) -> str:
 
 
 def code_block(text: str) -> str:
-    """Return a text of several lines as a code block of Markdown."""
+    """Return multi-line text as a Markdown code block."""
     fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
     return f"{fence}text\n{plain(text)}\n{fence}"
 
@@ -59,10 +59,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class _PlainStream:
-    """A text stream whose text is ``plain``.
+    """A text stream that escapes its text with ``plain``.
 
     Args:
-        stream: Takes what is written; also directly, by libraries that style text.
+        stream: Receives the text. Libraries that style text also write to it directly.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -78,7 +78,7 @@ class _PlainStream:
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Let all that is printed meanwhile be ``plain``, on both streams."""
+    """Escape everything printed in this context, on both output streams."""
     with (
         contextlib.redirect_stdout(cast("TextIO", _PlainStream(sys.stdout))),
         contextlib.redirect_stderr(cast("TextIO", _PlainStream(sys.stderr))),

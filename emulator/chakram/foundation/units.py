@@ -1,8 +1,8 @@
-"""Sizes, rates and times with their units, to integers and back.
+"""Parse and format sizes, rates and times with units.
 
-Inside the program every quantity is an integer whose name carries its unit
-(``_bytes``, ``_bps``, ``_ns``).  Text with units exists only where people write and
-read: experiment files, command line, tables.
+Inside the program every quantity is an integer whose name carries its unit (``_bytes``,
+``_bps``, ``_ns``). Text with units exists only in experiment files, on the command line
+and in tables.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 _LETTERS = "KMGT"
 
-# A letter alone is what the tools mean by it whose options look like that: 1024 in the
-# sizes of nccl-tests, 1000 in the rates of iperf3.  Both take small letters as well.
+# A single letter means the same as in tools with similar options: a factor of 1024 for
+# sizes, like in nccl-tests, and of 1000 for rates, like in iperf3. Both tools accept
+# lowercase letters, too.
 SIZE_UNITS: dict[str, int] = {
     **{f"{prefix}B": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
@@ -31,7 +32,7 @@ SIZE_UNITS: dict[str, int] = {
     **{letter: _BINARY[f"{letter}i"] for letter in _LETTERS},
     **{letter.lower(): _BINARY[f"{letter}i"] for letter in _LETTERS},
 }
-# ``gbit`` is how tc writes it.  Not so ``gbps``, which is bytes there.
+# ``gbit`` is tc's notation. ``gbps`` is missing because it means bytes in tc.
 RATE_UNITS: dict[str, int] = {
     **{f"{prefix}bit": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}bps": factor for prefix, factor in _DECIMAL.items()},
@@ -83,7 +84,7 @@ def parse_size(text: str, *, where: str) -> int:
     """Return bytes from text such as ``64KiB`` or ``1MB``.
 
     Raises:
-        ConfigError: At *where*, if there is no number, no unit or no such unit.
+        ConfigError: At *where*, if the number or the unit is missing or invalid.
     """
     return _parse(text, units=SIZE_UNITS, where=where, example="64KiB", kind="size")
 
@@ -92,7 +93,7 @@ def parse_rate(text: str, *, where: str) -> int:
     """Return bits per second from text such as ``250Mbit`` or ``400Gbit``.
 
     Raises:
-        ConfigError: At *where*, if there is no number, no unit or no such unit.
+        ConfigError: At *where*, if the number or the unit is missing or invalid.
     """
     return _parse(text, units=RATE_UNITS, where=where, example="400Gbit", kind="rate")
 
@@ -101,7 +102,7 @@ def parse_time(text: str, *, where: str) -> int:
     """Return nanoseconds from text such as ``10us`` or ``1.5s``.
 
     Raises:
-        ConfigError: At *where*, if there is no number, no unit or no such unit.
+        ConfigError: At *where*, if the number or the unit is missing or invalid.
     """
     return _parse(text, units=TIME_UNITS, where=where, example="10us", kind="time")
 
@@ -110,7 +111,7 @@ def parse_flops(text: str, *, where: str) -> int:
     """Return floating-point operations per second from text such as ``989 TFLOPS``.
 
     Raises:
-        ConfigError: At *where*, if there is no number, no unit or no such unit.
+        ConfigError: At *where*, if the number or the unit is missing or invalid.
     """
     return _parse(
         text, units=FLOPS_UNITS, where=where, example="989 TFLOPS", kind="compute rate"
@@ -121,7 +122,7 @@ def parse_byte_rate(text: str, *, where: str) -> int:
     """Return bytes per second from text such as ``3.35 TB/s``.
 
     Raises:
-        ConfigError: At *where*, if there is no number, no unit or no such unit.
+        ConfigError: At *where*, if the number or the unit is missing or invalid.
     """
     return _parse(
         text, units=BYTE_RATE_UNITS, where=where, example="3.35 TB/s", kind="byte rate"
@@ -132,7 +133,7 @@ def parse_fraction(text: str, *, where: str) -> Fraction:
     """Return a positive ratio from text such as ``1/64``, ``0.5`` or ``2``.
 
     Raises:
-        ConfigError: At *where*, if it is not a positive number.
+        ConfigError: At *where*, if the text is not a positive number.
     """
     compact = text.replace(" ", "")
     try:
@@ -156,7 +157,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def exact_time(time_ns: int) -> str:
-    """Return a time exactly, as people write it, e.g. ``1h``, ``4.096us``."""
+    """Return the exact time in the usual notation, e.g. ``1h`` or ``4.096us``."""
     for unit in ("h", "min"):
         if time_ns and time_ns % TIME_UNITS[unit] == 0:
             return f"{time_ns // TIME_UNITS[unit]}{unit}"
@@ -164,23 +165,23 @@ def exact_time(time_ns: int) -> str:
 
 
 def exact_rate(rate_bps: int) -> str:
-    """Return a rate exactly, as people write it, e.g. ``1.5Gbit``."""
+    """Return the exact rate in the usual notation, e.g. ``1.5Gbit``."""
     return _exact(rate_bps, RATE_UNITS, ("Tbit", "Gbit", "Mbit", "kbit", "bit"))
 
 
 def exact_flops(rate: int) -> str:
-    """Return a compute rate exactly, as people write it, e.g. ``989TFLOPS``."""
+    """Return the exact compute rate in the usual notation, e.g. ``989TFLOPS``."""
     units = ("PFLOPS", "TFLOPS", "GFLOPS", "MFLOPS", "kFLOPS")
     return _exact(rate, FLOPS_UNITS, units)
 
 
 def exact_byte_rate(rate: int) -> str:
-    """Return a rate of bytes exactly, as people write it, e.g. ``3.35TB/s``."""
+    """Return the exact byte rate in the usual notation, e.g. ``3.35TB/s``."""
     return _exact(rate, BYTE_RATE_UNITS, ("TB/s", "GB/s", "MB/s", "kB/s", "B/s"))
 
 
 def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
-    """Return *value* in the first of *units* that it is not less than, or the last."""
+    """Return *value* in the first of *units* that fits into it, or in the last."""
     unit = next((each for each in units if value >= factors[each]), units[-1])
     whole, rest = divmod(value, factors[unit])
     # All factors are powers of ten.
@@ -189,14 +190,14 @@ def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
 
 
 def about_size(size_bytes: int) -> str:
-    """Return a size with four significant digits, in the unit nearest below it.
+    """Return a size with four significant digits, in the largest unit below it.
 
-    ``format_size`` is exact, hence 4000MiB beside 131200KiB: in a column of sizes such
-    numbers cannot be compared at a glance.  These are 3.906GiB and 128.1MiB.
+    ``format_size`` is exact and prints 4000MiB and 131200KiB, which are hard to compare
+    in a column of sizes. This function prints 3.906GiB and 128.1MiB.
     """
     number = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_ABOUT_UNITS) - 1)
     value = size_bytes / 1024**number
-    # Four digits before the point are not to turn into an exponent.
+    # Four digits before the point must not become an exponent.
     shown = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
     return f"{shown}{_ABOUT_UNITS[number]}"
 
@@ -223,11 +224,11 @@ def format_time(time_ns: float) -> str:
 
 
 LARGEST_SIZE_BYTES = 1 << 50
-"""1 PiB, of one message or buffer."""
+"""Maximum size of one message or buffer: 1 PiB."""
 
 LONGEST_TIME_NS = 10**15
-"""Eleven days and a half, of one computation, delay or timer."""
+"""Maximum of one computation, delay or timer: eleven and a half days."""
 
 LAST_INSTANT_NS = 4 * 10**18
-"""126 years: where virtual time ends.  Thousands of the longest times fit between that
-and the largest number of 64 bits."""
+"""End of virtual time: 126 years. Thousands of the longest times fit between it and the
+largest 64-bit number."""

@@ -1,11 +1,11 @@
-"""A finished run as OpenMetrics text with times, for Prometheus to be filled with.
+"""Export of a finished run as OpenMetrics text with timestamps, for Prometheus.
 
-``promtool tsdb create-blocks-from openmetrics`` reads it.  The metrics are those that a
-run serves while it goes, by the same names and made by the same code
-(``chakram.metrics.state``): it is told what happened in the order in which it
-happened, and looked at after every step.  Collectives, iterations and messages count
-from when they ended, counters of queue pairs and ports as their samples say.  What has
-no samples (``chakram.run_directory.writer.LAST_METRICS``) is 0 until the end.
+``promtool tsdb create-blocks-from openmetrics`` reads the text. The names and the code
+(``chakram.metrics.state``) are the same as for the metrics of a run in progress. The
+export replays the events of the run in order, and reads the metrics after every step.
+Collectives, iterations and messages count at their end, and counters of queue pairs and
+ports at their samples. Metrics without samples
+(``chakram.run_directory.writer.LAST_METRICS``) are 0 until the end.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 JOB, INSTANCE = "chakram", "backfill"
-"""Values of the labels that Prometheus gives to what it scrapes."""
+"""Values of the labels that Prometheus adds to scraped series."""
 
 MOST_STEPS = 100_000
-"""Of one run: at 10 ms a quarter of an hour."""
+"""Limit on the steps of one run: a quarter of an hour at 10 ms."""
 
 _KEEP_MS = 1000
-"""A series that does not change has a sample of every so often: rates need two."""
+"""Interval at which an unchanged series still gets a sample; rates need two."""
 
 _OF_QUEUE_PAIRS = {
     counter.column: layout.slot(counter.slot)
     for counter in counter_definitions.counters_of(
         counter_definitions.QueuePairStatistics
     )
-    # Messages are counted when they were posted, not when their queue pair was sampled.
+    # Messages count when they are posted, not when their queue pair is sampled.
     if counter.column and counter.slot and counter.name != "messages_posted"
 }
 _OF_PORTS = {
@@ -64,25 +64,25 @@ _OF_PORTS = {
     for counter in counter_definitions.counters_of(counter_definitions.PortStatistics)
     if counter.column and counter.slot
 } | {name: layout.slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
-"""By column of samples, the slot of its agent's counters that it is a part of."""
+"""Slot in the agent's counters, by column of samples."""
 
 Key = tuple[int, tuple[str, ...]]
-"""A series, or all of a histogram: place of its metric in the catalogue, and labels."""
+"""A series or a whole histogram: index of its metric in the catalog, and labels."""
 
 Values = dict[Key, tuple[float, ...]]
-"""What is true at a time: one number, or buckets, count and sum."""
+"""Values at one time: one number, or buckets, count and sum."""
 
 
 def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
     """Return the lines of the text.
 
     Args:
-        results: Of a run, or a simulation, that has ended.
-        step_ns: Time between two looks, whole milliseconds.
+        results: Results of a run or simulation that has ended.
+        step_ns: Time between two readings; whole milliseconds.
 
     Raises:
-        InputError: If the run has not ended, nothing was recorded, or the steps are too
-            many.
+        InputError: If the run has not ended, nothing was recorded, or there are too
+            many steps.
     """
     where = str(results.path)
     if results.manifest.status == RUNNING:
@@ -94,8 +94,8 @@ def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
         least_ms = -(-(replay.end_ns - start_ns) // MOST_STEPS // 10**6)
         raise InputError(
             where,
-            f"takes {steps:,} steps, {MOST_STEPS:,} at most",
-            f"make them longer: --step {least_ms}ms",
+            f"takes {steps:,} steps, but at most {MOST_STEPS:,} are allowed",
+            f"use longer steps: --step {least_ms}ms",
         )
     step_ms = step_ns // 10**6
     start_ms = (replay.epoch_ns + start_ns) // 10**6
@@ -103,7 +103,8 @@ def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
     series.look(start_ms, start_ms, replay.begin())
     last_ms = start_ms
     times_ns = np.concatenate([each.times_ns for each in replay.events])
-    # A step has what happened until its end; what came before all is in the first.
+    # A step includes all events until its end. The first step also includes all earlier
+    # events.
     ends = np.unique(np.maximum(-(-(times_ns - start_ns) // step_ns), 1))
     for step in ends.tolist():
         time_ms = start_ms + step * step_ms
@@ -119,14 +120,14 @@ def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
 
 
 class _Events(NamedTuple):
-    """Things of one kind that happened; ``take`` gets a part of them, in order."""
+    """Events of one kind; ``take`` processes a range of them, in order."""
 
     times_ns: NDArray[np.int64]
     take: Callable[[int, int], None]
 
 
 class _Names(QueuePairNames):
-    """Where the ranks and ports of a recorded plan are."""
+    """The locations of ranks and ports in a recorded plan."""
 
     def __init__(self, plan: PlanDocument) -> None:
         super().__init__(())
@@ -141,12 +142,12 @@ class _Names(QueuePairNames):
 
 
 class _Replay:
-    """Tells metrics what happened in a run.
+    """Replay of a run's events into metrics.
 
     Attributes:
-        start_ns, end_ns: Begin and end of what happened, on the clock of the records.
-        epoch_ns: What to add to get Unix time.
-        events: What happened, by kind.
+        start_ns, end_ns: Start and end of the events, on the clock of the records.
+        epoch_ns: Offset to Unix time.
+        events: Events by kind.
 
     Raises:
         InputError: If nothing was recorded.
@@ -158,7 +159,9 @@ class _Replay:
         ranks = results.ranks()
         if plan is None or not ranks:
             raise InputError(
-                str(results.path), "has no records of an iteration", results.incomplete
+                str(results.path),
+                "contains no record of an iteration",
+                results.incomplete,
             )
         self._results = results
         self._state = metrics_of(manifest)
@@ -180,7 +183,7 @@ class _Replay:
         )
 
     def begin(self) -> Values:
-        """Return what was true when traffic began."""
+        """Return the values at the start of traffic."""
         results, state = self._results, self._state
         manifest = results.manifest
         jobs = manifest.jobs
@@ -197,7 +200,7 @@ class _Replay:
         for link in results.links():
             state.set_link_bytes(link.link, link.direction, 0)
         found = self.advance(self.start_ns)
-        # What comes at the end alone has been 0.
+        # Metrics that are known only at the end are 0 before it.
         for key, numbers in self._last().items():
             metric = METRICS[key[0]]
             if key in found:
@@ -209,7 +212,7 @@ class _Replay:
         return found
 
     def advance(self, until_ns: int) -> Values:
-        """Return what was true then."""
+        """Replay events until a time, and return the values at that time."""
         for at, each in enumerate(self.events):
             last = int(np.searchsorted(each.times_ns, until_ns, side="right"))
             if last > self._done[at]:
@@ -221,11 +224,11 @@ class _Replay:
         return _values(self._state.snapshot())
 
     def finish(self) -> Values:
-        """Return what is true of the whole run."""
+        """Return the values for the whole run."""
         results, state = self._results, self._state
         for link in results.links():
             state.set_link_bytes(link.link, link.direction, link.bytes)
-        with suppress(InputError):  # it has no measured iteration
+        with suppress(InputError):  # there is no measured iteration
             state.set_why(why_of(results))
         status = results.manifest.status
         state.set_state(status)
@@ -233,7 +236,7 @@ class _Replay:
         return _values(state.snapshot()) | self._last()
 
     def _last(self) -> Values:
-        """Return what the run served last; nothing of simulations."""
+        """Return the values that the run served last; empty for simulations."""
         path = self._results.path / LAST_METRICS
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else "# EOF\n"
@@ -241,7 +244,7 @@ class _Replay:
             families = list(read(text))
         except (OSError, ValueError) as error:
             raise RunDirectoryError(
-                str(path), f"is no text of metrics: {error}", "remove it"
+                str(path), f"is not in the text format of metrics: {error}", "remove it"
             ) from error
         places = {
             metric.name.removesuffix("_total").removesuffix("_info"): place
@@ -257,7 +260,7 @@ class _Replay:
                     found[key] = (*found.get(key, ()), sample.value)
         return found
 
-    # ---- what happened -------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------
 
     def _records(self) -> Iterator[_Events]:
         ended = [each for each in self._results.collectives() if each.complete]
@@ -351,7 +354,7 @@ class _Replay:
         keys: tuple[str, str],
         slots: Mapping[str, int],
     ) -> _Events:
-        """Return samples as what each adds to the counters of its agent."""
+        """Return samples as increments of their agents' counters."""
         order = np.lexsort([columns["time_ns"], columns[keys[1]], columns[keys[0]]])
         counted = {column: at for column, at in slots.items() if column in columns}
         values = np.stack([columns[column][order] for column in counted], axis=1)
@@ -381,14 +384,14 @@ class _Replay:
         return _Events(columns["time_ns"][order], take)
 
     def _numbers_of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
-        """Return by row the number in the plan of the rank of a job."""
+        """Return the rank number in the plan for every row."""
         jobs, ranks = table["job"].to_pylist(), table[column].to_pylist()
         return np.array(
             [self._number[key] for key in zip(jobs, ranks, strict=True)], np.int64
         )
 
     def _of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
-        """Return by row the number of the agent of the rank of a job."""
+        """Return the agent number for every row."""
         numbers = self._numbers_of_ranks(table, column).tolist()
         return np.array(
             [self._agents[self._agent_of_rank[each]] for each in numbers], np.int64
@@ -403,11 +406,11 @@ _KNOWN_BEFORE = frozenset(
         "chakram_agent_clock_uncertainty_seconds",
     }
 )
-"""Gauges that have had their last value from the start on."""
+"""Gauges that have their final value from the start."""
 
 
 class _Series:
-    """Samples of all series, without those that say nothing new."""
+    """Samples of all series, without redundant ones."""
 
     def __init__(self) -> None:
         self._samples: dict[Key, list[tuple[int, tuple[float, ...]]]] = {}
@@ -415,7 +418,7 @@ class _Series:
     def look(
         self, time_ms: int, before_ms: int, values: Values, *, is_last: bool = False
     ) -> None:
-        """Note what is true at a time, and has not been until shortly before."""
+        """Add the values at *time_ms*; the previous values held until *before_ms*."""
         for key, numbers in values.items():
             samples = self._samples.get(key)
             if samples is None:
@@ -423,7 +426,7 @@ class _Series:
                 continue
             last_ms, last = samples[-1]
             if numbers != last:
-                # The step up, and not a slope from long ago.
+                # Keep a step, instead of a slope from the previous sample.
                 if last_ms < before_ms < time_ms:
                     samples.append((before_ms, last))
                 samples.append((time_ms, numbers))
@@ -431,7 +434,7 @@ class _Series:
                 samples.append((time_ms, numbers))
 
     def lines(self) -> Iterator[str]:
-        """Yield the text, a metric after the other, as OpenMetrics wants it."""
+        """Yield the text, one metric after the other, as OpenMetrics requires."""
         before = -1
         for key in sorted(self._samples, key=lambda key: key[0]):
             place, labels = key
@@ -465,7 +468,7 @@ def _values(snapshot: Snapshot) -> Values:
 
 
 def _names(metric: Metric, labels: tuple[str, ...]) -> list[str]:
-    """Return names and labels of a series, or of those of a histogram in order."""
+    """Return names and labels of a series, or of all series of a histogram in order."""
     own = dict(zip(metric.label_names, labels, strict=True))
     own = {"job": JOB, "instance": INSTANCE, **own}
     text = ",".join(f'{name}="{_escaped(value)}"' for name, value in own.items())

@@ -1,11 +1,12 @@
-"""All metrics, declared once.
+"""Catalog of all metrics.
 
-The exporter, the reference page and the check of the dashboards are made from here.
+The exporter, the reference page and the check of the dashboards use it.
 
-Names and units follow the conventions of Prometheus: seconds and bytes, ``_total`` on
-counters.  Labels are few and bounded: never a flow, a peer, a queue pair, an address or
-a text; what is wanted per flow stands in the run directory.  Every value is raw: a run
-with dilation exports the time that passed.
+Names and units follow the conventions of Prometheus: seconds and bytes, and ``_total``
+on counters. Labels are few and bounded. A label never identifies a flow, a peer, a
+queue pair or an address, and never contains free text; per-flow data is in the run
+directory. All values are raw: a run with dilation exports the time that actually
+passed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ACTIVITIES = ("compute", "communication", "exposed", "idle")
 """Values of the label ``activity``."""
 
 QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
-"""At the rate that they begin with, below it, in the error state."""
+"""States of queue pairs: at their initial rate, below it, or in the error state."""
 
 SOURCES = ("bound", "alone", "simulate")
 """Values of the label ``source``."""
@@ -48,28 +49,28 @@ MESSAGE_PARTS = (
     *("generator", "own port", "window", "pace", "pause", "transfer", "repair"),
     "network",
 )
-"""Values of the label ``part`` of messages: the words of ``chakram why``."""
+"""Values of the label ``part`` of messages, as in ``chakram why``."""
 
 MOST_CAUSES = 16
-"""Causes of lost time that have a series, the largest ones."""
+"""Limit on causes of lost time with their own series; the largest causes have one."""
 
 MOST_HOSTS = 64
-"""Hosts that have series of their own; OTHERS stands for further ones."""
+"""Limit on hosts with their own series. ``OTHERS`` represents all further hosts."""
 
 OTHERS = "others"
 
 RATE_SHARES = ("0", "0.5", "0.99", "1")
-"""Values of the label ``share``, of queue pairs that send so much or less: least,
-median, 99 %, most."""
+"""Values of the label ``share``: the fraction of queue pairs that send at most at this
+rate. They are the minimum, median, 99th percentile and maximum."""
 
 _SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))
 LARGER = "larger"
 MESSAGE_SIZES = (*(format_size(bound) for bound in _SIZE_BOUNDS_BYTES), LARGER)
-"""Values of the label ``message_size``: S of nccl-tests up to so much."""
+"""Values of the label ``message_size``: upper limits on S of nccl-tests."""
 
 
 def host_labels(hosts: Iterable[str]) -> dict[str, str]:
-    """Return by host its value of the label ``host``."""
+    """Return the value of the label ``host`` for each host."""
     names = list(dict.fromkeys(hosts))
     if len(names) <= MOST_HOSTS:
         return {name: name for name in names}
@@ -78,46 +79,46 @@ def host_labels(hosts: Iterable[str]) -> dict[str, str]:
 
 
 def message_size(size_bytes: int) -> str:
-    """Return the value of the label ``message_size``: the first bound not below."""
+    """Return the value of the label ``message_size``: the smallest limit that fits."""
     return MESSAGE_SIZES[bisect_left(_SIZE_BOUNDS_BYTES, size_bytes)]
 
 
 HOST_COUNTERS = {
-    "tx_bytes": ("tx_bytes_total", "Bytes that a host has sent: layer 2 without FCS."),
-    "rx_bytes": ("rx_bytes_total", "Bytes that a host has received, likewise."),
+    "tx_bytes": ("tx_bytes_total", "Bytes sent by a host: layer 2 without FCS."),
+    "rx_bytes": ("rx_bytes_total", "Bytes received by a host: layer 2 without FCS."),
     "data_frames_retransmitted": (
         "retransmitted_packets_total",
-        "Packets that a host has sent again.",
+        "Packets that a host retransmitted.",
     ),
     "ecn_ce_rx": (
         "marked_packets_total",
-        "Data packets that a host has received with a congestion mark.",
+        "Data packets that a host received with a congestion mark.",
     ),
-    "cnp_rx": ("cnp_received_total", "Congestion notifications that a host has got."),
-    "ack_timeouts": ("ack_timeouts_total", "Times that no acknowledgement came."),
+    "cnp_rx": ("cnp_received_total", "Congestion notifications that a host received."),
+    "ack_timeouts": ("ack_timeouts_total", "Acknowledgement timeouts."),
     "generator_wait_ns": (
         "generator_wait_seconds_total",
-        "How long ports of a host stood still for the data plane.",
+        "Time that ports of a host stalled for the data plane.",
     ),
     "paused_ns": (
         "paused_seconds_total",
-        "How long data of a host rested for pause frames of the fabric.",
+        "Time that data of a host was paused by pause frames of the fabric.",
     ),
 }
-"""By column of the samples of ports, or of queue pairs, metric of hosts and its help;
-those of names that end in ``_ns`` are in seconds."""
+"""Host metrics and their help texts, by column of the samples of ports or queue pairs.
+Metrics of columns that end in ``_ns`` are in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """A label, what it says, and how many values it has at most."""
+    """A label, with its meaning and its maximum number of values."""
 
     name: str
     values: int
     help: str
 
 
-_RUN_ID = Label(name="run_id", values=1, help="Identity of the run.")
+_RUN_ID = Label(name="run_id", values=1, help="ID of the run.")
 _AGENT = Label(name="agent", values=1, help="Name of the agent.")
 _COLLECTIVE = Label(
     name="collective",
@@ -127,16 +128,21 @@ _COLLECTIVE = Label(
 _MESSAGE_SIZE = Label(
     name="message_size",
     values=len(MESSAGE_SIZES),
-    help="Size S of nccl-tests, up to so much: `1KiB`, `4KiB`, `16KiB` ... "
-    f"`1GiB`, `{LARGER}`.",
+    help=(
+        "Upper limit on size S of nccl-tests: `1KiB`, `4KiB`, `16KiB` ... `1GiB`, "
+        f"`{LARGER}`."
+    ),
 )
-# Not `job`: so Prometheus calls what it scrapes, and would rename ours.
+# Not `job`: Prometheus uses that label for scrape targets and would rename ours.
 _JOB = Label(name="chakram_job", values=64, help="Name of the job.")
 _LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
 _HOST = Label(
     name="host",
     values=MOST_HOSTS,
-    help=f"Host, such as `host0`; `{OTHERS}`: those beyond the first {MOST_HOSTS - 1}.",
+    help=(
+        f"Host, such as `host0`; `{OTHERS}`: all hosts beyond the first "
+        f"{MOST_HOSTS - 1}."
+    ),
 )
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
 _CLASS = Label(name="class", values=8, help="Traffic class, `0` to `7`.")
@@ -152,11 +158,11 @@ _PART = _words("part", tuple(Part))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric.
+    """A metric.
 
-    ``name`` is that of the samples (for counters with ``_total``, for infos with
-    ``_info``).  ``scope`` says what has one set of its series: the run, each agent, the
-    modelled switches of a lab, or the build.
+    ``name`` is the name of its samples, with ``_total`` for counters and ``_info`` for
+    infos. ``scope`` is the entity that has one set of its series: the run, each agent,
+    the modeled switches of a lab, or the build.
     """
 
     name: str
@@ -181,11 +187,11 @@ class Metric:
 
     @property
     def max_series(self) -> int:
-        """Most series that one run, agent or build can have of it."""
+        """Largest number of its series in one run, agent or build."""
         series = 1
         for label in self.labels:
             series *= label.values
-        # Buckets, the one for everything, sum and count.
+        # Finite buckets, the ``+Inf`` bucket, sum and count.
         return series * (len(FCT_BUCKET_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1)
 
 
@@ -201,7 +207,7 @@ _histogram, _info = _metric(HISTOGRAM), _metric(INFO)
 
 
 def _scoped(scope: str, *metrics: Metric) -> tuple[Metric, ...]:
-    """Return metrics of which each thing of a scope has one set of series."""
+    """Return metrics with a set of series per entity of a scope."""
     return tuple(replace(metric, scope=scope) for metric in metrics)
 
 
@@ -223,30 +229,30 @@ _BUILD_METRICS = _scoped(
 _RUN_METRICS = (
     _info(
         "chakram_run_info",
-        "What the run is; always 1.",
+        "Properties of the run, as labels; always 1.",
         _text("name", "Name of the experiment."),
         _text("case", "Case of the suite; empty outside of suites."),
         _text("world", "`namespaces`, `loopback`, `external` or `simulate`."),
         _text("congestion_control", "Name of the congestion control."),
-        _text("size_scale", "Factor of all message sizes."),
+        _text("size_scale", "Factor applied to all message sizes."),
         _text("dilation", "Factor by which time is stretched."),
     ),
     _gauge(
         "chakram_run_state",
-        "1 for the state that the run is in, 0 for the others.",
+        "1 for the current state of the run, 0 for the others.",
         _words("state", RUN_STATES),
     ),
     _gauge("chakram_run_start_time_seconds", "Unix time at which traffic started."),
     _gauge("chakram_run_end_time_seconds", "Unix time at which the run ended."),
     _gauge(
         "chakram_iterations_planned",
-        "Iterations that a job is to do, warm-up included; none of jobs in the "
-        "background, which repeat until the others have ended.",
+        "Planned iterations of a job, warm-up included. Background jobs have none: "
+        "they repeat until the others end.",
         _JOB,
     ),
     _counter(
         "chakram_iterations_total",
-        "Iterations that all ranks of a job have done, warm-up included.",
+        "Iterations completed by all ranks of a job, warm-up included.",
         _JOB,
     ),
     _histogram(
@@ -256,14 +262,13 @@ _RUN_METRICS = (
     ),
     _gauge(
         "chakram_iteration_end_time_seconds",
-        "Unix time at which the last iteration that all ranks of a job have done "
-        "ended.",
+        "Unix time at which the last iteration completed by all ranks of a job ended.",
         _JOB,
     ),
     _counter(
         "chakram_rank_seconds_total",
-        "What the ranks did, summed over them: compute, communication, exposed "
-        "communication (without compute beside it), idle.",
+        "Time that the ranks of a job spent on each activity, summed over the ranks. "
+        "`exposed` is communication without concurrent compute.",
         _JOB,
         _words("activity", ACTIVITIES),
     ),
@@ -274,7 +279,7 @@ _RUN_METRICS = (
     ),
     _counter(
         "chakram_collectives_total",
-        "Collectives that all their ranks have finished.",
+        "Collectives finished by all their ranks.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
     ),
@@ -299,7 +304,8 @@ _RUN_METRICS = (
     ),
     _gauge(
         "chakram_predicted_collective_duration_seconds",
-        "Time of a collective, mean over those of an iteration, as a model says.",
+        "Predicted time of a collective, averaged over the collectives of an "
+        "iteration.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
         _words("source", SOURCES),
@@ -308,37 +314,65 @@ _RUN_METRICS = (
         _counter(f"chakram_job_{name}_total", text, _JOB)
         for name, text in (
             ("collectives", "Collectives and messages that a job has finished."),
-            ("collective_seconds", "Time of those."),
-            ("bus_bytes", "Their bytes times the busbw factor of nccl-tests."),
-            ("sent_bytes", "Payload that its ranks have sent in them."),
-            ("packets", "Packets of that, each counted once."),
-            ("retransmitted_packets", "Packets of that sent again."),
-            ("marked_packets", "Packets of that received with a congestion mark."),
+            (
+                "collective_seconds",
+                "Time of the collectives and messages that a job has finished.",
+            ),
+            (
+                "bus_bytes",
+                (
+                    "Bytes of a job's finished collectives and messages, times the "
+                    "busbw factor of nccl-tests."
+                ),
+            ),
+            (
+                "sent_bytes",
+                "Payload sent in a job's finished collectives and messages.",
+            ),
+            (
+                "packets",
+                (
+                    "Packets of a job's finished collectives and messages, each "
+                    "counted once."
+                ),
+            ),
+            (
+                "retransmitted_packets",
+                "Retransmitted packets of a job's finished collectives and messages.",
+            ),
+            (
+                "marked_packets",
+                (
+                    "Packets of a job's finished collectives and messages that arrived "
+                    "with a congestion mark."
+                ),
+            ),
         )
     ),
     _counter(
         "chakram_message_seconds_total",
-        "Where the time of finished messages went, from ready to acknowledged, summed "
-        "over them: its rate is how many are in that part at a time.",
+        "Time of finished messages from ready to acknowledged, by part, summed over "
+        "the messages. Its rate is the mean number of messages in that part.",
         _PART,
     ),
     _gauge(
         "chakram_critical_path_seconds",
-        "Time on the critical paths of the measured iterations, by part, as `chakram "
-        "why` has it; there once the run has ended.",
+        "Time on the critical paths of the measured iterations, by part, as in "
+        "`chakram why`. Available when the run has ended.",
         _PART,
     ),
     _gauge(
         "chakram_lost_seconds",
-        "What of that was lost, by cause and place; likewise. The "
-        f"{MOST_CAUSES} largest.",
+        "Lost time on the critical paths of the measured iterations, by cause and "
+        f"place: the {MOST_CAUSES} largest. Available when the run has ended.",
         Label(name="cause", values=MOST_CAUSES, help="Cause, such as `slow link`."),
-        _text("place", "Where: a rank, a link, a port, a host, a switch."),
+        _text("place", "Rank, link, port, host or switch."),
     ),
     _gauge(
         "chakram_generator_bound",
         "1 if the measured collectives of one kind and size waited for the generator "
-        "for more than 5 % of their time: then its mean is not that of the network.",
+        "for more than 5 % of their time. Their mean time then describes the "
+        "generator.",
     ),
     _counter(
         "chakram_generator_bound_collectives_total",
@@ -353,7 +387,7 @@ _RUN_METRICS = (
     ),
     _counter(
         "chakram_link_bytes_total",
-        "Bytes that one direction of a link of the fabric has carried in the run.",
+        "Bytes carried by one direction of a fabric link during the run.",
         _LINK,
         _DIRECTION,
     ),
@@ -363,14 +397,14 @@ _RUN_METRICS = (
     ),
     _gauge(
         "chakram_queue_pair_sent_bytes_per_second",
-        "Payload that queue pairs have sent over about the last second, least to most "
-        "over the queue pairs.",
+        "Payload rate of queue pairs over about the last second: minimum, median, 99 % "
+        "and maximum over the queue pairs.",
         _words("share", RATE_SHARES),
     ),
     _gauge(
         "chakram_preflight_pairs",
-        "Pairs of ports, each direction one, that the test before the run has found "
-        "so; no series where there was none.",
+        "Pairs of ports with this verdict in the preflight of the run, each direction "
+        "counted separately. No series without a preflight.",
         _words("check", CHECKS),
         _words("verdict", (FAILED, UNPROVEN)),
     ),
@@ -378,7 +412,7 @@ _RUN_METRICS = (
 
 
 def _counted_metrics() -> list[Metric]:
-    """Return the metrics of what the data plane counts, as that is declared."""
+    """Return the metrics of the data plane's counters, from their declarations."""
     labels: dict[str, list[str]] = {}
     about: dict[str, str] = {}
     for counter in COUNTERS:
@@ -402,43 +436,46 @@ _AGENT_METRICS = _scoped(
     _gauge("chakram_agent_up", "1 while the agent answers the controller."),
     _gauge(
         "chakram_agent_clock_offset_seconds",
-        "What to add to the agent's clock to get the controller's.",
+        "Offset to add to the agent's clock to get the controller's clock.",
     ),
-    _gauge("chakram_agent_clock_uncertainty_seconds", "How wrong that offset may be."),
-    _gauge("chakram_flows_active", "Messages posted and not ended."),
+    _gauge(
+        "chakram_agent_clock_uncertainty_seconds",
+        "Uncertainty of the agent's clock offset.",
+    ),
+    _gauge("chakram_flows_active", "Messages posted and not yet finished."),
     *_counted_metrics(),
     _histogram(
         "chakram_round_trip_seconds",
-        "Time from a packet that asked for an acknowledgement to that, of packets sent "
-        "once.",
+        "Time from a packet that requests an acknowledgement to that acknowledgement, "
+        "without retransmitted packets.",
     ),
     _histogram(
         "chakram_pacing_error_seconds",
-        "How much later than their pace allowed bursts of data were offered to the "
-        "wire, where a port or a queue pair has a rate.",
+        "Delay of data bursts against their pace, for ports or queue pairs with a "
+        "rate.",
     ),
     _histogram(
         "chakram_generator_lag_seconds",
-        "How long something due waited for a round of the data plane.",
+        "Time that due work waited for the next round of the data plane.",
     ),
     _gauge(
         "chakram_generator_lag_max_seconds",
-        "The longest that something due had to wait for a round of the data plane.",
+        "Longest time that due work waited for the next round of the data plane.",
     ),
     _counter("chakram_generator_rounds_total", "Rounds of the data plane's loops."),
     _counter(
         "chakram_generator_late_rounds_total",
-        "Rounds of the data plane's loops that came more than 1 ms late.",
+        "Rounds of the data plane's loops that started more than 1 ms late.",
     ),
     _counter(
         "chakram_generator_busy_seconds_total",
-        "Time of those rounds of the data plane's loops, over all processes, in which "
-        "something was received or sent.",
+        "Time of the rounds that received or sent packets, summed over all data-plane "
+        "processes.",
     ),
     _gauge(
         "chakram_queue_pairs",
-        "Queue pairs by what congestion control lets them do: at the rate that they "
-        "begin with, below it, or in the error state.",
+        "Queue pairs by state: at their initial rate, below it because of congestion "
+        "control, or in the error state.",
         _words("state", QUEUE_PAIR_STATES),
     ),
 )
@@ -450,45 +487,43 @@ _SWITCH_METRICS = _scoped(
     SWITCHES,
     _gauge(
         "chakram_switch_queue_bytes",
-        "What waits to be sent into a direction of a link, in a class that has sent "
-        "anything.",
+        "Bytes that wait to be sent into one direction of a link, for classes that "
+        "have sent packets.",
         *_OF_A_CLASS,
     ),
     _counter(
         "chakram_switch_marked_packets_total",
-        "Packets marked when they were sent into a direction of a link.",
+        "Packets marked when they were sent into one direction of a link.",
         *_OF_A_CLASS,
     ),
     _counter(
         "chakram_switch_pause_frames_total",
-        "Pause frames that the sender of a direction of a link got.",
+        "Pause frames received by the sender of one direction of a link.",
         *_OF_A_CLASS,
     ),
     _counter(
         "chakram_switch_paused_seconds_total",
-        "How long the sender of a direction of a link rested for them.",
+        "Time that the sender of one direction of a link was paused by pause frames.",
         *_OF_A_CLASS,
     ),
     _counter(
         "chakram_switch_dropped_packets_total",
-        "Packets dropped at the port that sends into a direction of a link, or that "
-        "they came in by; none is listed where there was none.",
+        "Packets dropped at the port that sends into one direction of a link, or at "
+        "the port where they arrived. No series without drops.",
         _LINK,
         _DIRECTION,
         _words("reason", tuple(DROP_REASONS.values())),
     ),
     _counter(
         "chakram_switch_lost_frames_total",
-        "Frames that came when the process of the switches had no room for them, or "
-        "that the kernel did not take from it.",
+        "Frames lost because the switch process had no buffer space, or because the "
+        "kernel did not accept them.",
     ),
     _gauge(
         "chakram_switch_delay_max_seconds",
-        "The most that a frame has lately left the process of the switches too late.",
+        "Largest recent delay of a frame that left the switch process late.",
     ),
-    _counter(
-        "chakram_switch_cpu_seconds_total", "CPU time of the process of the switches."
-    ),
+    _counter("chakram_switch_cpu_seconds_total", "CPU time of the switch process."),
 )
 
 METRICS: tuple[Metric, ...] = (
@@ -497,7 +532,7 @@ METRICS: tuple[Metric, ...] = (
     *_AGENT_METRICS,
     *_SWITCH_METRICS,
 )
-"""The catalogue."""
+"""The catalog."""
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -506,9 +541,10 @@ SERIES: dict[str, Metric] = {
     for metric in METRICS
     for part in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))
 }
-"""By what a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
+"""Metrics by series name in queries, e.g.
+``chakram_flow_completion_seconds_bucket``."""
 
 
 def max_series(scope: str) -> int:
-    """Return the most series that one thing of *scope* can have."""
+    """Return the largest number of series of one entity of *scope*."""
     return sum(metric.max_series for metric in METRICS if metric.scope == scope)

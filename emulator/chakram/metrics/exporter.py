@@ -1,9 +1,9 @@
-"""Serves the metrics of a run over HTTP, for Prometheus.
+"""HTTP server for the metrics of a run, for Prometheus.
 
-The socket is opened before anything else happens: so a port that is taken is said at
-once, and a controller that enters another network namespace later still serves where
-Prometheus can reach it.  Values are rendered by a custom collector from a snapshot;
-no counter of prometheus_client exists anywhere.
+The socket is opened first. A port that is in use is therefore reported at once. A
+controller that enters another network namespace later still serves where Prometheus can
+reach it. A custom collector renders values from a snapshot; no counters of
+prometheus_client are used.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     )
 
 REQUEST_TIMEOUT_S = 5.0
-"""A client that says nothing for so long is left."""
+"""A connection without a request for this long is closed."""
 
 MOST_CONNECTIONS = 64
-"""At a time; whoever comes then is sent away.  Each has a thread and a descriptor, and
-those of a run, or of an agent, are for its traffic."""
+"""Limit on simultaneous connections; further ones are rejected. Each uses a thread and
+a file descriptor, which the run or agent needs for traffic."""
 
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -50,10 +50,10 @@ BOUNDS = (
 
 
 class SnapshotCollector(Collector):
-    """Gives prometheus_client the values of a state, whenever it asks.
+    """Collector that returns the values of a state to prometheus_client.
 
     Args:
-        state: Whose values.
+        state: State with the values.
         refresh: See ``MetricsServer``.
     """
 
@@ -64,7 +64,7 @@ class SnapshotCollector(Collector):
         self._refresh = refresh
 
     def collect(self) -> Iterable[metrics_core.Metric]:
-        """Return the families that have a value, in the order of the catalogue."""
+        """Return the families that have a value, in the order of the catalog."""
         if self._refresh is not None:
             self._refresh()
         snapshot = self._state.snapshot()
@@ -126,16 +126,17 @@ def _histogram(
 def open_listener(listen: str) -> socket.socket:
     """Return a listening TCP socket at *listen*, e.g. ``127.0.0.1:9464``.
 
-    Port 0 means any that is free.
+    Port 0 selects any free port.
 
     Raises:
-        ConfigError: If *listen* is no address and port.
+        ConfigError: If *listen* is not an address with a port.
         PortInUse: If another process listens there.
-        EnvironmentProblem: If the address is not of this machine, or not allowed.
+        EnvironmentProblem: If the address does not belong to this machine, or is not
+            allowed.
     """
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError("metrics.listen", f"{listen!r} is no address and port")
+        raise ConfigError("metrics.listen", f"{listen!r} is not an address with a port")
     try:
         found = socket.getaddrinfo(
             host.strip("[]") or None,
@@ -156,8 +157,8 @@ def open_listener(listen: str) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(
                 f"metrics.listen {listen}",
-                "another program listens there",
-                "end it, or choose another port, or switch metrics off",
+                "another program uses this address",
+                "stop it, choose another port, or disable metrics",
             ) from error
         raise EnvironmentProblem(
             f"metrics.listen {listen}",
@@ -168,7 +169,7 @@ def open_listener(listen: str) -> socket.socket:
 
 
 class _Scrapes:
-    """Who has scraped, as far as it matters at the end; used by several threads."""
+    """Scrapes so far, as needed for the end of a run; used by several threads."""
 
     def __init__(self) -> None:
         self._is_end = threading.Event()
@@ -176,15 +177,16 @@ class _Scrapes:
         self._last = threading.Event()
 
     def begin(self) -> bool:
-        """Note that somebody asks; tell whether what they get is the end.
+        """Record the start of a scrape; return whether it reads the final values.
 
-        Noted before the answer: who has read it may end the run at once.
+        This happens before the response is sent, because the client may end the run as
+        soon as it has read the response.
         """
         self._some.set()
         return self._is_end.is_set()
 
     def add(self, *, is_end: bool) -> None:
-        """Note that somebody has got everything; *is_end* is as when it was taken."""
+        """Record a complete scrape; *is_end* is the value that ``begin`` returned."""
         if is_end:
             self._last.set()
 
@@ -194,19 +196,18 @@ class _Scrapes:
         return self._some.is_set() and self._last.wait(timeout_s)
 
     def leave(self) -> None:
-        """Let whoever waits go on."""
+        """Release all waiting threads."""
         self._last.set()
 
 
 class MetricsServer:
-    """Serves ``/metrics`` in threads of its own until it is closed.
+    """Server for ``/metrics`` in its own threads, until it is closed.
 
     Args:
-        state: What it serves.
-        listener: From ``open_listener``; the server closes it.
-        pages: What else it serves as JSON: by path, what makes the document from the
-            parameters behind the question mark.
-        refresh: Called before every scrape, to bring the state up to date.
+        state: State that it serves.
+        listener: Socket from ``open_listener``; the server closes it.
+        pages: Functions that create JSON documents from query parameters, by path.
+        refresh: Function called before every scrape, to update the state.
     """
 
     def __init__(
@@ -235,35 +236,36 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where the metrics are, e.g. ``http://127.0.0.1:9464/metrics``."""
+        """URL of the metrics, e.g. ``http://127.0.0.1:9464/metrics``."""
         host, port = self._server.socket.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{port}/metrics"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def wait_for_last_scrape(self, timeout_s: float) -> bool:
-        """Return once somebody has scraped what there is now, but wait for nobody new.
+        """Wait until a client has scraped the current values.
 
-        Who scrapes by the clock gets the end of a run only if it is still there when
-        the next scrape comes.
+        A client that scrapes periodically gets the final values of a run only if they
+        are still served at its next scrape. If there was no scrape before, this returns
+        at once.
 
         Args:
-            timeout_s: How long to wait, where somebody has ever scraped.
+            timeout_s: Longest time to wait, if there was a scrape before.
 
         Returns:
-            Whether there is nobody left to wait for.
+            Whether the final values were scraped, or waiting was stopped.
         """
         return self._scrapes.wait_for_last(timeout_s)
 
     def stop_waiting(self) -> None:
-        """Let ``wait_for_last_scrape`` return, now or when it is called."""
+        """Make ``wait_for_last_scrape`` return, now or when it is called."""
         self._scrapes.leave()
 
     def close(self) -> None:
-        """Stop answering and close the socket; returns at once if never started."""
+        """Stop serving and close the socket; returns at once if never started."""
         self.stop_waiting()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -279,7 +281,7 @@ class MetricsServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server on a socket that somebody else has opened."""
+    """A server on a socket that is already open."""
 
     daemon_threads = True
     block_on_close = True
@@ -294,29 +296,29 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.Semaphore(MOST_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is room for one more."""
+        """Answer in a thread, unless there are too many connections."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there was no thread to be had
+        except BaseException:  # no thread could be started
             self._room.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room."""
+        """Answer, and free the connection's slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Let a client that hangs up in the middle go; it concerns nobody else."""
+        """Ignore a client that disconnects early; others are not affected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request, then closes: a scrape a second needs no more."""
+    """Handler that answers one request and closes the connection."""
 
     timeout = REQUEST_TIMEOUT_S
     served: CollectorRegistry
@@ -336,7 +338,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/":
             self._answer(200, "text/plain; charset=utf-8", f"See {self._all()}\n")
         else:
-            here = f"Only {self._all()} is here\n"
+            here = f"Only {self._all()} is available\n"
             self._answer(404, "text/plain; charset=utf-8", here)
 
     do_HEAD = do_GET
@@ -355,4 +357,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: a line per second helps nobody."""
+        """Log nothing; a line per second would be of no use."""

@@ -1,8 +1,9 @@
-"""The last samples of queue pairs and ports while a run goes on, as pages of JSON.
+"""Last samples of queue pairs and ports during a run, served as pages of JSON.
 
-Samples come in batches from the data plane, or from memory that it shares; a page joins
-to them what does not change (``chakram.run_directory.queue_pair_names``), derives rates
-from two samples of the same queue pair, and gives a port the sums over its queue pairs.
+Samples arrive in batches from the data plane, or from memory shared with it. A page
+adds constant properties to them (``chakram.run_directory.queue_pair_names``). It
+derives rates from two samples of a queue pair, and adds the sums of its queue pairs to
+each port.
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 1000
-"""Queue pairs or ports of one answer."""
+"""Limit on queue pairs or ports in one response."""
 
 MOST_QUEUE_PAIRS = 100_000
-"""Queue pairs that pages show, at about 700 bytes each.
+"""Limit on queue pairs that pages show, at about 700 bytes each.
 
-Further ones are in the sums of their ports, at about 400 bytes each, and are counted.
+Further queue pairs are counted and included in the sums of their ports, at about 400
+bytes each.
 """
 
 RATE_NS = 1_000_000_000
-"""A rate is that of at least so long, once so much has gone by."""
+"""Smallest interval for computing a rate, once that much time has passed."""
 
 IDLE_NS = 2_000_000_000
-"""A queue pair that has had no sample for so long, while others of its port had, sends
-nothing."""
+"""A queue pair is idle if it had no sample for this long, although other queue pairs of
+its port had samples."""
 
 MOST_RATES = 10_000
-"""Queue pairs whose rates the metrics are made of."""
+"""Limit on queue pairs whose rates are included in the metrics."""
 
 _TIME, _RANK, _QPN = (
     QUEUE_PAIR_FIELDS.index(name) for name in ("time_ns", "rank", "qpn")
@@ -61,24 +63,24 @@ _PACKETS_SENT, _PACKETS_RECEIVED = (
 
 
 class LiveRows:
-    """The last rows of a run; written by one thread, read by others."""
+    """The last rows of a run; one thread writes them, other threads read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.begin(())
 
     def begin(self, agents: Iterable[AgentPlan]) -> None:
-        """Forget everything: what comes from now on is of these plans."""
+        """Discard all rows; later rows belong to these plans."""
         self.begin_of(QueuePairNames(agents))
 
     def begin_of(self, names: QueuePairNames) -> None:
-        """Forget everything: what comes from now on is of these ranks and ports."""
+        """Discard all rows; later rows belong to these ranks and ports."""
         with self._lock:
             self._names = names
-            # By rank and QPN the last row, one that the next second is counted from,
-            # and the one that the last second was counted from.
+            # By rank and QPN: the last row, and the rows at the start of the current
+            # and of the previous rate interval.
             self._pairs: dict[tuple[int, int], tuple[array[int], ...]] = {}
-            # Of those that pages do not show, the last counts.
+            # Last counts of queue pairs that pages do not show.
             self._left_out: dict[tuple[int, int], array[int]] = {}
             self._ports: dict[tuple[int, int], array[int]] = {}
             self._sums: dict[tuple[int, int], list[int]] = {}
@@ -88,7 +90,7 @@ class LiveRows:
             self._host_of = {port: labels[host] for port, host in hosts.items()}
 
     def take(self, rows: RecordRows) -> None:
-        """Take samples of queue pairs and ports; other rows do not matter."""
+        """Add samples of queue pairs and ports; other rows are ignored."""
         with self._lock:
             for row in _cut(rows.queue_pairs, len(QUEUE_PAIR_FIELDS)):
                 self._take_pair(row)
@@ -96,7 +98,7 @@ class LiveRows:
                 self._ports[row[_PORT], row[_SHARD]] = row
 
     def show(self, metrics: MetricsState) -> None:
-        """Give metrics what hosts have counted, and how much queue pairs send."""
+        """Update metrics with counters of hosts and send rates of queue pairs."""
         hosts: dict[str, Counter[str]] = {}
         with self._lock:
             for key, row in self._ports.items():
@@ -110,13 +112,14 @@ class LiveRows:
         metrics.set_queue_pair_rates(rates)
 
     def pages(self) -> dict[str, Callable[[Mapping[str, str]], object]]:
-        """Return by path what makes the documents, for ``MetricsServer``."""
+        """Return the functions that create documents, by path (``MetricsServer``)."""
         return {"/queue-pairs": self.queue_pairs, "/ports": self.ports}
 
     def queue_pairs(self, parameters: Mapping[str, str]) -> dict[str, object]:
-        """Return a part of the queue pairs: at most `MOST_ROWS`, from ``first`` on.
+        """Return a section of the queue pairs: at most `MOST_ROWS`, from ``first`` on.
 
-        Of ``total`` it can be asked for; ``left_out`` are further ones, which cannot.
+        ``total`` is the number of available queue pairs. ``left_out`` is the number of
+        further ones, which are not available.
         """
         with self._lock:
             keys = list(self._pairs)
@@ -129,7 +132,7 @@ class LiveRows:
             }
 
     def ports(self, parameters: Mapping[str, str]) -> dict[str, object]:
-        """Return a part of the ports, likewise; of a divided port, each part."""
+        """Return a section of the ports; a port has one row per shard."""
         with self._lock:
             keys = sorted(self._ports)
             first, listed = _part(keys, parameters)
@@ -139,7 +142,7 @@ class LiveRows:
                 "ports": [self._port(key) for key in listed],
             }
 
-    # ---- inside, under the lock ----------------------------------------------------
+    # ---- internal; the caller holds the lock ----------------------------------------
 
     def _take_pair(self, row: array[int]) -> None:
         key = row[_RANK], row[_QPN]
@@ -149,7 +152,7 @@ class LiveRows:
         if known is not None:
             last, since, earlier = known
             if last == row:
-                return  # it has not been looked at since
+                return  # the sample is not new
             if last[_TIME] - since[_TIME] >= RATE_NS:
                 since, earlier = last, since
             self._pairs[key] = row, since, earlier
@@ -168,7 +171,7 @@ class LiveRows:
             sums[index] += now - then
 
     def _sent_per_second(self, rows: tuple[array[int], ...]) -> float:
-        """Return the payload per second of a queue pair."""
+        """Return the payload rate of a queue pair in bytes per second."""
         row, _, earlier = rows
         place = self._names.place(row[_RANK])
         newest_ns = 0 if place is None else self._newest_ns.get(place, 0)
@@ -208,7 +211,7 @@ def _cut(rows: array[int], width: int) -> Iterator[array[int]]:
 def _part(
     keys: list[tuple[int, int]], parameters: Mapping[str, str]
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Return where the part that is asked for begins, and its keys."""
+    """Return the start of the requested section, and its keys."""
     text = parameters.get("first", "0")
     first = int(text) if text.isdecimal() and len(text) < 10 else 0
     return first, keys[first : first + MOST_ROWS]

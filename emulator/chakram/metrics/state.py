@@ -1,8 +1,8 @@
-"""What the exporter will say: plain numbers, updated by the controller.
+"""State of the exported metrics: plain numbers that the controller updates.
 
-The data plane never comes here: agents send copies of their counters, records come in
-batches, and each update is a few additions.  A scrape takes a copy under the lock and
-renders it outside.
+The data plane does not use this module. Agents send copies of their counters, records
+arrive in batches, and each update is a few additions. A scrape copies the state under
+the lock and renders the copy outside it.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
     for place, counter in enumerate(layout.COUNTERS)
     if counter.metric is not None
 )
-"""Metric, its own labels, the slot it comes from, and the factor to its unit."""
+"""Metric, its own labels, the index of its slot, and the factor to its unit."""
 
 
 class MetricsState:
-    """The numbers of one run; may be updated and read by different threads.
+    """The metrics of one run; different threads may update and read them.
 
     Args:
-        run_id: Value of the label of that name.
-        info: Labels of ``chakram_run_info`` beside it; None: there is no such series.
-        build: Labels of ``chakram_build_info``; likewise.
+        run_id: Value of the label ``run_id``.
+        info: Further labels of ``chakram_run_info``; None: no such series.
+        build: Labels of ``chakram_build_info``; None: no such series.
 
     Raises:
         ValueError: If a label is missing or unknown.
@@ -103,39 +103,39 @@ class MetricsState:
     # ---- the run -------------------------------------------------------------------
 
     def set_state(self, state: str) -> None:
-        """Note the state of the run, one of ``RUN_STATES``."""
+        """Set the state of the run, one of ``RUN_STATES``."""
         if state not in catalogue.RUN_STATES:
             raise ValueError(
-                f"state {state!r} is none of {', '.join(catalogue.RUN_STATES)}"
+                f"state {state!r} is not one of {', '.join(catalogue.RUN_STATES)}"
             )
         with self._lock:
             for name in catalogue.RUN_STATES:
                 self._set("chakram_run_state", (name,), int(name == state))
 
     def set_start_time(self, unix_seconds: float) -> None:
-        """Note when traffic started."""
+        """Set the time at which traffic started."""
         with self._lock:
             self._set("chakram_run_start_time_seconds", (), unix_seconds)
 
     def set_end_time(self, unix_seconds: float) -> None:
-        """Note when the run ended."""
+        """Set the time at which the run ended."""
         with self._lock:
             self._set("chakram_run_end_time_seconds", (), unix_seconds)
 
     def set_epoch(self, unix_seconds: float) -> None:
-        """Note what to add to times of records to get Unix time."""
+        """Set the offset from times of records to Unix time."""
         with self._lock:
             self._epoch_s = unix_seconds
 
     def set_plan(self, plan: Plan) -> None:
-        """Note what is going to be executed, before any record comes."""
+        """Set jobs and agents from the plan, before any record arrives."""
         jobs = Counter(rank.program.job for rank in plan.ranks())
         self.set_jobs(jobs, plan.planned_iterations())
         for agent in plan.agents:
             self.set_agent_up(agent.agent, True)
 
     def set_jobs(self, ranks: Mapping[str, int], planned: Mapping[str, int]) -> None:
-        """Note how many ranks jobs have, and how many iterations some are to do."""
+        """Set the number of ranks per job, and the planned iterations of some jobs."""
         with self._lock:
             self._ranks_of_job = dict(ranks)
             for job in ranks:
@@ -149,7 +149,7 @@ class MetricsState:
         times_ns: Mapping[run_records.CollectiveKey, int],
         identities: Iterable[run_records.CollectiveIdentity],
     ) -> None:
-        """Note what a model says of the collectives of an iteration."""
+        """Set a model's times for the collectives of an iteration."""
         found: dict[Labels, list[int]] = {}
         labels: Labels
         for identity in identities:
@@ -167,7 +167,7 @@ class MetricsState:
                 self._set(name, labels, sum(values) / len(values) * 1e-9)
 
     def set_preflight(self, findings: Iterable[Finding]) -> None:
-        """Note what the test of the fabric before the run has found."""
+        """Set the results of the preflight before the run."""
         pairs: dict[Labels, set[tuple[str, str]]] = {
             (check, verdict): set()
             for check in CHECKS
@@ -186,7 +186,7 @@ class MetricsState:
                 self._add_collective(record)
 
     def add_ranks(self, records: Iterable[run_records.RankRecord]) -> None:
-        """Count what ranks did, and iterations that all ranks of a job have done."""
+        """Count activities of ranks, and iterations completed by all ranks of a job."""
         with self._lock:
             for record in records:
                 for activity in catalogue.ACTIVITIES:
@@ -196,20 +196,20 @@ class MetricsState:
                 self._add_rank(record)
 
     def add_messages(self, flows: Mapping[str, NDArray[np.int64]]) -> None:
-        """Count where the time of finished messages went.
+        """Add the times of finished messages, by part.
 
         Args:
-            flows: By name, the columns that ``FlowRow`` and ``flows`` have in common;
-                what is not known is negative.
+            flows: Columns that ``FlowRow`` and the table ``flows`` share, by name.
+                Unknown values are negative.
         """
-        import numpy as np  # agents have metrics, too, and do without
+        import numpy as np  # agents use metrics too, but not numpy
 
         def total(name: str) -> int:
             return int(np.maximum(flows[name], 0).sum())
 
         departed_ns = flows["departed_ns"]
         flight_ns = (flows["last_acked_ns"] - departed_ns)[departed_ns >= 0]
-        # Of what a port was busy for, some is what the data plane was late.
+        # The wait for a busy port includes delays caused by the data plane.
         posting_ns = flows["posted_ns"] - flows["ready_ns"]
         late_ns = np.maximum(flows["generator_wait_ns"] - np.maximum(posting_ns, 0), 0)
         late_ns = np.minimum(late_ns, np.maximum(flows["own_port_ns"], 0))
@@ -226,7 +226,7 @@ class MetricsState:
                 self._add(name, (part,), seconds[part] * 1e-9)
 
     def set_why(self, why: Why) -> None:
-        """Note what the time of the run was lost by."""
+        """Set the lost time of the run, by cause."""
         with self._lock:
             for part, time_ns in why.parts_ns.items():
                 name = "chakram_critical_path_seconds"
@@ -236,7 +236,7 @@ class MetricsState:
                 self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
 
     def set_hosts(self, hosts: Mapping[str, Mapping[str, int]]) -> None:
-        """Note what hosts have counted, by the columns of ``HOST_COUNTERS``."""
+        """Set the counters of hosts, by the columns of ``HOST_COUNTERS``."""
         with self._lock:
             for host, counted in hosts.items():
                 for column, value in counted.items():
@@ -245,7 +245,7 @@ class MetricsState:
                     self._set(name, (host,), value * factor)
 
     def set_queue_pair_rates(self, bytes_per_second: Sequence[float]) -> None:
-        """Note how much queue pairs send, each one number."""
+        """Set the send rates of queue pairs, one number each."""
         if not bytes_per_second:
             return
         ordered = sorted(bytes_per_second)
@@ -256,12 +256,12 @@ class MetricsState:
                 self._set(name, (text,), ordered[place])
 
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
-        """Note what a direction of a link has carried in the run so far."""
+        """Set the bytes that a direction of a link has carried in the run so far."""
         with self._lock:
             self._set("chakram_link_bytes_total", (link, direction), nbytes)
 
     def set_switches(self, topology: Topology, counters: LabCounters) -> None:
-        """Note what modelled switches have counted."""
+        """Set the counters of modeled switches."""
         process = counters.process
         values: list[tuple[str, Labels, float]] = [
             ("lost_frames_total", (), process["lost"] + process["refused"]),
@@ -298,12 +298,12 @@ class MetricsState:
     # ---- agents --------------------------------------------------------------------
 
     def set_agent_up(self, agent: str, up: bool) -> None:
-        """Note whether an agent answers."""
+        """Set whether an agent responds."""
         with self._lock:
             self._set("chakram_agent_up", (agent,), int(up))
 
     def set_clock(self, agent: str, *, offset_ns: int, uncertainty_ns: int) -> None:
-        """Note how an agent's clock stands to the controller's."""
+        """Set the offset from an agent's clock to the controller's, with its error."""
         with self._lock:
             for name, time_ns in (
                 ("offset", offset_ns),
@@ -313,10 +313,10 @@ class MetricsState:
                 self._set(metric, (agent,), time_ns * 1e-9)
 
     def set_counters(self, agent: str, values: Sequence[int]) -> None:
-        """Note the counters of an agent (layout of ``chakram.records.counter_slots``).
+        """Set the counters of an agent (layout of ``chakram.records.counter_slots``).
 
         Raises:
-            ValueError: If there are not as many as there should be.
+            ValueError: If the number of values is wrong.
         """
         if len(values) != layout.TOTAL_SLOTS:
             raise ValueError(
@@ -333,7 +333,7 @@ class MetricsState:
             self._set("chakram_flows_active", (agent,), max(0, active))
 
     def set_loads(self, agent: str, loads: Sequence[ShardLoad]) -> None:
-        """Note how the shards of an agent keep up, and how their queue pairs are."""
+        """Set the loads of an agent's shards, and the states of their queue pairs."""
 
         def total(name: str) -> int:
             return sum(getattr(load, name) for load in loads)
@@ -356,7 +356,7 @@ class MetricsState:
     # ---- reading -------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of everything, with all labels."""
+        """Return a copy of all values, with all labels."""
         with self._lock:
             values = {
                 name: {self._full(name, labels): value for labels, value in own.items()}
@@ -393,7 +393,7 @@ class MetricsState:
             }
         return Snapshot(values, histograms)
 
-    # ---- inside, under the lock ----------------------------------------------------
+    # ---- internal; the caller holds the lock ----------------------------------------
 
     def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
@@ -423,7 +423,7 @@ class MetricsState:
             self._judge(record, labels[:1])
 
     def _judge(self, record: run_records.CollectiveRecord, labels: Labels) -> None:
-        """Note for how long collectives like this one waited for the generator."""
+        """Record how long collectives of this kind waited for the generator."""
         if record.generator_bound:
             self._add("chakram_generator_bound_collectives_total", labels, 1)
         identity = record.identity
@@ -487,7 +487,7 @@ class MetricsState:
 
 
 def metrics_of(manifest: RunManifest) -> MetricsState:
-    """Return the metrics of a run of which nothing has happened yet."""
+    """Return the initial metrics of a run."""
     transport = manifest.experiment.get("transport", {})
     controls = transport.get("congestion_control") or {}
     return MetricsState(
@@ -511,14 +511,14 @@ def metrics_of(manifest: RunManifest) -> MetricsState:
 
 
 def _labels_given(name: str) -> tuple[str, ...]:
-    """Return the labels of a metric whose values its caller gives: not the run's."""
+    """Return the labels of a metric without ``run_id``; callers pass their values."""
     return tuple(
         each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
     )
 
 
 def _check_labels(name: str, labels: Labels) -> None:
-    """Refuse values that are not as many as the labels: zipped, some would be lost."""
+    """Reject a wrong number of label values; ``zip`` would silently drop some."""
     if len(labels) != _LABELS_GIVEN[name]:
         raise ValueError(
             f"{name} has the labels {', '.join(_labels_given(name))}, "

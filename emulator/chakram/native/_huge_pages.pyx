@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Arenas for Python's objects in regions that huge pages may back: see `huge_pages`.
+"""Arenas for Python objects in regions that can use huge pages: see `huge_pages`.
 
-Python takes memory from the kernel in arenas of 1 MiB, each mapped by itself, of which
-none can hold a huge page.  Here they are parts of regions that begin where a huge page
-may.  What is given back is kept for the next: simulations end with their process.
+Python maps its arenas of 1 MiB one by one, so none of them can hold a huge page. The
+arenas here are parts of larger regions that start at a huge-page boundary. Freed arenas
+are kept for reuse: simulations end with their process.
 
 Source: Python's C API, "Customize pymalloc Arena Allocator"; madvise(2).
 """
@@ -18,12 +18,12 @@ cdef extern from * nogil:
     #define CHAKRAM_REGION ((size_t) 64 << 20)
     #define CHAKRAM_REGIONS 8192
 
-    /* Whoever takes memory from Python, or gives it back, holds the GIL. */
+    /* All callers of the allocator hold the GIL. */
     static PyObjectArenaAllocator chakram_usual;
     static char *chakram_regions[CHAKRAM_REGIONS];
     static int chakram_count;
     static char *chakram_next, *chakram_end;
-    static void **chakram_free;  /* each names the next one in its first bytes */
+    static void **chakram_free;  /* linked list: the first bytes point to the next */
 
     static int chakram_grow(void) {
         size_t length = CHAKRAM_REGION + CHAKRAM_PAGE;
@@ -39,7 +39,7 @@ cdef extern from * nogil:
             munmap(start, first - start);
         if (first + CHAKRAM_REGION < start + length)
             munmap(first + CHAKRAM_REGION, start + length - first - CHAKRAM_REGION);
-        madvise(first, CHAKRAM_REGION, MADV_HUGEPAGE);  /* or pages are small */
+        madvise(first, CHAKRAM_REGION, MADV_HUGEPAGE);  /* may fail: small pages then */
         chakram_regions[chakram_count++] = chakram_next = first;
         chakram_end = first + CHAKRAM_REGION;
         return 1;
@@ -86,5 +86,5 @@ cdef extern from * nogil:
 
 
 def install():
-    """Take arenas from regions that huge pages may back, from now on."""
+    """Take all further arenas from regions that can use huge pages."""
     chakram_install()

@@ -1,9 +1,9 @@
-"""Huge pages for what a large simulation keeps in memory.
+"""Huge pages for the memory of large simulations.
 
-Of hundreds of megabytes that are looked at in no order nearly every look misses the
-processor's table of pages, too, and the way to a page of 4 KiB costs as much as the
-line of the cache behind it; on a virtual machine twice.  Pages of 2 MiB are so few that
-the table knows most of them.
+A large simulation accesses hundreds of megabytes in random order, and nearly every
+access misses the TLB. The page walk to a 4 KiB page then costs as much as the cache
+miss itself, and twice as much on a virtual machine. Pages of 2 MiB are so few that the
+TLB holds most of them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ __all__ = ["use_huge_pages"]
 
 
 def use_huge_pages() -> bool:
-    """Let objects that are made from now on live in huge pages, where the kernel may.
+    """Allocate new Python objects in huge pages where the kernel allows it.
 
-    It costs up to 2 MiB, stays for the life of the process, and changes nothing else.
+    This costs up to 2 MiB, lasts for the life of the process, and changes nothing else.
 
     Returns:
-        Whether Python asks for memory in that way now; not uncompiled.
+        Whether the allocator is in use; False if it is not compiled.
     """
     try:
         from chakram.native import _huge_pages
-    except ImportError:  # not built, or not wanted
+    except ImportError:  # not built, or disabled
         return False
     _huge_pages.install()
     return True

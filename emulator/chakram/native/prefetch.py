@@ -1,12 +1,12 @@
-"""Tells the processor which memory is needed soon.
+"""Prefetch hints for memory that is needed soon.
 
-Simulations of many hosts have more state than caches hold, and what happens to a packet
-looks at two dozen lines of it that have not been touched for a long time.  Found one
-after the other, each of them is waited for; fetched as soon as it is known where they
-are, all of them come in the time of one.
+A simulation of many hosts has more state than the caches hold. Handling one packet
+reads two dozen cache lines that have not been used for a long time. If they are loaded
+one after another, the processor waits for each. If they are prefetched once their
+addresses are known, they all arrive in about the time of one.
 
-The functions here do nothing.  A compiled module gets those of the same names in
-``prefetch_lines.pxd``, which are an instruction for each line of 64 bytes.
+The functions here do nothing. A compiled module uses the functions of the same names in
+``prefetch_lines.pxd``, which are one instruction per line of 64 bytes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = [
 
 
 def prefetch(thing: object, lines: int) -> None:
-    """Fetch the first *lines* of an object; None is an object like any other."""
+    """Prefetch the first *lines* of an object, which may be None."""
 
 
 def prefetch_item(things: list[Any], at: int, lines: int) -> None:
-    """Fetch the first *lines* of an item without waiting for any; *at* is in bounds."""
+    """Prefetch the first *lines* of a list item without stalling; *at* is in bounds."""
 
 
 def prefetch_part(things: list[Any], at: int, first: int, lines: int) -> None:
-    """Fetch *lines* of an item of a list, from its line *first* on."""
+    """Prefetch *lines* of a list item, starting at its line *first*."""
 
 
 def prefetch_place(things: list[Any], at: int) -> None:
-    """Fetch the line of a list that says where its item of an index is."""
+    """Prefetch the line of a list that holds the pointer to an item."""
 
 
 def prefetch_cell(cells: array[int], at: int) -> None:
-    """Fetch the line that *cells* of 64 bits have at an index, in bounds or not."""
+    """Prefetch the line of one of the 64-bit *cells*; *at* may be out of bounds."""

@@ -1,10 +1,10 @@
-# What prefetch.py stands for in compiled modules: a module imports the functions from
-# there, and its .pxd cimports those of the same names from here.  This file bears
-# another name, so that prefetch.py is not compiled: here is all that it could say.
+# Compiled versions of the functions in prefetch.py. A module imports the functions from
+# prefetch.py; its .pxd file cimports the functions of the same names from this file.
+# This file has another name so that prefetch.py is not compiled.
 
 cdef extern from *:
     """
-    /* Cython makes a wrapper for Python of each, in every module. */
+    /* Cython generates a Python wrapper of each function in every module. */
     #pragma GCC diagnostic ignored "-Wunused-function"
     static CYTHON_INLINE void chakram_prefetch(PyObject *thing, int lines) {
         for (int line = 0; line < lines; line++)

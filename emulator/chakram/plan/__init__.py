@@ -1,1 +1,1 @@
-"""Plans: what runs where, over which ports and queue pairs, with which faults. Pure."""
+"""Plans: placement, queue pairs, transport settings and faults of a run. No I/O."""

@@ -1,15 +1,18 @@
-"""How many packets leave as one burst, where the experiment does not say.
+"""Default burst size, window and ACK interval, where the experiment sets none.
 
-On real switches a burst should be short, for it arrives at a queue at line rate: at
-most 15 us of the port's rate, and at least two packets, since single ones cost a
-data-plane process too much time.
+On real switches a burst should be short, because it arrives at a queue at line rate. It
+lasts at most 15 us at the port's rate. It has at least two packets, since single
+packets cost a data-plane process too much time.
 
-Where the fabric is made of this machine's kernel, the burst is what costs: sending,
-bridging, shaping and receiving one takes 12-16 us of a core, and 6 us more when it has
-to wait at a switch port for a timer; how many packets it holds hardly matters, for it
-crosses bridges as one.  Measured on a star of 8 hosts that one process drives, path MTU
-4096, window 64 KiB, on two virtual cores that others used too, hence with real-time
-priority; percent of the ideal, the median of 5 to 9 iterations:
+If the kernel of this machine forms the fabric, the number of bursts determines the
+cost. Sending, bridging, shaping and receiving one burst takes 12-16 us of a core. A
+burst that has to wait for a timer at a switch port takes 6 us more. The number of
+packets in a burst hardly matters, because it crosses bridges as one unit.
+
+The table was measured on a star of 8 hosts that one process drives, with path MTU 4096
+and a window of 64 KiB. The process had real-time priority on two virtual cores that it
+shared with others. The values are percent of the ideal, the median of 5 to 9
+iterations:
 
 ===========  =========  ===============  =================  =====================
 host rate    packets    bursts per s     ring all-reduce    direct all-to-all
@@ -23,18 +26,24 @@ host rate    packets    bursts per s     ring all-reduce    direct all-to-all
 1 Gbit/s     8          30 000           98.3               98.7
 ===========  =========  ===============  =================  =====================
 
-So bursts grow until all ports of a process together send 30 000 of them per second.  On
-a Clos (2 spines, 2 leaves) every burst takes more hops and thus more of the core: 99.1
-and 92 % at 500 Mbit/s with 4 packets, but 99.5 and 98.8 % with 8; 87 and 98 % at
-1 Gbit/s with 8.  A mix of collectives that loads all ports of such a Clos at
-250 Mbit/s took 3 to 9 % longer than simulated with 4 packets and kept waiting for the
-process; with 8 it did not.  So there a quarter as many bursts are let go.
+So bursts grow until all ports of a process together send 30 000 of them per second.
 
-Where a process models the switches, each packet crosses it by itself, however many
-switches it meets; what bursts are for is to wake processes less often that have a core
-each.  So fewer of them are let go, and since packets then wait for two processes and in
-their host's own queue, windows hold 5 ms of the port's rate: at 200 Mbit/s rings of 8
-hosts took 13 % longer than simulated with bursts of 2 and 64 KiB.
+On a Clos (2 spines, 2 leaves) every burst takes more hops and therefore more time of
+the core. The same collectives reached:
+
+* 99.1 and 92 % at 500 Mbit/s with 4 packets
+* 99.5 and 98.8 % at 500 Mbit/s with 8 packets
+* 87 and 98 % at 1 Gbit/s with 8 packets
+
+A mix of collectives loaded all ports of such a Clos at 250 Mbit/s. With bursts of 4
+packets, it often waited for the process and took 3 to 9 % longer than simulated. With 8
+packets it did not. So on two tiers a process sends a quarter as many bursts.
+
+If a process models the switches, it handles each packet separately and once, regardless
+of the number of switches on the path. Larger bursts then only save wakeups of processes
+that each have a core, so even fewer bursts are sent. Packets now wait for two processes
+and in their host's own queue, so windows hold 5 ms of the port's rate. At 200 Mbit/s,
+rings of 8 hosts took 13 % longer than simulated with bursts of 2 and windows of 64 KiB.
 """
 
 from __future__ import annotations
@@ -43,13 +52,13 @@ _LONGEST_NS = 15_000
 _BURSTS_PER_S = 30_000
 _MODELLED_BURSTS_PER_S = 12_000
 _FEWEST = 2
-# The kernel takes 64 KiB in one send, with headers: 15 packets of 4 KiB.
+# The kernel takes at most 64 KiB per send, with headers: 15 packets of 4 KiB.
 _LARGEST_BYTES = 61_440
 _MOST = 64
 _WINDOW_BURSTS = 4
 _LEAST_WINDOW_BYTES = 64 * 1024
 _MODELLED_WINDOW_NS = 5_000_000
-# Ethernet, IPv4, UDP, BTH and ICRC: a packet on the wire beside its payload.
+# Ethernet, IPv4, UDP, BTH and ICRC: bytes of a packet in addition to its payload.
 _OVERHEAD_BYTES = 58
 
 
@@ -63,16 +72,17 @@ def burst_packets(
     tiers: int = 1,
     is_modelled: bool = False,
 ) -> int:
-    """Return how many packets leave as one.
+    """Return the number of packets per burst.
 
     Args:
-        rate_bps: Of a port, in wire bits per second; None: not limited.
+        rate_bps: Rate of a port, in wire bits per second; None: unlimited.
         path_mtu: Payload of a full packet.
-        window_bytes: Of a queue pair: two bursts fit, so that one is under way while
-            the other one is acknowledged.  None: it will be made to fit.
-        on_kernel: Whether bridges and queues of this machine are the fabric.
-        ports: How many of them one data-plane process drives.
-        tiers: Of switches in the fabric: 1 for a single switch, 2 for leaves and
+        window_bytes: Window of a queue pair. It should hold at least two bursts, so
+            that one is in flight while the other is acknowledged. None: the window is
+            chosen later to fit.
+        on_kernel: Whether bridges and queues of this machine form the fabric.
+        ports: Number of ports that one data-plane process drives.
+        tiers: Switch tiers of the fabric: 1 for a single switch, 2 for leaves and
             spines.
         is_modelled: Whether a process of this machine models the switches.
     """
@@ -96,19 +106,20 @@ def burst_packets(
 def window_bytes(
     *, burst_packets: int, path_mtu: int, modelled_rate_bps: int | None = None
 ) -> int:
-    """Return the window where the experiment names none: four bursts, or 64 KiB.
+    """Return the default window: four bursts, but at least 64 KiB.
 
-    With fewer bursts under way a queue pair waits for acknowledgements; with more it
+    With fewer bursts in flight, a queue pair waits for acknowledgements. With more, it
     only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64 KiB, 96 to 99 % with
-    128 KiB).  With modelled switches a port's rate counts, too, as it is in real time.
+    128 KiB). With modeled switches the window also holds 5 ms of a port's rate in real
+    time.
     """
     late = (modelled_rate_bps or 0) * _MODELLED_WINDOW_NS // (8 * 10**9)
     return max(_LEAST_WINDOW_BYTES, late, _WINDOW_BURSTS * burst_packets * path_mtu)
 
 
 def ack_interval_packets(burst_packets: int) -> int:
-    """Return after how many packets an ACK is asked for: two bursts.
+    """Return the default number of packets per ACK: two bursts.
 
-    That is half a window of four bursts, so that sending never stops for it.
+    That is half a window of four bursts, so sending never waits for an ACK.
     """
     return 2 * burst_packets

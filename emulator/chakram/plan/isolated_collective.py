@@ -1,4 +1,4 @@
-"""What is left of a plan when one collective, or one job, has the fabric to itself."""
+"""Plans reduced to one collective or one job, which then runs alone on the fabric."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from chakram.program.operations import CollectiveOperation, program_of
 
 
 def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
-    """Return the plan of one collective: the same ports, queue pairs and paths.
+    """Return the plan of one collective on the same ports, queue pairs and paths.
 
-    It happens once, begins at once on all its ranks, and nothing disturbs it.
+    The collective runs once, and all its ranks start immediately. There are no faults.
 
     Args:
-        plan: What it is part of.
-        job: Its job.
-        group: Its process group.
-        number: Which of the group's it is.
+        plan: The plan that contains the collective.
+        job: Job of the collective.
+        group: Process group of the collective.
+        number: Number of the collective within the group.
 
     Raises:
         ValueError: If there is no such collective.
@@ -32,7 +32,7 @@ def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
     ]
     if not kept:
         raise ValueError(f"the plan has no collective {number} of {job} {group}")
-    # All ports stay, for where a draw stands for a hash it goes by their order.
+    # Keep all ports: random draws that replace a hash depend on the order of ports.
     numbers = {rank.number: at for at, rank in enumerate(kept)}
     renumbered = {
         rank.number: replace(rank, number=numbers[rank.number]) for rank in kept
@@ -59,9 +59,9 @@ def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
 
 
 def is_collective_alone(plan: Plan) -> bool:
-    """Tell whether a plan is nothing but one collective, once and undisturbed.
+    """Return whether a plan runs only one collective, once and without faults.
 
-    It takes the very time then that it takes by itself.
+    Such a plan takes exactly the time of the isolated collective.
     """
     found = set()
     for rank in plan.ranks():
@@ -122,10 +122,10 @@ def _settings_alone(settings: RunSettings) -> RunSettings:
 
 
 def job_alone(plan: Plan, job: str) -> Plan:
-    """Return the plan of one job: the same ports, queue pairs and paths, no others.
+    """Return the plan of one job on the same ports, queue pairs and paths.
 
-    It begins at once, and if it would repeat until the others have ended, it does as
-    many iterations as the run has.
+    The job starts immediately. A background job, which would repeat until all others
+    have ended, runs the default number of iterations.
 
     Raises:
         PlanError: If there is no such job.
@@ -134,7 +134,7 @@ def job_alone(plan: Plan, job: str) -> Plan:
     if not kept:
         jobs = sorted({rank.program.job for rank in plan.ranks()})
         raise PlanError(
-            f"job {job}", "is not in the experiment", f"it has {', '.join(jobs)}"
+            f"job {job}", "is not in the experiment", f"choose from {', '.join(jobs)}"
         )
     number_of = {rank.number: number for number, rank in enumerate(kept)}
     numbers = tuple((job, rank.program.rank, number_of[rank.number]) for rank in kept)
@@ -162,6 +162,6 @@ def job_alone(plan: Plan, job: str) -> Plan:
 
 
 def settings_alone(settings: RunSettings, job: str) -> RunSettings:
-    """Return what a job does when it is alone: it begins at once, and it has an end."""
+    """Return the settings of a job that runs alone: no offset, not in background."""
     own = replace(settings.of(job), offset_ns=0, is_background=False)
     return replace(settings, jobs=() if own == JobSettings(job=job) else (own,))

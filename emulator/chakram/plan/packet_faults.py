@@ -1,8 +1,8 @@
-"""Packet faults: what a port is to do to packets on purpose.
+"""Packet faults: disturbances that a port applies to packets on purpose.
 
-They disturb the transport at a known place, which no network does on demand: "lose the
-third data packet from rank 0 to rank 5", "delay one ACK in a hundred by 2 ms". Every
-packet that is touched is counted.
+They disturb the transport at a known point, which a real network does not do on demand.
+Examples: "drop the third data packet from rank 0 to rank 5", "delay one ACK in a
+hundred by 2 ms". Every affected packet is counted.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from chakram.foundation.field_bounds import (
 )
 
 MAX_FAULTS = 64
-"""Packet faults of one run; what each has hit is counted in a slot of its own."""
+"""Maximum number of packet faults of one run; each has its own counter slot."""
 
 
 class FaultAction(IntEnum):
-    """What happens to a packet; counted as ``records.counter_definitions`` says."""
+    """Action of a fault; ``records.counter_definitions`` defines its counters."""
 
     DROP = 0
     DELAY = 1
-    """It comes, or leaves, later; what follows it overtakes it."""
+    """The packet arrives, or leaves, later; subsequent packets overtake it."""
     DUPLICATE = 2
-    """It comes, or leaves, twice."""
+    """The packet arrives, or leaves, twice."""
     REORDER = 3
-    """So many packets of its queue pair overtake it."""
+    """A given number of packets of its queue pair overtake the packet."""
     MARK = 4
-    """It counts as, or leaves, marked "congestion experienced"."""
+    """The packet is treated as, or leaves, marked "congestion experienced"."""
     NOT_READY = 5
-    """It is answered with a receiver-not-ready NAK."""
+    """The packet is answered with a receiver-not-ready NAK."""
     CORRUPT = 6
-    """One bit of it is flipped, its ICRC stays: a wrong one, if anybody looks."""
+    """One bit of the packet is flipped; the ICRC is not updated and is therefore
+    wrong."""
 
 
 FIRST, MIDDLE, LAST, ONLY, ACK, NAK, CNP, OTHER = (1 << bit for bit in range(8))
@@ -57,7 +58,7 @@ PACKET_CLASSES = {
     "nak": NAK,
     "cnp": CNP,
 }
-"""Classes of packets by opcode, as sets of bits; a NAK is not an ACK here."""
+"""Packet classes by opcode, as sets of bits; the class ``ack`` excludes NAKs."""
 
 
 Rank = Annotated[int, Within(0, MAX_NAMES - 1)]
@@ -65,27 +66,29 @@ Rank = Annotated[int, Within(0, MAX_NAMES - 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketFault:
-    """One fault, at every port that it fits.
+    """One fault, which applies at every port with matching packets.
 
-    Without `nth` it happens at random. None of job, ranks, group, channel and queue
-    pair: of any. Of a packet without payload a bit is always flipped in its headers.
+    A fault without `nth` strikes at random. The value None for job, ranks, group,
+    channel or queue pair matches any. If a packet has no payload, the flipped bit is
+    always in its headers.
 
     Raises:
-        ValueError: If a value is out of its bounds, or they do not fit together.
+        ValueError: If a value is out of bounds, or values contradict each other.
     """
 
     action: Annotated[
         FaultAction, Knob(1, words={each.name.lower(): each for each in FaultAction})
     ]
-    """What is done. drop; delay: others overtake it; duplicate; reorder: a few of its
-    queue pair overtake it; mark: "congestion experienced"; corrupt: one bit is flipped;
-    not_ready: answered with a receiver-not-ready NAK."""
+    """What happens to the packet. drop: it is lost; delay: it is late and others
+    overtake it; duplicate: it arrives twice; reorder: a few packets of its queue pair
+    overtake it; mark: it is marked "congestion experienced"; corrupt: one bit is
+    flipped; not_ready: it is answered with a receiver-not-ready NAK."""
     at_send: Annotated[
         bool, Knob(2, key="at", words={"receive": False, "send": True})
     ] = False
-    """Which of the two ports does it."""
+    """Port that applies the fault: the receiver's or the sender's."""
     packets: Annotated[str, OneOf(tuple(PACKET_CLASSES)), Knob(3)] = "data"
-    """Which class of packets, by opcode."""
+    """Class of packets that the fault applies to, by opcode."""
     job: Annotated[Identifier | None, Knob(4, example="moe")] = None
     """Only packets of this job."""
     source: Annotated[Rank | None, Knob(5, example=0)] = None
@@ -93,39 +96,40 @@ class PacketFault:
     destination: Annotated[Rank | None, Knob(6, example=5)] = None
     """Only packets to this rank."""
     group: Annotated[Name | None, Knob(13, most=256, example="p2p")] = None
-    """Only packets of this process group, as "chakram trace show" names it; p2p: of
+    """Only packets of this process group, as shown by "chakram trace show"; p2p:
     messages between two ranks."""
     channel: Annotated[
         Annotated[int, Within(0, 2**10 - 1)] | None, Knob(14, example=0)
     ] = None
-    """Only packets of this channel of an algorithm, from 0."""
+    """Only packets of this channel of an algorithm, counted from 0."""
     queue_pair: Annotated[Annotated[int, Within(0, 63)] | None, Knob(15, example=0)] = (
         None
     )
-    """Only packets of this one of transport.queue_pairs.count, from 0."""
+    """Only packets of this queue pair out of transport.queue_pairs.count, counted from
+    0."""
     nth: Annotated[
         int, Within(0, 2**53), Knob(7, is_optional=True, least=1, example=3)
     ] = 0
-    """The packet that it happens to, counted from 1 at each port."""
+    """Number of the packet that is hit, counted from 1 at each port."""
     count: Annotated[int, Within(1, 2**53), Knob(8)] = 1
-    """How many in a row."""
+    """Number of consecutive packets that are hit."""
     every: Annotated[
         int, Within(0, 2**53), Knob(9, is_optional=True, least=1, example=1000)
     ] = 0
-    """And again, each time after so many packets."""
+    """Number of packets after which the fault repeats."""
     probability: Annotated[
         float, Within(0.0, 1.0), Knob(10, is_optional=True, above=0.0, example=0.01)
     ] = 0.0
-    """Share of the packets that it happens to, at random; in place of nth."""
+    """Fraction of packets that are hit at random; used instead of nth."""
     delay_ns: Annotated[
         int, Within(1, MAX_TIME_NS), Knob(11, key="by", most=10 * 10**9)
     ] = 1_000_000
-    """How much a delay is; how long a reordered packet waits for others at most."""
+    """Delay of a delayed packet; longest time that a reordered packet waits."""
     behind: Annotated[int, Within(1, 1_000), Knob(12)] = 3
-    """How many packets overtake a reordered one."""
+    """Number of packets that overtake a reordered one."""
     part: Annotated[str, OneOf(("any", "header", "payload")), Knob(16)] = "any"
-    """Where corrupt flips a bit: anywhere from the BTH to the ICRC, in the headers of
-    the transport, or in the payload."""
+    """Where corrupt flips a bit. any: anywhere from the BTH to the ICRC; header: in the
+    transport headers; payload: in the payload."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -134,29 +138,30 @@ class PacketFault:
             raise ValueError("; ".join(problems))
 
     def _doubts(self) -> tuple[tuple[bool, str], ...]:
-        """Return what may contradict itself, each with whether it does."""
+        """Return (whether it is present, description) of each contradiction."""
         return (
             (
                 (self.nth > 0) == (self.probability > 0.0),
-                "a fault has either nth or a probability",
+                "a fault needs either nth or a probability",
             ),
             (
                 0 < self.every < self.count,
-                f"{self.count} packets in every {self.every}",
+                f"count is {self.count}, but must not exceed every, {self.every}",
             ),
             (
                 self.at_send and self.action is FaultAction.NOT_READY,
-                "not_ready is something that a receiver does",
+                "not_ready applies only to receivers",
             ),
             (
                 self.part != "any" and self.action is not FaultAction.CORRUPT,
-                f"part says where to corrupt, and the action is {self.name}",
+                "part applies only to the action corrupt, but the action is "
+                f"{self.name}",
             ),
         )
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it is about the packets of every flow."""
+        """Whether the fault applies to the packets of every flow."""
         return (
             self.job,
             self.source,
@@ -168,11 +173,11 @@ class PacketFault:
 
     @property
     def name(self) -> str:
-        """The action in words, as the experiment file has it."""
+        """Name of the action, as in the experiment file."""
         return self.action.name.lower()
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return a short description of the fault."""
         where = "sent" if self.at_send else "received"
         which = (
             f"number {self.nth}" if self.nth else f"{self.probability:.2%} at random"

@@ -1,7 +1,8 @@
 """Placement: which rank uses which port, in which shard, over which queue pairs.
 
-Ranks go onto ports in order; ``chakram.plan.placement`` says in which, and
-``chakram.plan.shards`` which process drives them.  The same input gives the same plan.
+Ranks are assigned to ports in order; ``PATTERNS`` lists the orders.
+``chakram.plan.shards`` chooses the process that drives each rank. The same input gives
+the same plan.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 PATTERNS = ("packed", "striped", "random")
-"""``packed``: one after the other; ``striped``: in turns from every switch (or host);
-``random``: any, as the seed has it."""
+"""Orders in which ports are taken. ``packed``: one after another; ``striped``:
+alternating between switches (or hosts); ``random``: shuffled by the seed."""
 
 
 def patterned(
@@ -43,14 +44,15 @@ def patterned(
     near: Callable[[PortPlan], str],
     seed: str,
 ) -> list[int]:
-    """Return *candidates* in the order in which a pattern takes them.
+    """Return *candidates* in the order that a pattern defines.
 
     Args:
         pattern: One of ``PATTERNS``.
         candidates: Indices of ports, in the order of the fabric.
         ports: All ports.
-        near: What a port hangs on: ports of one answer are near each other.
-        seed: Of ``random``: the same seed gives the same order.
+        near: Returns the switch or host of a port; ports with equal results are near
+            each other.
+        seed: Seed of ``random``; the same seed gives the same order.
     """
     if pattern == "random":
         return sorted(
@@ -72,13 +74,13 @@ def patterned(
 def named_ports(
     names: Sequence[int | str], ports: Sequence[PortPlan], *, where: str
 ) -> list[int]:
-    """Return the indices of ports that are given by number or by name.
+    """Return the indices of ports given by number or by name.
 
-    A name is that of a host of the topology, or of a host with an agent, which stands
-    for all of its ports.
+    A name is the name of a host in the topology, or the name of an agent. The name of
+    an agent means all its ports.
 
     Raises:
-        PlanError: If there is no such port, or one is named twice.
+        PlanError: If a port does not exist or occurs twice.
     """
     found: dict[int, None] = {}
     for name in names:
@@ -95,8 +97,8 @@ def named_ports(
             raise PlanError(
                 where,
                 f"there is no port {name}",
-                f"the fabric has ports 0 to {len(ports) - 1}: {hosts}"
-                f"{', ...' if len(ports) > 4 else ''}",
+                f"use ports 0 to {len(ports) - 1}: "
+                f"{hosts}{', ...' if len(ports) > 4 else ''}",
             )
         for index in indices:
             if index in found:
@@ -108,23 +110,23 @@ def named_ports(
 
 
 _DIVISIBLE = "udp:"
-"""Ports of this kind have sockets, which several processes may share."""
+"""Prefix of ports with sockets, which several processes may share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementOptions:
-    """How the ranks of one job are placed.
+    """Placement of the ranks of one job.
 
     Attributes:
         order: Ranks in the order of the ports; None: ascending.
-        ranks_per_port: Ranks that share a port.
-        first_port: Index of the first rank's port; None: the first one after those of
+        ranks_per_port: Number of ranks that share a port.
+        first_port: Index of the first rank's port; None: the first port after those of
             earlier jobs.
-        pattern: In which order ports are taken, one of ``PATTERNS``.
-        ports: Numbers or names of the ports that may be taken, in order; None: all that
-            no earlier job has.
-        local_rate_bps: Rate at which messages between ranks of one host take their
-            time, 0: no time; None: they go through the ports as others do.
+        pattern: Order in which ports are taken, one of ``PATTERNS``.
+        ports: Numbers or names of the ports that may be taken, in order; None: all
+            ports that no earlier job uses.
+        local_rate_bps: Rate of messages between ranks of one host (0: they take no
+            time). None: these messages go through the ports.
     """
 
     order: tuple[int, ...] | None = None
@@ -136,7 +138,7 @@ class PlacementOptions:
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
-            raise ValueError(f"pattern {self.pattern!r} is none of {PATTERNS}")
+            raise ValueError(f"pattern {self.pattern!r} is not one of {PATTERNS}")
 
 
 def place(
@@ -159,21 +161,20 @@ def place(
     Args:
         programs_by_job: The programs of all ranks of every job.
         ports: All ports of the fabric, in the order in which they are used.
-        options: By job; a job that is not there is placed in the usual way.
+        options: Placement by job; other jobs get the default placement.
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
-        shards: Data-plane processes that each agent may start.
+        shards: Number of data-plane processes that each agent may start.
         run_id: Name of the run.
-        layout: Queue pairs between two ranks; None: the usual.
-        near: What a port hangs on, for patterns.
-        host_of: The host that a port belongs to, for messages that stay within it.
-        psn_seed: Of the first PSNs; None: that of *settings*.
-        connected: Whether ranks get queue pairs; a thousand of them that all talk to
-            all have a million.
+        layout: Queue pairs between two ranks; None: the default.
+        near: Returns the switch or host of a port, for patterns.
+        host_of: Returns the host of a port, for messages that stay within it.
+        psn_seed: Seed of the initial PSNs; None: that of *settings*.
+        connected: Whether ranks get queue pairs; a thousand ranks in full mesh have a
+            million.
 
     Raises:
-        PlanError: If a rank stands in two places or in none, or there are too few
-            ports.
+        PlanError: If a rank is placed twice or not at all, or there are too few ports.
     """
     seats = _seats(programs_by_job, ports, options, near, settings.seed)
     rates_bps = {
@@ -190,7 +191,7 @@ def place(
         is_whole=lambda port: (
             bool(rates_bps)
             or port.number in whole
-            # Every process has limits of its own.
+            # CNP limiters are per process, so the port must not be divided.
             or limits_by_destination(transport)
             or not port.open.startswith(_DIVISIBLE)
         ),
@@ -235,7 +236,9 @@ def _seats(
         by_rank = {program.rank: program for program in programs}
         if len(by_rank) < len(programs):
             raise PlanError(
-                f"job {job}", "has two programs for one rank", "give each rank one"
+                f"job {job}",
+                "has two programs for one rank",
+                "give each rank one program",
             )
         order = _order(job, by_rank, option)
         chosen = choice.take(job, len(order), option)
@@ -248,7 +251,7 @@ def _seats(
 
 
 class _PortChoice:
-    """Chooses ports for one job after the other."""
+    """Chooses ports for one job after another."""
 
     def __init__(
         self, ports: Sequence[PortPlan], near: Callable[[PortPlan], str], seed: int
@@ -271,14 +274,14 @@ class _PortChoice:
     def _following(
         self, job: str, nranks: int, needed: int, first: int | None
     ) -> Sequence[int]:
-        """Return one port after the other, from the first one behind all taken ones."""
+        """Return consecutive ports, by default those after all taken ports."""
         if first is None:
             first = max(self._taken, default=-1) + 1
         if first + needed > len(self._ports):
             raise PlanError(
                 f"job {job}",
-                f"its {nranks} ranks need ports {first} to {first + needed - 1}, "
-                f"and the fabric has {len(self._ports)}",
+                f"its {nranks} ranks need ports {first} to {first + needed - 1}, but "
+                f"the fabric has {len(self._ports)}",
                 "use a larger fabric, fewer ranks, or more ranks_per_port",
             )
         return range(first, first + needed)
@@ -286,7 +289,7 @@ class _PortChoice:
     def _patterned(
         self, job: str, nranks: int, needed: int, option: PlacementOptions
     ) -> Sequence[int]:
-        """Return ports in the order of a pattern, of those that may be taken."""
+        """Return ports in the order of a pattern, from those that may be taken."""
         ports = self._ports
         if option.ports is not None:
             where = f"job {job}: placement.ports"
@@ -299,10 +302,10 @@ class _PortChoice:
         if len(candidates) < needed:
             raise PlanError(
                 f"job {job}",
-                f"its {nranks} ranks need {needed} ports, and {len(candidates)} may be "
-                "taken",
+                f"its {nranks} ranks need {needed} ports, but only {len(candidates)} "
+                "are available",
                 "use a larger fabric, fewer ranks, or more ranks_per_port, or name "
-                "ports that other jobs have as well",
+                "ports that other jobs also use",
             )
         seed = f"{self._seed} {job}"
         order = patterned(option.pattern, candidates, ports, near=self._near, seed=seed)
@@ -318,21 +321,17 @@ def _order(
     seen: set[int] = set()
     for rank in option.order:
         if rank in seen:
-            raise PlanError(
-                where, f"rank {rank} stands in two places", "name every rank once"
-            )
+            raise PlanError(where, f"rank {rank} occurs twice", "name every rank once")
         if rank not in by_rank:
             raise PlanError(
                 where,
                 f"there is no rank {rank}",
-                f"the job has ranks {min(by_rank)} to {max(by_rank)}",
+                f"choose from ranks {min(by_rank)} to {max(by_rank)}",
             )
         seen.add(rank)
     missing = sorted(by_rank.keys() - seen)
     if missing:
-        raise PlanError(
-            where, f"rank {missing[0]} stands nowhere", "name every rank once"
-        )
+        raise PlanError(where, f"rank {missing[0]} is missing", "name every rank once")
     return option.order
 
 
@@ -367,7 +366,7 @@ def _assemble(
             AgentPlan(
                 run_id=run_id,
                 agent=agent,
-                # Of more processes than have work the rest would idle.
+                # Processes without work would only idle.
                 shards=1 + max(rank.shard for rank in ranks),
                 ports=tuple(
                     ports[number]

@@ -1,8 +1,8 @@
-"""The plan: what is to be executed, where, over which queue pairs.
+"""The plan: what is executed, where, and over which queue pairs.
 
-Everything that an agent needs stands in its ``AgentPlan``; nothing in it has to be
-looked up elsewhere.  Rates are payload plus headers on the wire (layer 2 without
-preamble and FCS), as a kernel queueing discipline counts them.
+An ``AgentPlan`` contains everything that its agent needs. Rates count payload and
+headers on the wire (layer 2 without preamble and FCS), like those of a kernel queueing
+discipline.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ MAX_MTU = 65535
 MAX_RATE_BPS = 10**15
 
 CREDIT_CHANNELS = 1 << 16
-"""Channels from here on carry grants, each for the channel so much below it."""
+"""Channel offset of grants: the grants of channel c use channel c + this offset."""
 
 HEARS_PAUSES = ",pauses"
-"""Behind the specification of a port: it obeys pause frames that come there."""
+"""Suffix of a port specification: the port obeys the PFC pause frames it receives."""
 
 Number24 = Annotated[int, Within(0, 2**24 - 1)]
-"""A QPN or a PSN."""
+"""A queue pair number (QPN) or packet sequence number (PSN)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortPlan:
-    """One place where packets of ranks leave and enter.
+    """One port through which packets of ranks leave and enter.
 
-    ``open`` is a port specification such as ``udp:eth0`` or ``memory:``; ``netns`` is
-    the path of the network namespace it is opened in (None: the agent's own).
-    ``rate_bps`` None means unlimited.  ``host`` names it in the topology.
+    ``open`` is a port specification such as ``udp:eth0`` or ``memory:``. ``netns`` is
+    the path of the network namespace in which the port is opened (None: that of the
+    agent). ``rate_bps`` None means unlimited. ``host`` is the port's name in the
+    topology.
     """
 
     number: int
@@ -66,18 +67,18 @@ class PortPlan:
 
     @property
     def interface(self) -> str:
-        """What the specification names behind its kind."""
+        """The part of the specification after its kind."""
         return self.open.removesuffix(HEARS_PAUSES).partition(":")[2]
 
     @property
-    def hears_pauses(self) -> bool:
-        """Whether it obeys pause frames."""
+    def obeys_pauses(self) -> bool:
+        """Whether the port obeys PFC pause frames."""
         return self.open.endswith(HEARS_PAUSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePairPlan:
-    """One end of a queue pair: (job, group, channel) between a rank and a peer."""
+    """One end of a queue pair, which connects a rank and a peer on one channel."""
 
     group: Name
     channel: Annotated[int, Within(0, 2 * CREDIT_CHANNELS - 1)]
@@ -91,46 +92,49 @@ class QueuePairPlan:
     send_psn: Number24
     receive_psn: Number24
     index: Annotated[int, Within(0, 2**16)] = 0
-    """Which of the queue pairs between the same two it is; see ``TransportPlan``."""
+    """Index among the queue pairs between the same two ranks; see ``TransportPlan``."""
     local_rate_bps: Annotated[int, Within(0, MAX_RATE_BPS)] | None = None
-    """Its messages stay within the host and take their bytes at this rate, 0: no time;
-    None: they go through the port."""
+    """Rate of messages that stay within the host (0: they take no time). None: messages
+    go through the port."""
     dscp: Annotated[int, Within(0, 63)] | None = None
-    """Of its data, where it has a class of its own; None: as ``TransportPlan`` says."""
+    """DSCP of data if the queue pair has its own traffic class. None: the DSCP in
+    ``TransportPlan``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
-    """One rank with its place: port, shard and queue pairs."""
+    """One rank with its port, shard and queue pairs."""
 
     number: int
-    """Index of the rank over all jobs of the plan; records name it."""
+    """Index of the rank among the ranks of all jobs; records use this number."""
     port: int
     shard: int
     program: RankProgram
     queue_pairs: Annotated[tuple[QueuePairPlan, ...], AtMost(2**17)]
-    """A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
+    """In a job of 4,096 ranks with 8 channels per peer, a rank needs 2**15 queue
+    pairs."""
 
 
 POLICIES = ("fifo", "start_time", "communication_first")
-"""Which of several ready operations goes first: ``chakram.replay.policies``."""
+"""Policies that choose among ready operations; see ``chakram.replay.policies``."""
 
 ORDERS = ("dependencies", "start_times")
-"""What starts an operation: its dependencies alone, or its recorded start as well."""
+"""What starts an operation: only its dependencies, or also its recorded start time."""
 
 Iterations = Annotated[int, Within(0, 10**9)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What the ranks of one job do otherwise than those of others.
+    """Settings of one job that may differ from those of other jobs.
 
     Attributes:
-        job: Its name.
-        offset_ns: How long after the start of the run it begins.
-        iterations: All of its iterations, warm-up included; None: as many as the run's.
-        is_background: It repeats until all other jobs have ended; *iterations* means
-            nothing then.
+        job: Name of the job.
+        offset_ns: Time from the start of the run to the start of the job.
+        iterations: Number of iterations, including warm-up; None: the number of the
+            run.
+        is_background: Whether the job repeats until all other jobs have ended;
+            *iterations* is then ignored.
         policy: One of ``POLICIES``.
         order: One of ``ORDERS``.
     """
@@ -148,32 +152,32 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What all agents do with their programs."""
+    """Settings with which all agents execute their programs."""
 
     warmup: Iterations = 2
     measured: Iterations = 20
     sync: Annotated[str, OneOf(("barrier", "free", "gap"))] = "barrier"
-    """Barriers stand in the programs."""
+    """Synchronization between iterations; barriers are part of the programs."""
     gap_ns: TimeNs = 0
     drop_ratio: Annotated[float, Share()] = 0.0
-    """Share of received packets that ports drop at random."""
+    """Fraction of received packets that ports drop at random."""
     faults: Annotated[tuple[PacketFault, ...], AtMost(MAX_FAULTS)] = ()
-    """What else ports do to packets on purpose."""
+    """Packet faults that ports apply on purpose."""
     sample_bin_ns: TimeNs = 10_000_000
-    """Time between two samples of a port or queue pair; 0: none are taken."""
+    """Time between two samples of a port or queue pair; 0: no samples."""
     seed: int = 1
     hang_timeout_ns: Annotated[int, Within(1, MAX_TIME_NS)] = 30 * 10**9
-    """Without any progress of a rank for so long, the run is declared hung."""
+    """Time without progress of a rank after which the run is declared hung."""
 
     credits: Annotated[int, Within(0, 64)] = 0
     """Messages of a collective that a rank may send to a peer on one channel before the
-    peer has taken them up; 0: any number."""
+    peer grants them; 0: unlimited."""
     jobs: Annotated[tuple[JobSettings, ...], AtMost(MAX_JOBS)] = ()
-    """Of the jobs that differ from the usual."""
+    """Settings of the jobs that differ from the defaults."""
 
     @property
     def iterations(self) -> int:
-        """All iterations, warm-up included, of a job that has no number of its own."""
+        """Default number of iterations of a job, including warm-up."""
         return self.warmup + self.measured
 
     def of(self, job: str) -> JobSettings:
@@ -183,19 +187,19 @@ class RunSettings:
         )
 
     def iterations_of(self, job: str) -> int:
-        """Return how many iterations a job has that is not in the background."""
+        """Return the number of iterations of a job that is not in the background."""
         own = self.of(job).iterations
         return self.iterations if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlugInUse:
-    """Something that a plan names and another package brings.
+    """A plug-in that the plan uses by name and that another package provides.
 
     Attributes:
-        noun: What it is: ``congestion control`` or ``algorithm``.
-        name: As the plan has it.
-        package: Name and version of the package at whoever made the plan.
+        noun: Kind of the plug-in: ``congestion control`` or ``algorithm``.
+        name: The name in the plan.
+        package: Name and version of the package on the machine that made the plan.
     """
 
     noun: Name
@@ -205,7 +209,7 @@ class PlugInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """What one agent executes."""
+    """The part of a plan that one agent executes."""
 
     run_id: Name
     agent: Name
@@ -215,29 +219,29 @@ class AgentPlan:
     transport: TransportPlan
     settings: RunSettings
     peers: Annotated[tuple[HostAddress, ...], AtMost(MAX_NAMES)] = ()
-    """Addresses of all ports of the whole plan: nothing else is ever sent to."""
+    """Addresses of all ports of the whole plan; agents send to no other address."""
     rank_numbers: Annotated[tuple[tuple[Name, int, int], ...], AtMost(MAX_NAMES)] = ()
-    """(job, rank, number) of all ranks of the whole plan: records name ranks so."""
+    """(job, rank, number) of all ranks of the whole plan; records use the numbers."""
     probes: ProbePlan | None = None
-    """Instead of ranks: packets that the ports send to one another."""
+    """Probe packets that the ports send to each other, instead of ranks."""
     plug_ins: Annotated[tuple[PlugInUse, ...], AtMost(64)] = ()
-    """What of it has to be installed where it is carried out."""
+    """Plug-ins that must be installed where the plan is executed."""
 
     def shard_numbers(self) -> list[int]:
-        """Return the shards that have work; probes are sent by one."""
+        """Return the shards that have work; one shard sends all probes."""
         if self.probes is not None:
             return [0]
         return sorted({rank.shard for rank in self.ranks})
 
     def shards_of_ports(self) -> dict[int, tuple[int, ...]]:
-        """Return the shards of every port with ranks, ascending; several: divided."""
+        """Return the shards of every port with ranks; a divided port has several."""
         found: dict[int, set[int]] = {}
         for rank in self.ranks:
             found.setdefault(rank.port, set()).add(rank.shard)
         return {port: tuple(sorted(shards)) for port, shards in found.items()}
 
     def goes_on(self) -> bool:
-        """Tell whether ranks send for as long as the jobs with an end need."""
+        """Return whether the agent has ranks of background jobs."""
         return any(
             self.settings.of(rank.program.job).is_background for rank in self.ranks
         )
@@ -249,27 +253,27 @@ class AgentPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a whole run executes: one ``AgentPlan`` per agent."""
+    """The plan of a whole run: one ``AgentPlan`` per agent."""
 
     run_id: str
     agents: tuple[AgentPlan, ...]
 
     def ranks(self) -> list[RankPlan]:
-        """Return all ranks of all agents, by number."""
+        """Return all ranks of all agents, sorted by number."""
         return sorted(
             (rank for agent in self.agents for rank in agent.ranks),
             key=lambda rank: rank.number,
         )
 
     def ports(self) -> list[PortPlan]:
-        """Return all ports of all agents, by number."""
+        """Return all ports of all agents, sorted by number."""
         return sorted(
             (port for agent in self.agents for port in agent.ports),
             key=lambda port: port.number,
         )
 
     def family(self) -> str:
-        """Return ``ipv4`` or ``ipv6``: all ports of a plan are of one address family.
+        """Return ``ipv4`` or ``ipv6``, the address family of all ports.
 
         Raises:
             ValueError: If the plan has no port.
@@ -280,11 +284,11 @@ class Plan:
         return family_of(port.address)
 
     def planned_iterations(self) -> dict[str, int]:
-        """Return by job how many iterations it has, if that has an end."""
+        """Return the number of iterations by job, except for background jobs."""
         return {rank.program.job: count for rank, count in self._with_end()}
 
     def iterations_of(self) -> dict[int, int]:
-        """Return by number the iterations of all ranks whose job has an end."""
+        """Return the iterations by rank number, except for background jobs."""
         return {rank.number: count for rank, count in self._with_end()}
 
     def _with_end(self) -> Iterator[tuple[RankPlan, int]]:

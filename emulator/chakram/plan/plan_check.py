@@ -1,4 +1,4 @@
-"""Checks that a plan is sound: what agents rely on without looking."""
+"""Consistency checks of plans; agents rely on them without checking again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_plan(plan: Plan) -> list[str]:
-    """Return what is wrong with a plan, one sentence each; empty when sound."""
+    """Return the problems of a plan, one sentence each; empty if it is sound."""
     ports = {port.number: port for port in plan.ports()}
     return [
         *_check_ports(plan, ports),
@@ -42,7 +42,7 @@ def _check_ports(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
             if port.agent != agent.agent
         )
         if set(agent.peers) != addresses:
-            yield f"agent {agent.agent}: its peers are not the plan's ports"
+            yield f"agent {agent.agent}: its peers differ from the ports of the plan"
 
 
 def _check_ranks(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
@@ -51,16 +51,16 @@ def _check_ranks(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
         where = f"job {rank.program.job} rank {rank.program.rank}"
         key = (rank.program.job, rank.program.rank)
         if key in seen:
-            yield f"{where}: stands in two places"
+            yield f"{where}: occurs twice"
         seen.add(key)
         if rank.number != number:
-            yield f"{where}: is number {rank.number}, not {number}"
+            yield f"{where}: is number {rank.number}, but must be {number}"
     numbers = {
         (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
     }
     for agent in plan.agents:
         if agent.numbers() != numbers:
-            yield f"agent {agent.agent}: its rank numbers are not the plan's"
+            yield f"agent {agent.agent}: its rank numbers differ from those of the plan"
         for rank in agent.ranks:
             where = f"job {rank.program.job} rank {rank.program.rank}"
             port = ports.get(rank.port)
@@ -79,22 +79,25 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[st
                 yield f"{where}: its number is used twice on its port"
             ends[rank.port, end.qpn] = (rank, end)
             if end.qpn % MAX_SHARDS != rank.shard:
-                yield f"{where}: does not name shard {rank.shard}"
+                yield f"{where}: its number does not belong to shard {rank.shard}"
     shard_of_flow: dict[tuple[int, int, int], int] = {}
     for rank, end in ends.values():
         where = _where(rank, end)
         remote = ports.get(end.remote_port)
         place = (end.remote_address, end.remote_udp_port)
         if remote is None or (remote.address, remote.udp_port) != place:
-            yield (f"{where}: port {end.remote_port} is not at {socket_text(*place)}")
+            yield (
+                f"{where}: port {end.remote_port} does not have the address "
+                f"{socket_text(*place)}"
+            )
             continue
         other_rank, other = ends.get((end.remote_port, end.remote_qpn), (None, None))
         if other_rank is None or other is None:
             yield f"{where}: has no other end"
         elif _seen_from(other_rank, other) != _seen_from_there(rank, end):
-            yield f"{where}: its other end does not agree"
+            yield f"{where}: its other end has different properties"
         else:
-            # What arrives joined goes to one shard.
+            # Packets that the kernel or adapter merges are delivered to one shard.
             flow = (rank.port, end.source_port, end.remote_port)
             shard = shard_of_flow.setdefault(flow, other_rank.shard)
             if shard != other_rank.shard and rank.port != end.remote_port:
@@ -109,7 +112,7 @@ def _where(rank: RankPlan, end: QueuePairPlan) -> str:
 
 
 def _seen_from(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
-    """Return what one end says of itself."""
+    """Return the queue pair's properties as recorded at one end."""
     return (
         (
             (rank.program.job, end.group, end.channel, end.index),
@@ -121,6 +124,6 @@ def _seen_from(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
 
 
 def _seen_from_there(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
-    """Return what the other end has to say if it agrees with this one."""
+    """Return the properties that the other end must have to agree with this end."""
     common, own, others = _seen_from(rank, end)
     return (common, others, own)

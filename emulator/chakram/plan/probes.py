@@ -1,10 +1,10 @@
-"""Probes: single packets that tell how a path treats what it carries.
+"""Probes: single packets that test how a path treats traffic.
 
 Before a run every port sends a few packets of several sizes and types of service to
-every other one.  They look like RoCEv2 packets (datagrams of the unreliable service to
-a queue pair that nobody has), so that switches class them as they would the run's.
-Whoever receives one notes what of it has arrived: nothing has to come back, so the two
-directions of a pair are told apart.
+every other port. They look like RoCEv2 packets: unreliable datagrams to a queue pair
+that does not exist. Switches therefore classify them like the packets of the run. The
+receiver records what arrives. Nothing has to come back, so the two directions of a pair
+are measured separately.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from chakram.plan.wire_cost import serialisation_ns
 
 
 class ProbeRow(NamedTuple):
-    """What has happened to the same packets, as often as ``count`` says."""
+    """One event of ``count`` identical packets."""
 
     event: int  # a ProbeEvent
     source: int  # number of the port that sent it
     destination: int  # number of the port that it was sent to
     packet: int  # index in ProbePlan.packets
     path: int  # index in ProbePlan.source_ports
-    count: int  # type: ignore[assignment] # how often, and no method
-    value: int  # what the event says
-    address: int  # IPv4 address of who said it, as a number; 0: unknown
+    count: int  # type: ignore[assignment] # number of packets, not a method
+    value: int  # depends on the event
+    address: int  # IPv4 address of the reporter, as a number; 0: unknown
 
 
 PROBE_FIELDS = ProbeRow._fields
 
 
 class ProbeEvent(IntEnum):
-    """What happened to a probe, as the first number of a row."""
+    """What happened to a probe; the first number of a row."""
 
     SENT = 0
-    """They left the port."""
+    """The packets left the port."""
     ARRIVED = 1
-    """They were received; the value is their type of service as they arrived."""
+    """The packets were received; the value is their type of service on arrival."""
     REFUSED = 2
-    """The sender's kernel did not take them; the value is its error number."""
+    """The sender's kernel rejected the packets; the value is its error number."""
     TOO_BIG = 3
-    """Somebody said that they are too big (ICMP); the value is the MTU that it has."""
+    """An ICMP error reported that they are too big; the value is the MTU there."""
     UNREACHABLE = 4
-    """Somebody said that there is no way (ICMP); the value is the error number."""
+    """An ICMP error reported that there is no route; the value is the error number."""
     DROPPED = 5
-    """A socket had no room for ``count`` packets; the source is its port."""
+    """A socket had no room for ``count`` packets; the source is the socket's port."""
     OFFERED = 6
-    """A train left; the value is by how much its sender fell behind its rate (ns)."""
+    """A train left; the value is how far the sender fell behind its rate, in ns."""
     SPAN = 7
     """The later half of a train, ``count`` packets, arrived within ``value`` ns."""
 
@@ -65,11 +65,11 @@ class ProbeEvent(IntEnum):
 ETHERNET_BYTES = 14
 
 LEAST_SIZE_BYTES = 128
-"""Headers and what tells a probe from others, of either version of IP."""
+"""Minimum size of a probe: room for the IP headers and the data that identifies it."""
 
 
 MOST_COPIES = 1000
-"""Of a packet on each source port."""
+"""Maximum number of copies of a packet on each source port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +77,28 @@ class ProbePacket:
     """One kind of probe.
 
     Attributes:
-        size_bytes: Length of its IP packet.
-        tos: Its type of service: DSCP << 2 | ECN.
+        size_bytes: Length of the IP packet.
+        tos: Type of service: DSCP << 2 | ECN.
     """
 
     size_bytes: Annotated[int, Within(LEAST_SIZE_BYTES, 65535)]
     tos: Annotated[int, Within(0, 255)]
 
     def wire_ns(self, rate_bps: int | None) -> int:
-        """Return how long it takes at a rate, rounded up; 0 where none is set."""
+        """Return the serialization delay at a rate, rounded up; 0 without a rate."""
         return serialisation_ns(self.size_bytes + ETHERNET_BYTES, rate_bps=rate_bps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTarget:
-    """One port sends all probes to another one.
+    """A source port and the destination port to which it sends all probes.
 
     Attributes:
-        offset_ns: When, from the start on, not earlier.
-        source: Number of the port that sends.
-        destination: Number of the port that is sent to.
-        address: Its address.
-        udp_port: UDP port that it receives on.
+        offset_ns: Earliest time of the first packet after the start.
+        source: Number of the sending port.
+        destination: Number of the receiving port.
+        address: Address of the receiving port.
+        udp_port: UDP port of the receiving port.
     """
 
     offset_ns: TimeNs
@@ -110,17 +110,18 @@ class ProbeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """What the ports of one agent send.
+    """The probes that the ports of one agent send.
 
     Attributes:
         packets: The kinds of probes.
-        source_ports: UDP source ports; each may take another path through the fabric.
-        copies: How often every packet is sent on every source port.
-        gap_ns: Least time between two packets of a port.
-        end_ns: How long, from the start on, to listen.
-        targets: Who sends to whom, by time.
-        is_train: Whether all copies of a packet leave back to back, ``gap_ns`` apart
-            from those of the next one: each packet is a train.
+        source_ports: UDP source ports; each may lead to a different path through the
+            fabric.
+        copies: Number of times that every packet is sent on every source port.
+        gap_ns: Minimum time between two packets of a port.
+        end_ns: Time from the start until the ports stop listening.
+        targets: Pairs of ports, sorted by time.
+        is_train: Whether all copies of a packet leave back to back, as a train, with
+            ``gap_ns`` between trains.
     """
 
     packets: Annotated[tuple[ProbePacket, ...], AtMost(256)]
@@ -133,5 +134,5 @@ class ProbePlan:
 
     @property
     def packets_per_target(self) -> int:
-        """Packets that one port sends to another one."""
+        """Number of packets that one port sends to another."""
         return len(self.packets) * len(self.source_ports) * self.copies

@@ -1,16 +1,16 @@
-"""Queue pairs: who needs one with whom, and its numbers.
+"""Queue pairs: which ranks need them, and their numbers.
 
-Every (job, group, channel, pair of peers) that some schedule of the job uses gets a
-queue pair of its own, so that its flow is told apart on the wire and its congestion
-state is its own.  The same input gives the same numbers; the first PSNs have a seed of
-their own, which a real run keeps to itself.
+Every (job, group, channel, pair of peers) that a schedule of the job uses gets its own
+queue pair. Each queue pair is a separate flow on the wire with its own congestion
+state. The same input gives the same numbers. The initial PSNs have a separate seed,
+which a real run keeps secret.
 
-The low bits of a queue pair number are the shard that owns it.  Where the ranks of a
-port live in several, the kernel gives each what arrives for its queue pairs: it reads
-that number.  But what a network adapter or the kernel has joined to one run of packets
-(GRO: same addresses, same UDP ports) goes to one place, by the number in the first of
-them.  So between two ports a UDP source port is used by queue pairs of one shard here
-and one shard there only.
+The low bits of a queue pair number are the shard that owns it. If the ranks of a port
+are in several shards, the kernel reads that number to deliver packets to the right
+shard. But a network adapter or the kernel may merge packets with the same addresses and
+UDP ports (GRO). Merged packets are delivered together, according to the number in the
+first packet. So between two ports, all queue pairs with the same UDP source port belong
+to one shard at each end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm
 
 SHARD_BITS = 6
-"""Low bits of a queue pair number: the shard that owns it."""
+"""Low bits of a queue pair number that hold the owning shard."""
 
 MAX_SHARDS = 1 << SHARD_BITS
 
@@ -44,23 +44,24 @@ FIRST_QUEUE_PAIR = 16
 
 _FIRST_STRIDE = 101
 _FIRST_RANGE = 1 << 16
-# Every port counts from a number of its own: ranks do alike, so the two ends of a pair
-# would else have the same number everywhere, and all flows the same source port.
+# Every port starts at its own index, because the ranks of a job create queue pairs in
+# the same order. With a common start, the two ends of a queue pair would have equal
+# numbers, and all flows would have the same source port.
 
 _QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
 _PSN_BITS = 24
 
 MAX_COUNT = 64
-"""Queue pairs between the same two."""
+"""Maximum number of queue pairs between the same two ranks."""
 
 SOURCE_PORT_BASE = 0xC000
 SOURCE_PORT_POOL = 64
-"""UDP source ports of one port: sockets are opened for these and no others."""
+"""Number of UDP source ports of one port; sockets are opened only for these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one rank of a plan is; ``number`` counts over all jobs."""
+    """Place of one rank of a plan; ``number`` is its index among all ranks."""
 
     number: int
     program: RankProgram
@@ -70,13 +71,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRule:
-    """Queue pairs of a traffic class of their own: those that all of it fits.
+    """Rule that gives matching queue pairs their own traffic class.
 
     Attributes:
         traffic_class: 0 to 7.
         job: Name of the job; None: any.
-        op: What their process group is there for; None: anything.
-        group: Its name, in which * stands for any text; None: any.
+        op: Collective operation of the process group; None: any.
+        group: Name of the process group, in which * matches any text; None: any.
     """
 
     traffic_class: int
@@ -85,7 +86,10 @@ class ClassRule:
     group: str | None = None
 
     def fits(self, job: str, group: str, op: CollectiveOp | None) -> bool:
-        """Tell whether it is about collectives *op* (None: messages) of a group."""
+        """Return whether the rule matches operation *op* of a group.
+
+        None means point-to-point messages.
+        """
         return (
             self.job in (None, job)
             and self.op in (None, op)
@@ -95,15 +99,15 @@ class ClassRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePairLayout:
-    """How many queue pairs two ranks have, and where their flows differ on the wire.
+    """Number of queue pairs between two ranks, and how their flows differ on the wire.
 
     Attributes:
         count: Queue pairs for each (group, channel, pair of peers).
-        source_ports: UDP source ports, given out in turn; empty: as adapters choose
-            them, from the two queue pair numbers.
-        with_grants: Whether each (group, channel, pair of peers) of collectives has one
-            more for grants, on the channel ``CREDIT_CHANNELS`` further.
-        classes: Which are of a class of their own; the first rule that fits holds.
+        source_ports: UDP source ports, assigned in round-robin order. If empty, source
+            ports are derived from the two queue pair numbers, as adapters do.
+        with_grants: Whether each (group, channel, pair of peers) of collectives has an
+            additional queue pair for grants, on the channel ``CREDIT_CHANNELS`` higher.
+        classes: Rules for traffic classes; the first one that matches applies.
 
     Raises:
         ValueError: If a value is out of range.
@@ -116,7 +120,9 @@ class QueuePairLayout:
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_COUNT:
-            raise ValueError(f"{self.count} queue pairs are not in 1..{MAX_COUNT}")
+            raise ValueError(
+                f"{self.count} queue pairs are not between 1 and {MAX_COUNT}"
+            )
         if len(set(self.source_ports)) > SOURCE_PORT_POOL:
             raise ValueError(f"more than {SOURCE_PORT_POOL} UDP source ports")
 
@@ -133,15 +139,17 @@ def connect(
 
     Args:
         programs_by_job: The programs of all ranks of every job.
-        places: Where every (job, rank) is.
-        psn_seed: Of the first PSNs: who does not know it cannot tell them.
-        layout: How many for each two peers, and their source ports; None: the usual.
-        local_rate: Of a job and two ports, the rate of messages that stay within a
-            host (0: no time), None if they do not; None: none do.
+        places: The place of every (job, rank).
+        psn_seed: Seed of the initial PSNs, which are unpredictable without it.
+        layout: Queue pairs between two peers, and their source ports; None: the
+            default.
+        local_rate: Function of a job and two ports. It returns the rate of messages
+            that stay within a host (0: no time), or None if messages leave the host.
+            Without this function, all messages use ports.
 
     Raises:
-        PlanError: If the programs do not agree about their groups, name ranks that
-            are not there, or need more queue pairs than a port can have.
+        PlanError: If the programs disagree about their groups, refer to ranks that do
+            not exist, or need more queue pairs than a port can have.
     """
     layout = layout or QueuePairLayout()
     source_ports = _SourcePorts(layout.source_ports, places.values())
@@ -169,7 +177,7 @@ def connect(
             a, b = places[job, low], places[job, high]
             local_rate_bps = local_rate and local_rate(job, a.port, b.port)
             if local_rate_bps is not None and index:
-                continue  # nothing is divided where there is no fabric
+                continue  # without a fabric, messages are not divided
             a_qpn, b_qpn = next_qpn(a), next_qpn(b)
             source_port = source_ports.choose(a, b, (a_qpn, b_qpn))
             name = f"{psn_seed}/{job}/{group}/{channel}"
@@ -206,9 +214,9 @@ class _SourcePorts:
     """Chooses the UDP source ports of queue pairs.
 
     Args:
-        listed: Those to choose from, given out in turn; empty: the usual pool, and as
-            adapters choose.
-        places: Of all ranks.
+        listed: Source ports to assign in round-robin order; empty: the default pool,
+            chosen as adapters do.
+        places: The places of all ranks.
     """
 
     def __init__(self, listed: Sequence[int], places: Iterable[Place]) -> None:
@@ -222,12 +230,13 @@ class _SourcePorts:
     def choose(self, a: Place, b: Place, qpns: tuple[int, int]) -> int:
         """Return the source port of a queue pair between *a* and *b*.
 
-        Source ports decide about paths, so the shards in the numbers of the two ends do
-        not count: however many processes a machine has for its ports, flows have the
-        same paths, unless it divides a port.
+        Source ports determine paths, so the calculation ignores the shard bits of queue
+        pair numbers. Flows therefore keep their paths if the number of processes
+        changes, unless a port is divided.
 
-        It is the same seen from both ends.  Source ports are numbered from 0; of the
-        remainder by (shards here x shards there) both shards can be told.
+        The result is the same from both ends. Source ports are numbered from 0. The
+        remainder modulo (shards of one port x shards of the other) identifies both
+        shards.
         """
         near, far = sorted((a, b), key=lambda place: place.port.number)
         near_shards, far_shards = (
@@ -248,7 +257,7 @@ class _SourcePorts:
 
 
 def _of_class(number: int, which: int, classes: int, total: int) -> int:
-    """Return the one of 0 to *total* - 1 that stands for *number* in a class."""
+    """Map *number* to a number below *total* that is *which* modulo *classes*."""
     return number % (total // classes) * classes + which
 
 
@@ -260,12 +269,12 @@ def first_index(port: int) -> int:
 def _dscps(
     job: str, programs: Sequence[RankProgram], rules: Sequence[ClassRule]
 ) -> dict[str, int]:
-    """Return the DSCP of the groups of a job that have a class of their own."""
+    """Return the DSCPs of a job's groups that have their own traffic class."""
     found: dict[str, int] = {}
     ops: dict[str, set[CollectiveOp | None]] = {POINT_TO_POINT: {None}}
     for program in programs if rules else ():
         for use in program.columns.collective_uses:
-            # Nothing of a barrier waits in a queue, and nobody lists it.
+            # Barriers queue no data, and rules do not list them.
             if use.op is not CollectiveOp.BARRIER:
                 ops.setdefault(program.groups[use.group].name, set()).add(use.op)
     for group, done in ops.items():
@@ -275,17 +284,18 @@ def _dscps(
             classes.setdefault(None if rule is None else rule.traffic_class, op)
         if len(classes) > 1:
             said = ", ".join(
-                f"{op}: {'that of all others' if each is None else each}"
+                f"{op}: {'the default class' if each is None else each}"
                 for each, op in classes.items()
             )
             raise PlanError(
                 f"job {job}: process group {group!r}",
-                f"its collectives share queue pairs, but not a class ({said})",
-                "let a rule of transport.class_of name the group",
+                "its collectives share queue pairs, but have different classes "
+                f"({said})",
+                "name the group in a rule of transport.class_of",
             )
         (own,) = classes
         if own is not None:
-            # The class selector: what switches map to the class by themselves.
+            # The class selector code point: switches map it to the class by default.
             found[group] = own << 3
     return found
 
@@ -293,7 +303,7 @@ def _dscps(
 def _with_grants(
     pairs: Iterator[tuple[str, int, int, int]], wanted: bool
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield queue pairs, each followed by the one for its grants."""
+    """Yield queue pairs, each followed by the one for its grants if *wanted*."""
     for group, channel, low, high in pairs:
         yield group, channel, low, high
         if wanted and group != POINT_TO_POINT:
@@ -348,7 +358,7 @@ _Positions = tuple[int, int, int]
 
 
 def _peers(how: Algorithm, nranks: int, root: int) -> Iterator[_Positions]:
-    """Yield who talks to whom in a collective; who sends knows."""
+    """Yield the communicating pairs of a collective, as listed by the senders."""
     for position in range(nranks):
         for channel, peer in how.peers(position, nranks=nranks, root=root):
             yield (channel, *_ascending(position, peer))
@@ -359,7 +369,7 @@ def _ascending(a: int, b: int) -> tuple[int, int]:
 
 
 def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of every group; all programs must agree about them."""
+    """Return the ranks of every group; all programs must agree on them."""
     members: dict[str, tuple[int, ...]] = {}
     ranks = {program.rank for program in programs}
     for program in programs:
@@ -367,16 +377,16 @@ def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, 
             if group.name == POINT_TO_POINT:
                 raise PlanError(
                     f"job {job}: rank {program.rank}",
-                    f"a process group is called {POINT_TO_POINT!r}, the name kept for "
-                    "point-to-point messages",
+                    f"a process group is called {POINT_TO_POINT!r}, which is reserved "
+                    "for point-to-point messages",
                     "give the group another name",
                 )
             if members.setdefault(group.name, group.ranks) != group.ranks:
                 raise PlanError(
                     f"job {job}: rank {program.rank}",
-                    f"process group {group.name!r} has other ranks than on the "
-                    "ranks before it",
-                    "all members must have the same group",
+                    f"process group {group.name!r} has different ranks than on earlier "
+                    "ranks",
+                    "give all members the same group",
                 )
             absent = [rank for rank in group.ranks if rank not in ranks]
             if absent:
@@ -389,7 +399,7 @@ def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, 
 
 
 def _initial_psn(name: str) -> int:
-    """Return a first PSN that looks random and is the same for the same name."""
+    """Return a pseudorandom initial PSN that depends only on *name*."""
     digest = blake2b(name.encode(), digest_size=4).digest()
     return int.from_bytes(digest) % (1 << _PSN_BITS)
 
@@ -408,9 +418,9 @@ def flow_label_port(qpn: int, remote_qpn: int) -> int:
 
 
 def source_port_of(qpn: int, remote_qpn: int) -> int:
-    """Return the UDP source port of a queue pair, the same seen from both ends.
+    """Return the UDP source port of a queue pair, the same from both ends.
 
-    It is the port that adapters give, folded onto those for which there are sockets.
+    It is the port that adapters choose, mapped to a port that has a socket.
     """
     low = flow_label_port(qpn, remote_qpn) & 0x3FFF
     return SOURCE_PORT_BASE | (low ^ low >> 6 ^ low >> 12) % SOURCE_PORT_POOL

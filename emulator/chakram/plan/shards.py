@@ -1,10 +1,10 @@
 """Shards: which data-plane process of an agent drives which ranks.
 
-Ports go onto shards as wholes as long as there are enough of them.  Where an agent has
-more shards than ports with work, ports are *divided*: their ranks live in several
-shards, and what arrives is told apart by the queue pair number (see
-``chakram.plan.queue_pairs``).  All ports of an agent with equally much work are divided
-alike, or none of them.
+Each port belongs to one shard as long as there are enough ports. If an agent has more
+shards than ports with work, ports are *divided*: their ranks are in several shards.
+Arriving packets are then separated by queue pair number (see
+``chakram.plan.queue_pairs``). Ports of an agent with equal work are all divided
+equally, or not at all.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Seat = tuple["RankProgram", "PortPlan"]
 
 
 def most_parts(source_ports: Collection[int]) -> int:
-    """Return among how many shards a port may be divided.
+    """Return the maximum number of shards of a port.
 
-    A UDP source port names a shard of either end, so there are as many of them as
-    shards of one end times shards of the other.
+    A UDP source port identifies a shard at each end. The number of source ports must
+    therefore be at least the product of the shard counts of both ends.
 
     Args:
-        source_ports: Those that the experiment lists; none: the usual pool.
+        source_ports: Source ports that the experiment lists; empty: the default pool.
     """
     return isqrt(len(set(source_ports)) or SOURCE_PORT_POOL)
 
@@ -41,9 +41,9 @@ def most_parts(source_ports: Collection[int]) -> int:
 def counted_as_a_whole(
     seats: Sequence[Seat], faults: Sequence[PacketFault]
 ) -> frozenset[int]:
-    """Return the ports whose packets some fault counts over more than one rank.
+    """Return the ports where a fault counts packets of more than one rank.
 
-    Such a count cannot be divided; one of the packets of a single rank, or chance, can.
+    Such a count cannot be divided between shards, so neither can the port.
     """
     whole: set[int] = set()
     for fault in faults:
@@ -64,10 +64,10 @@ class _Bunch:
     """Ports that share a shard, or one port that may be divided.
 
     Attributes:
-        agent: Whose they are.
-        seats: Indices of their ranks.
-        most: Parts that are possible.
-        parts: Parts that it has.
+        agent: Agent of the ports.
+        seats: Indices of the ranks on the ports.
+        most: Maximum number of parts.
+        parts: Current number of parts.
     """
 
     agent: str
@@ -77,7 +77,7 @@ class _Bunch:
 
     @property
     def load(self) -> int:
-        """Ranks of the largest part."""
+        """Number of ranks in the largest part."""
         return -(-len(self.seats) // self.parts)
 
 
@@ -89,18 +89,18 @@ def shards_of_seats(
     is_whole: Callable[[PortPlan], bool],
     parts: int,
 ) -> list[int]:
-    """Return the shard of every rank: each agent's ranks are spread evenly.
+    """Return the shard of every rank; each agent's ranks are spread evenly.
 
     Args:
         seats: Ranks with their ports.
-        shards: Data-plane processes of each agent; without one: 1.
-        together: What ports have in common that share a shard, for messages of their
-            ranks go from one to the other within the process.
-        is_whole: Whether a port may not be divided.
-        parts: Among how many shards a port may be divided.
+        shards: Number of data-plane processes of each agent; the default is 1.
+        together: Returns a key of a port. Ports with equal keys share a shard, because
+            messages between their ranks stay within the process.
+        is_whole: Returns whether a port must not be divided.
+        parts: Maximum number of shards of a port.
 
     Raises:
-        PlanError: If there cannot be so many shards.
+        PlanError: If the number of shards is not possible.
     """
     bunches: dict[str, _Bunch] = {}
     for index, (_, port) in enumerate(seats):
@@ -116,13 +116,13 @@ def shards_of_seats(
         if not 1 <= count <= MAX_SHARDS:
             raise PlanError(
                 f"agent {agent}",
-                f"{count} shards are not possible",
-                f"from 1 to {MAX_SHARDS}",
+                f"{count} shards are not supported",
+                f"use 1 to {MAX_SHARDS}",
             )
         _divide(its, count)
         load = [0] * count
         for bunch in its:
-            # One job after the other in the seats: so every part has some of each.
+            # Seats are sorted by job, so every part gets ranks of each job.
             for part in range(bunch.parts):
                 part_seats = bunch.seats[part :: bunch.parts]
                 shard = min(range(count), key=load.__getitem__)
@@ -133,7 +133,7 @@ def shards_of_seats(
 
 
 def _divide(bunches: Sequence[_Bunch], count: int) -> None:
-    """Divide those with most ranks to a shard, as long as there are shards left."""
+    """Divide the ports with the most ranks per shard, while shards are left."""
     left = count - len(bunches)
     while True:
         most = max((each.load for each in bunches if each.parts < each.most), default=0)

@@ -1,8 +1,8 @@
-"""The settings of every queue pair: each declared once, as a field.
+"""Transport settings of every queue pair, each declared once, as a field.
 
-The text below a field is the help of its key in the experiment file.
+The docstring below a field is the help of its key in the experiment file.
 
-To set something more: a line here, and the place in the engine that does it; see
+To add a setting, add a field here and implement it in the engine; see
 docs/howto/add-a-transport-setting.md.
 """
 
@@ -24,10 +24,10 @@ from chakram.foundation.field_bounds import (
 from chakram.foundation.units import LARGEST_SIZE_BYTES
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
-"""The path MTUs that InfiniBand knows."""
+"""The path MTUs that InfiniBand defines."""
 
 ICRC_MODES = ("table", "full", "off")
-"""How senders make the ICRC: by table, over every byte of every packet, or zeros."""
+"""How senders compute the ICRC: by table, over every byte, or as zeros."""
 
 _LONGEST_TIMEOUT_NS = 1 << 53
 
@@ -39,64 +39,66 @@ class TransportPlan:
     """Settings of every queue pair.
 
     Raises:
-        ValueError: If one of them is out of its bounds.
+        ValueError: If a setting is out of bounds.
     """
 
     path_mtu: Annotated[
         int, OneOf(PATH_MTUS), Knob(1, is_optional=True, example=4096)
     ] = 4096
-    """Payload of a full packet, in bytes; without it the largest that the fabric's MTU
-    has room for."""
+    """Payload of a full packet, in bytes; if omitted, the largest that fits the
+    fabric's MTU."""
     window_bytes: Annotated[
         int, Within(1, LARGEST_SIZE_BYTES), Knob(2, is_optional=True, most=1 << 40)
     ] = 64 * 1024
-    """Bytes that a queue pair may have unacknowledged; without it four bursts, at least
-    64 KiB, with modelled switches at least what a port sends in 5 ms."""
+    """Bytes that a queue pair may have in flight; if omitted, four bursts, but at least
+    64 KiB, and with modeled switches at least 5 ms of a port's rate."""
     congestion_control: Annotated[Name, Knob(3, key=None)] = "none"
     congestion_parameters: Annotated[
         tuple[tuple[Name, int], ...], AtMost(100), Knob(4, key=None)
     ] = ()
     verb: Annotated[str, OneOf(("write", "send")), Knob(5)] = "write"
-    """Operation that carries messages: RDMA WRITE, the last packet with immediate data,
-    or SEND."""
+    """Operation that carries messages: RDMA WRITE, with immediate data in the last
+    packet, or SEND."""
     dscp_data: Annotated[Dscp, Knob(6, key="dscp.data")] = 26
-    """Of data packets."""
+    """DSCP of data packets."""
     dscp_ack: Annotated[Dscp, Knob(7, key="dscp.ack")] = 26
-    """Of acknowledgements and NAKs."""
+    """DSCP of acknowledgements and NAKs."""
     dscp_cnp: Annotated[Dscp, Knob(14, key="dscp.cnp")] = 48
-    """Of congestion notifications."""
+    """DSCP of congestion notification packets (CNPs)."""
     ecn: Annotated[
         int, Within(0, 3), Knob(8, words={"off": 0, "ect0": 2, "ect1": 1})
     ] = 2
-    """ECN field of all packets; with off switches mark nothing."""
+    """ECN field of all packets; with off, switches mark no packets."""
     ack_interval_packets: Annotated[
         int,
         Within(1, 2**31 - 1),
         Knob(9, key="ack_interval", is_optional=True, most=1024, example=32),
     ] = 4
-    """Packets after which an acknowledgement is asked for; without it two bursts."""
-    # 0: for ever.
+    """Number of packets after which an acknowledgement is requested; if omitted, two
+    bursts, or one for a congestion control that measures round trips."""
+    # 0: no timeout.
     retransmit_timeout_ns: Annotated[
         int, Within(0, _LONGEST_TIMEOUT_NS), Knob(10, least=10_000, most=600 * 10**9)
     ] = 67_108_864
-    """How long an acknowledgement is waited for before packets are sent again. The
-    default is local_ack_timeout 14."""
+    """Time to wait for an acknowledgement before packets are retransmitted. The default
+    is local_ack_timeout 14."""
     retry_limit: Annotated[int, Within(0, 2**31 - 1), Knob(11, most=1_000)] = 7
-    """Timeouts, or NAKs for one packet, in a row before a queue pair gives up, and the
-    run with it."""
+    """Consecutive timeouts, or NAKs for one packet, before a queue pair gives up and
+    the run fails."""
     rnr_retry_limit: Annotated[int, Within(0, 7), Knob(15)] = 7
-    """Retries in a row for a receiver that is not ready; 7: no limit."""
+    """Consecutive retries for a receiver that is not ready; 7: no limit."""
     rnr_timer: Annotated[int, Within(0, 31), Knob(16)] = 12
-    """Code of the time that a peer is asked to wait then; 12 is 0.64 ms."""
-    # 0: none is taken, as verbs have it.
+    """RNR timer code: how long a sender waits after a receiver-not-ready NAK; 12 is
+    0.64 ms."""
+    # 0: no packet is accepted out of order, as in verbs.
     reordering_packets: Annotated[
         int,
         Within(0, 1 << 16),
         Knob(23, key="reordering.accept.window", least=1, default=64),
     ] = 0
-    """How far ahead of the expected one, in packets, a packet is kept; one beyond that
-    is dropped and shows that the expected one is lost."""
-    # 0: no ranges, always the same timeout.
+    """Number of packets after the expected one that the receiver accepts out of order.
+    A packet beyond them is dropped and indicates that the expected packet is lost."""
+    # 0: no ranges; the timeout is constant.
     adaptive_low_ns: Annotated[
         int,
         Within(0, 10**12),
@@ -108,16 +110,16 @@ class TransportPlan:
             default=1_000_000,
         ),
     ] = 0
-    """Where the first of four ranges begins; NICs allow 4 us and more."""
+    """Start of the first of four timeout ranges; NICs allow 4 us and more."""
     adaptive_tries: Annotated[
         int, Within(1, 1_000), Knob(18, key="adaptive_retransmission.tries")
     ] = 2
-    """Timeouts in a row that are taken from one range."""
+    """Consecutive timeouts that are taken from one range."""
     split: Annotated[
         str, OneOf(("round_robin", "even")), Knob(19, key="queue_pairs.split")
     ] = "round_robin"
-    """How a message uses them. round_robin: it goes over the next one; even: it is
-    divided among all."""
+    """How messages use the queue pairs. round_robin: each message uses the next one;
+    even: each message is divided among all."""
     message_bytes: Annotated[
         Size,
         Knob(
@@ -128,45 +130,46 @@ class TransportPlan:
             most=1 << 31,
         ),
     ] = 0
-    """Longer messages are posted in pieces of at most so much, which needs verb write;
-    without it messages are posted whole."""
+    """Longer messages are posted in pieces of at most this size, which requires verb
+    write; if omitted, messages are posted whole."""
     icrc: Annotated[str, OneOf(ICRC_MODES), Knob(21)] = "table"
-    """How the ICRC is made: by table, over every byte, or not at all (zeros)."""
+    """How the ICRC is computed. table: by table; full: over every byte; off: not at all
+    (zeros)."""
     verify_every: Annotated[int, Within(0, 2**30), Knob(22, key=None)] = 1
-    """One in so many received packets is looked at, ICRC and payload; 0: none."""
+    """Verify ICRC and payload of one in this many received packets; 0: none."""
     max_burst_packets: Annotated[
         int, Within(1, 128), Knob(12, key="burst", is_optional=True, most=64, example=8)
     ] = 4
-    """Packets that leave as one, in one send of UDP: of path MTU 4096 at most 15, of
-    2048 at most 31; without it chosen by the rate of the ports."""
+    """Packets that leave as one burst, in one UDP send: at most 15 with path MTU 4096,
+    at most 31 with 2048; if omitted, chosen by the rate of the ports."""
     burst_bound_ns: Annotated[TimeNs, Knob(13, key=None)] = 1_000_000
-    """How much lag the pacing of a port may make up, in time at its rate."""
+    """Lag that the pacing of a port may make up, as time at its rate."""
     saves_up: Annotated[bool, Knob(24, key=None)] = False
-    """Whether it may have that much ahead after it was idle, too: something behind the
-    port, as a NIC's queue, keeps the rate."""
+    """Whether pacing may also run ahead by that much after an idle period. This suits
+    ports followed by a queue that enforces the rate, such as that of a NIC."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 SCOPES = ("queue_pair", "destination", "port")
-"""For what a receiver counts the interval between congestion notifications (CNPs), by
-the number that parameters of a plan carry."""
+"""Scopes of the minimum interval between congestion notification packets (CNPs) at a
+receiver. The parameters of a plan contain the index of a scope."""
 
 
 def notification_scope(name: str) -> int:
-    """Return the number of a scope.
+    """Return the number of a CNP scope.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If there is no scope of that name.
     """
     if name not in SCOPES:
-        raise ValueError(f"no CNP scope is named {name!r} (there are {SCOPES})")
+        raise ValueError(f"no CNP scope is named {name!r} (choose from {SCOPES})")
     return SCOPES.index(name)
 
 
 def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
-    """Return what queue pairs of one port that share a CNP limiter have in common.
+    """Return a key; queue pairs of one port with equal keys share a CNP limiter.
 
     Raises:
         ValueError: If there is no such *scope*.
@@ -177,6 +180,6 @@ def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
 
 
 def limits_by_destination(transport: TransportPlan) -> bool:
-    """Tell whether all queue pairs of a port to one destination share a limit."""
+    """Return whether all queue pairs of a port to one destination share a CNP limit."""
     parameters = dict(transport.congestion_parameters)
     return parameters.get("cnp_scope") == notification_scope("destination")

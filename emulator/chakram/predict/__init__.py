@@ -1,1 +1,1 @@
-"""What a run should take: ideal, ceiling, fair time, and the simulator. Pure."""
+"""Time predictions: bound, ceiling, fair times and simulation. Pure functions."""

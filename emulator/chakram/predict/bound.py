@@ -1,33 +1,33 @@
-"""How long a schedule takes at least: its bound.
+"""The bound: the minimum time that a schedule takes alone on the fabric.
 
-It is what *this* schedule needs alone on the fabric, headers counted, in whatever order
-its packets go, along whichever of the equal-cost paths: no simulation and no network of
-these links beats it.  It is the longest of
+The bound includes headers. It holds for any order of packets and any choice among
+equal-cost paths. No simulation and no network with these links is faster. The bound is
+the maximum of two times:
 
-    what has to wait for one another    every transfer alone, packets stored and
-                                        forwarded at each hop; the last one until its
-                                        acknowledgement is back
-    what shares a line                  all bytes that cross it, behind the shortest way
-                                        there and before the shortest way on: what waits
-                                        for them included
-                                        (``chakram.predict.bound_times``)
+- dependencies: the time of the longest chain of transfers, each alone on the fabric
+  with store and forward at each hop, until the last acknowledgement arrives
+- shared lines: the minimum time to reach a line, the time of all bytes that cross it,
+  and the minimum time after it (``chakram.predict.bound_times``)
 
-Token buckets pass packets on at once, and may be ahead of their rate
-(``Hop.ahead_ns``): there nothing is stored, and a line is done by that much sooner.
+The time after a line includes later transfers that wait for the transfers on that line.
 
-Lines are the links of hosts, in either direction, and between switches all links that
-equal-cost paths may choose among, together: perfect balance.  Acknowledgements compete
-with nothing; windows, credits, bursts and hosts cost nothing; ranks of one port need no
-network, and messages that stay within a host by choice take their bytes at the rate
-that was chosen.
+Token buckets forward packets immediately and may run ahead of their rate
+(``Hop.ahead_ns``). They add no store-and-forward delay, and the bound of their lines is
+lower by that time.
 
-Where no two messages share a line at once the bound is what the schedule takes.  For a
-ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r and one
-packet stored at the switch, that is
+A *line* is a host link in one direction. Between switches, all links that equal-cost
+paths may choose from form one line, which assumes perfect balance. Acknowledgements use
+no bandwidth. Windows, credits, bursts and hosts cost no time. Ranks on the same port
+need no network. If the configuration keeps messages within a host, they take the time
+of their bytes at the configured rate.
 
-    2(n - 1)(8c/r + alpha) + the way back of one acknowledgement.
+If no two messages share a line at the same time, the schedule takes exactly the bound.
+Consider a ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r
+and one packet stored at the switch. Its bound is
 
-Elsewhere it takes longer, by what the order of messages, uneven paths and windows cost.
+    2(n - 1)(8c/r + alpha) + the return time of one acknowledgement.
+
+Other schedules take longer, because of message order, uneven paths and windows.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ if TYPE_CHECKING:
 
 
 _KEPT_TRANSFERS = 1 << 16
-"""Transfers of all schedules that are kept for the next collective: some 20 MiB."""
+"""Maximum transfers of all cached schedules, about 20 MiB."""
 
 _NOTHING: Mapping[int, tuple[int, ...]] = {}
 
 _ROUNDING = 1e-12
-"""What sums of floating-point numbers may be wrong by, as a part of them."""
+"""Relative error allowed for sums of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """What collectives of a group by one algorithm have in common, whatever their size.
+    """The data of a collective that does not depend on its size.
 
-    ``path_of`` has the number of each transfer's path, ``route_of`` that of each path's
-    route; ``waits`` tells whether any transfer waits for another.
+    It applies to one group and one algorithm. ``path_of`` has the path index of each
+    transfer. ``route_of`` has the route index of each path. ``waits`` is true if any
+    transfer waits for another.
     """
 
     transfers: tuple[Transfer, ...]
@@ -78,14 +79,15 @@ class _Shape:
 
 
 class ScheduleBounds:
-    """Finds the bounds of collectives and messages of one job.
+    """Computes the bounds of collectives and messages of one job.
 
     Args:
-        fabric: Where its ranks are.
-        path_mtu: Payload of a full packet.
+        fabric: The fabric and the placement of the ranks.
+        path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
-        parts: In how many parts messages travel, on paths of their own.
-        message_bytes: Longer messages are posted as several; 0: they are not.
+        parts: Number of parts of a message, each on its own path.
+        message_bytes: Maximum size of a work request; longer messages are split. 0
+            means no limit.
     """
 
     def __init__(
@@ -115,17 +117,17 @@ class ScheduleBounds:
         input_bytes: int,
         matrix: Matrix | None = None,
     ) -> int:
-        """Return what a schedule takes at least; see the module.
+        """Return the minimum time of a schedule; see the module docstring.
 
         Args:
-            algorithm: Makes the schedule.
+            algorithm: Algorithm that generates the schedule.
             ranks: The group, in its order.
-            root: A position in it.
-            input_bytes: What one rank contributes.
-            matrix: Of an all_to_all_v, the bytes from each position to each.
+            root: Position of the root.
+            input_bytes: Contribution of one rank.
+            matrix: For an all_to_all_v, the bytes between each pair of positions.
 
         Returns:
-            Nanoseconds; 0 where no transfer crosses the fabric.
+            Nanoseconds; 0 if no transfer crosses the fabric.
         """
         shape = self._shape(algorithm, tuple(ranks), root)
         sizes = (
@@ -136,7 +138,7 @@ class ScheduleBounds:
             else _uneven_sizes(algorithm, shape.transfers, matrix)
         )
         is_sparse = False
-        # A part of no bytes is no message, but in users' algorithms.
+        # A part of zero bytes is not sent, except in users' algorithms.
         if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
             if shape.waits and 0 in sizes:
                 shape = self._make_shape(
@@ -165,9 +167,9 @@ class ScheduleBounds:
         return _rounded_ns(shape.times.end_ns(messages, kinds, self._paths.lines))
 
     def message_ns(self, *, src: int, dst: int, size_bytes: int) -> int:
-        """Return the completion time of one message alone on the fabric.
+        """Return the time of one message alone, from posting to acknowledgement.
 
-        It is what a flow's completion time is compared with: posted to acknowledged.
+        It is the reference for flow completion times.
         """
         taken = self._paths.path(src, dst)
         message = self._paths.message(taken.route, size_bytes)
@@ -237,7 +239,7 @@ def bound_ns(
     verb: str = "write",
     matrix: Matrix | None = None,
 ) -> int:
-    """Return what one schedule takes at least: ``ScheduleBounds``, used once."""
+    """Return the minimum time of one schedule; see ``ScheduleBounds``."""
     bounds = ScheduleBounds(fabric, path_mtu=path_mtu, verb=verb)
     return bounds.collective_ns(
         algorithm, ranks=ranks, root=root, input_bytes=input_bytes, matrix=matrix
@@ -245,9 +247,9 @@ def bound_ns(
 
 
 def _rounded_ns(time_ns: float) -> int:
-    """Return whole nanoseconds, none too many.
+    """Round down to whole nanoseconds, with a tolerance of 0.01 ns.
 
-    What is measured is whole nanoseconds, too: a hundredth of one makes none longer.
+    Measured times are whole nanoseconds, so the tolerance does not matter.
     """
     return int(time_ns * (1.0 - _ROUNDING) + 0.01)
 
@@ -286,10 +288,10 @@ def _uneven_sizes(
 def schedule_needs(
     transfers: Sequence[Transfer], *, stepwise: bool
 ) -> list[tuple[int, ...]]:
-    """Return the earlier transfers that each one waits for."""
-    # By position, and there by chunk: the transfers that bring it.
+    """Return the earlier transfers that each transfer waits for."""
+    # By position and chunk: the transfers that deliver the chunk.
     into: dict[int, dict[int, tuple[int, ...]]] = {}
-    # By position: the transfers that come to it in the last step that brings any.
+    # By position: incoming transfers of the latest step that has any.
     last: dict[int, list[int]] = {}
     needs: list[tuple[int, ...]] = []
     first_of_step = 0

@@ -1,4 +1,4 @@
-# C types of bound_times.py, for the compiled form.
+# C types of bound_times.py for the compiled build.
 
 cimport cython
 

@@ -1,15 +1,17 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Heads, tails and loads: what bounds a collective of transfers that share lines.
+"""Lower bound on the time of a collective whose transfers share lines.
 
-Every transfer has a head, before which it cannot begin, and a tail, which the
-collective goes on for at least after its last bit is there.  Both come from what waits
-for what. Each line works off its transfers one after the other, in any order and in
-parts: from heads and tails follows the least time in which that can be done (one
-machine with heads and tails, preemptive: Jackson's rule, J. Carlier, EJOR 11, 1982).
+Every transfer has a head, which is its earliest start time. It also has a tail, the
+minimum time from its arrival to the end of the collective. Both follow from the
+dependencies between transfers.
 
-What takes how long is known beforehand (``chakram.predict.bound``).  A collective of a
-thousand ranks has a million transfers.
+Each line processes its transfers one after another, in any order and with preemption.
+Heads and tails determine the minimum time for this work. This is the one-machine
+problem with heads, tails and preemption (Jackson's rule; J. Carlier, EJOR 11, 1982).
+
+The caller computes the time of each transfer (``chakram.predict.bound``). A collective
+of a thousand ranks has a million transfers.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ _HOP_MASK = 0xFFFF
 
 
 class BoundTimes:
-    """Bounds the time of transfers of which some wait for others.
+    """Computes a lower bound on the time of transfers with dependencies.
 
     Args:
-        needs: By transfer, those before it that it waits for.
-        lines: The rows of lines that there are.
-        path: By transfer, the number of its row of lines.
-        back_ns: By row, how long an acknowledgement takes.
+        needs: By transfer, the earlier transfers that it waits for.
+        lines: The distinct sequences of lines.
+        path: By transfer, the index of its sequence in *lines*.
+        back_ns: By sequence of lines, the time of an acknowledgement.
     """
 
     def __init__(
@@ -56,21 +58,22 @@ class BoundTimes:
     def end_ns(
         self, messages: Sequence[Message], kinds: array[int], count_lines: int
     ) -> float:
-        """Return before when no order of packets lets the last acknowledgement be back.
+        """Return the earliest possible arrival time of the last acknowledgement.
+
+        No order of packets is faster.
 
         Args:
-            messages: The kinds of messages that there are.
-            kinds: By transfer, its kind; -1: there is no such transfer, where none
-            waits
-                for another.
-            count_lines: How many lines there are.
+            messages: The distinct messages.
+            kinds: By transfer, the index of its message. -1 means that the transfer
+                does not exist, which is allowed only if no transfer waits for another.
+            count_lines: Number of lines.
         """
         if not self._waits:
             return self._unordered_ns(messages, kinds, count_lines)
         heads_ns = self._heads(messages, kinds)
         tails_ns = self._tails(messages, kinds)
         end_ns = 0.0
-        # By line, the transfers that cross it, and as which of their hops.
+        # By line, the transfers that cross it, each with the hop at which it does so.
         on_line = [array("q") for _ in range(count_lines)]
         for index in range(len(kinds)):
             message = messages[kinds[index]]
@@ -105,10 +108,10 @@ class BoundTimes:
     def _unordered_ns(
         self, messages: Sequence[Message], kinds: array[int], count_lines: int
     ) -> float:
-        """Return the bound where nothing waits: the line that has most to do."""
+        """Return the bound without dependencies, which the busiest line determines."""
         end_ns = 0.0
         works_ns = array("d", bytes(8 * count_lines))
-        # By line, of its transfers: the shortest way there, and from there on.
+        # By line, the minimum time to reach it and the minimum time after it.
         heads_ns = array("d", [-1.0]) * count_lines
         tails_ns = array("d", [-1.0]) * count_lines
         for index in range(len(kinds)):
@@ -138,10 +141,10 @@ class BoundTimes:
         return end_ns
 
     def _heads(self, messages: Sequence[Message], kinds: array[int]) -> array[float]:
-        """Return when each transfer can begin at the earliest.
+        """Return the earliest start time of each transfer.
 
-        What it waits for has to be there; what comes through one line, one after the
-        other.
+        A transfer starts after all transfers that it waits for have arrived. Transfers
+        that arrive through the same line arrive one after another.
         """
         heads_ns = array("d", bytes(8 * len(kinds)))
         for index in range(len(kinds)):
@@ -174,15 +177,15 @@ class BoundTimes:
         return heads_ns
 
     def _tails(self, messages: Sequence[Message], kinds: array[int]) -> array[float]:
-        """Return how long the collective goes on at least when each has arrived.
+        """Return the minimum time from the arrival of each transfer to the end.
 
-        Its acknowledgement takes its way back, and what waits for it has to be sent;
-        what leaves through one line, one after the other.
+        This time covers the transfer's acknowledgement and the transfers that wait for
+        it. Waiting transfers that leave through the same line leave one after another.
         """
         count = len(kinds)
         tails_ns = array("d", bytes(8 * count))
-        # Of what waits for each: the line of the first, what there is to do for it, and
-        # the shortest rest behind it.
+        # Summary of the transfers that wait for each transfer: the line of the first of
+        # them, the work on that line, and the minimum time after it.
         shared = array("q", [-1]) * count
         works_ns = array("d", bytes(8 * count))
         rests_ns = array("d", bytes(8 * count))
@@ -218,9 +221,9 @@ class BoundTimes:
         return tails_ns
 
     def _line_ns(self, jobs: list[tuple[float, float, float]]) -> float:
-        """Return the least time in which a line works off (head, tail, work).
+        """Return the minimum end time of the jobs (head, tail, work) of one line.
 
-        Whatever is there and has the longest tail goes first.
+        The available job with the longest tail always goes first.
         """
         jobs.sort()
         waiting: list[tuple[float, float]] = []
@@ -233,7 +236,7 @@ class BoundTimes:
                     break
                 heappop(waiting)
                 now_ns += left_ns
-                # Tails are negative there: the longest comes first.
+                # The heap has negative tails, so that the longest tail is first.
                 if now_ns - first_tail_ns > end_ns:
                     end_ns = now_ns - first_tail_ns
             if now_ns < head_ns:

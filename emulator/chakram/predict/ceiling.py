@@ -1,26 +1,25 @@
-"""The ceiling of a collective: the bound that no algorithm beats.
+"""The ceiling of a collective: a lower bound on its time with any algorithm.
 
-It is the time in which the bytes that must cross the group's ports do, headers at the
-path MTU counted, latency not.  A port that carries m of the group's n ranks must, in
-its busier direction, carry of the input S of a rank
+It is the time in which the required bytes cross the group's ports. It includes headers
+at the path MTU, but not latency. S is the input of one rank. The group has n ranks on q
+ports. A port with m of the ranks must carry, in its busier direction,
 
     all_reduce             S, and all q ports together 2(q - 1)S
     all_gather             max(m, n - m) S
     reduce_scatter         max(m, n - m) S/n
     all_to_all             m(n - m) S/n
-    all_to_all_v           the parts of its ranks for ranks on other ports, or of those
-                           for its own
+    all_to_all_v           the larger of the bytes to and from ranks on other ports
     broadcast, reduce      S
     gather, scatter        the shards of the other ranks at the root's port, m elsewhere
-    send_recv              S per rank whose next one is on another port
+    send_recv              S per rank whose next rank is on another port
 
-so with one rank per port all_reduce needs 2(n - 1)/n S.  (Sum over ports: each of q - 1
-ports must give away its contribution and get the result.  Reductions inside switches
-are not considered.)  Token buckets may be ahead
-of their rate: they take less by that.
+With one rank per port, all_reduce therefore needs 2(n - 1)/n S. The sum over the ports
+holds because each of q - 1 ports must send its contribution and receive the result.
+Reductions inside switches are not considered. Token buckets may run ahead of their
+rate. The bound is lower by that time.
 
-Where messages between ranks of one host stay within it, its ports count as one with the
-rates of all of them: what the host must send and get may take any of these.
+If messages between ranks of one host stay within the host, its ports count as one port
+with their total rate. The host may use any of these ports for its traffic.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ def ceiling_ns(
     verb: str = "write",
     matrix: Matrix | None = None,
 ) -> int | None:
-    """Return the bound that no algorithm beats; see the module.
+    """Return a lower bound on the time of any algorithm; see the module docstring.
 
-    *matrix* is, of an all_to_all_v, the bytes from each position to each.
+    For an all_to_all_v, *matrix* has the bytes between each pair of positions.
 
     Returns:
-        Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, or
+        Nanoseconds. None if there is no bound: no bytes, ports without a rate limit, or
         all ranks on one port or host.
     """
     host_of = _hosts(fabric)
@@ -73,7 +72,7 @@ def ceiling_ns(
             verb=verb,
             overhead_bytes=fabric.overhead_bytes,
         )
-        # Rounded down, as all bounds are.
+        # Rounded down, like all bounds.
         return max(0, int(nbytes * 8 * 10**9 // rate_bps - ahead_ns))
 
     crossing = (
@@ -96,7 +95,10 @@ def ceiling_ns(
 
 
 def _hosts(fabric: FabricModel) -> list[int]:
-    """Return by port the first port of its host, as far as messages stay within it."""
+    """Return a representative port for each port.
+
+    If messages stay within a host, all ports of the host have the same one.
+    """
     host_of = list(range(len(fabric.ports_bps)))
 
     def first(port: int) -> int:
@@ -113,7 +115,7 @@ def _hosts(fabric: FabricModel) -> list[int]:
 def _rates(
     fabric: FabricModel, ports: Sequence[int], hosts: Sequence[int]
 ) -> dict[int, int | None]:
-    """Return by host the rate of its ports together; None where one has none."""
+    """Return the total port rate by host; None if any port is unlimited."""
     rates: dict[int, int | None] = dict.fromkeys(hosts, 0)
     for port, host in dict(zip(ports, hosts, strict=True)).items():
         rate_bps, so_far = fabric.ports_bps[port], rates[host]

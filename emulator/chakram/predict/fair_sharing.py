@@ -1,26 +1,29 @@
-"""What messages take that share the fabric fairly: when those are due that overlap.
+"""Fair completion times of overlapping messages that share the fabric equally.
 
-The bound of one message alone knows nothing of n senders that share the port of their
-receiver: it would call a perfect incast n times too slow.  The fair time of a message
-takes the others as they were posted.  Along its way are lines: the links of the two
-ports, and between switches all that equal-cost paths may choose among (as one, in
-perfect balance).  Every line gives all pairs of ranks that have messages there equal
-shares of its rate (processor sharing), and the messages of a pair go one after the
-other, as on a queue pair.  The fair time of a message is
+The bound of one message ignores all other messages. Compared with it, even a perfect
+incast of n senders would appear n times too slow. The fair time accounts for the other
+messages and their posting times.
 
-    the longest that one of its lines takes until its bytes are through, with the way
-    there and the way on, or its path alone, from when it was posted
-    + the way back of the acknowledgement.
+The path of a message consists of lines. The link of each of the two ports is a line.
+Between switches, all equal-cost links form one line in perfect balance. Every line
+divides its rate equally among the pairs of ranks that have messages on it (processor
+sharing). The messages of one pair are sent one after another, as on a queue pair. The
+fair time of a message is the sum of two times:
 
-So a message that meets no other has its bound.  Of messages that are posted together
-the last is done when the bytes of all of them have crossed the line that has most to
-carry, plus latency: the bound of that port, which no order of packets beats.  Messages
-that were not under way together do not share anything, whatever the program says: one
-that is posted when the other would have been through costs it nothing.
+- its time on its slowest line, including the time before and after the line, or its
+  time alone if that is longer
+- the time of the acknowledgement on the return path
 
-It is no bound for a single message: whoever takes more than his share is faster, at
-others' cost.  And where two lines are busy, a message has the equal share of both,
-although one that another line holds up would leave its share to others.
+If a message overlaps with no other, its fair time equals its bound. If messages are
+posted together, the last one completes when all bytes have crossed the busiest line,
+plus latency. This is the bound of that line, and no order of packets is faster. Two
+messages share a line only while both are in flight; dependencies in the program do not
+matter. A message does not delay others that crossed the line before it was posted.
+
+The fair time is not a bound for a single message. A message that takes more than its
+share is faster, at the expense of others. If two lines are busy, a message gets an
+equal share on both. A message limited by one line does not leave its unused share on
+another line to others, unlike max-min fair sharing.
 
 Source: L. Kleinrock, Time-shared systems: a theoretical treatment, J. ACM 14 (1967).
 """
@@ -39,11 +42,11 @@ if TYPE_CHECKING:
 
 
 class FairTimes:
-    """Finds the fair times of the messages of one job.
+    """Computes the fair times of the messages of one job.
 
     Args:
-        fabric: Where its ranks are.
-        path_mtu: Payload of a full packet.
+        fabric: The fabric and the placement of the ranks.
+        path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
     """
 
@@ -54,11 +57,11 @@ class FairTimes:
         self._kinds: dict[tuple[int, int, int], _Kind] = {}
 
     def times_ns(self, messages: Iterable[tuple[int, int, int, int]]) -> list[int]:
-        """Return the fair time of each message: posted to acknowledged.
+        """Return the fair time of each message, from posting to acknowledgement.
 
         Args:
-            messages: Sender, receiver, size in bytes, and when it was posted, in ns of
-                one clock for all of them.
+            messages: Sender, receiver, size in bytes, and posting time of each message.
+                Times are in ns of one common clock.
         """
         kinds: list[_Kind] = []
         posted: list[int] = []
@@ -106,9 +109,10 @@ class FairTimes:
 
 
 class _Kind(NamedTuple):
-    """What messages of one way and size have in common.
+    """Times common to all messages of one path and size.
 
-    ``works_ns``: how long each line is busy with one alone, and the way there and on.
+    ``works_ns`` has one entry for each line: the line, the time for which one message
+    alone occupies it, and the total time before and after it.
     """
 
     works_ns: tuple[tuple[int, float, float], ...]
@@ -119,16 +123,17 @@ class _Kind(NamedTuple):
 def shared_ends_ns(
     begins_ns: Sequence[int], works_ns: Sequence[float], queues: Sequence[Hashable]
 ) -> list[int]:
-    """Return when pieces of work end if queues have equal shares of one server.
+    """Return the end times of jobs in queues that share one server equally.
 
     Args:
-        begins_ns: When each is there, in any order.
-        works_ns: How long each takes alone.
-        queues: Which queue each is in; those of one are served one after the other.
+        begins_ns: Arrival time of each job, in any order.
+        works_ns: Service time of each job alone.
+        queues: Queue of each job; jobs in one queue are served one after another.
     """
     ends_ns = [0] * len(begins_ns)
-    # First of every queue: what each queue must have got in all when it is through, and
-    # behind it those that wait.  ``share_ns`` is what they have got since ``base_ns``.
+    # ``first`` has the head job of each queue and the service per queue at which the
+    # job completes. ``behind`` has the jobs that wait in each queue. ``share_ns`` is
+    # the service per queue since ``base_ns``.
     first: list[tuple[float, int]] = []
     behind: dict[Hashable, deque[int]] = {}
     base_ns = 0

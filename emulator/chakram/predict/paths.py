@@ -1,16 +1,18 @@
-"""Paths through the fabric, as far as the bound knows them, and messages on them.
+"""Paths through the fabric model of the bound, and message times on them.
 
-A path is a row of hops, each a line that messages of other paths may share.  Packets
-are stored and forwarded, so that of a message alone the last bit is there after
+A path is a sequence of hops. Each hop uses a line, which messages of other paths may
+share. Hops store and forward packets. The last bit of a message alone therefore arrives
+after
 
-    max over ways through the grid of hops and packets of the sum of what each takes
+    max over all walks through the grid of hops and packets of the summed packet times
 
-where a way begins with the first packet at the first hop, ends with the last one at the
-last hop, and goes on by a packet or by a hop.  Packets between the first and the last
-have one size, so that it changes hops at the first two packets or the last two.
+A walk starts at the first packet on the first hop and ends at the last packet on the
+last hop. Each move goes to the next packet or to the next hop. All packets except the
+first and the last have the same size. It is therefore enough to check walks that change
+hops at the first two or the last two packets.
 
-``NetworkModel`` is what bound and ceiling know of the fabric: ports, and what lies
-between them.
+``FabricModel`` describes the fabric for the bound and the ceiling: the ports and the
+hops between them.
 """
 
 from __future__ import annotations
@@ -29,16 +31,17 @@ from chakram.plan.wire_cost import (
 
 
 class Hop(NamedTuple):
-    """One of the links between two ports, or the equal ones that a path may choose.
+    """One link on a path, or the set of equal-cost links that a path chooses from.
 
     Attributes:
-        line: Number of the link, or of all those of which every path takes one.
-        rate_bps: Rate of the fastest of them; None: unlimited.
-        together_bps: Rate of all of them together; likewise.
-        delay_ns: Propagation of the shortest.
-        ahead_ns: What a port may be ahead of its rate by, as time; 0: it is a wire,
-            which packets have left when their last bit has.
-        slowest_bps: Rate of the slowest of them; None: unlimited, or as the fastest.
+        line: Number of the link, or of the set of equal-cost links.
+        rate_bps: Rate of the fastest link; None means unlimited.
+        together_bps: Total rate of the links; None means unlimited.
+        delay_ns: Propagation delay of the shortest link.
+        ahead_ns: Time by which a port may run ahead of its rate. 0 means a wire with
+            store and forward: a packet has left once its last bit has.
+        slowest_bps: Rate of the slowest link; None means unlimited or equal to
+            ``rate_bps``.
     """
 
     line: int
@@ -51,19 +54,19 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricModel:
-    """What the bound knows of the fabric under the ranks of one job.
+    """The fabric model of the bound, for the ranks of one job.
 
     Attributes:
-        port_of: The port of every rank, an index into ``ports_bps``.
-        ports_bps: Rates of the ports, in each direction; None: unlimited.
-        hops: What lies between two different ports, in order.
-        ahead_ns: By port what its link may be ahead of its rate by, as time, in either
-            direction; empty: none is.
-        local_bps: Rates of messages that stay within a host, 0: no time; by source and
-            destination.
-        overhead_bytes: What each packet has beside its payload.
-        cuts_through: Whether switches pass packets on before they are there whole, to a
-            link that is no faster than the one they come by.
+        port_of: Port of every rank, as an index into ``ports_bps``.
+        ports_bps: Rates of the ports, in each direction; None means unlimited.
+        hops: Function that returns the hops between two different ports, in order.
+        ahead_ns: By port, the time by which its link may run ahead of its rate in
+            either direction. Empty means none.
+        local_bps: Rates of messages that stay within a host, by source and destination.
+            0 means that they take no time.
+        overhead_bytes: Bytes of each packet in addition to its payload.
+        cuts_through: Whether switches use cut-through forwarding to links that are no
+            faster than the ingress link.
     """
 
     port_of: Mapping[int, int]
@@ -79,12 +82,16 @@ _BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 
 
 class Route(NamedTuple):
-    """What messages of one path take on it; those of equal routes take the same.
+    """Timing parameters of a path; equal routes give equal message times.
 
-    ``rates`` are by hop that of the fastest link, that of all together, the delay, what
-    a port may be ahead of its rate by, and whether a packet may leave by the next hop
-    while it comes by this one;
-    ``local_bps`` is that of a path within a host, where no packets are.
+    ``local_bps`` is the rate of a path within a host, where messages are not divided
+    into packets. ``rates`` has one entry per hop:
+
+    - the rate of the fastest link
+    - the total rate of the links
+    - the propagation delay
+    - the time by which a port may run ahead of its rate
+    - whether the switch after the hop cuts through
     """
 
     rates: tuple[tuple[int | None, int | None, int, float, bool], ...] = ()
@@ -92,7 +99,12 @@ class Route(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A route with its lines, which messages of other paths may share."""
+    """A route and the lines that it crosses.
+
+    Messages on other paths may share these lines.
+
+    ``back_ns`` is the time of an acknowledgement on the return path.
+    """
 
     route: Route
     lines: tuple[int, ...]
@@ -100,10 +112,12 @@ class Path(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a message takes alone, in ns: its last bit is there after ``alone_ns``.
+    """Times of a message alone on a route, in ns.
 
-    By hop: after how long its first bit can be there, how long it keeps the line, and
-    how long its last bit takes from there on.
+    The last bit arrives after ``alone_ns``. Each tuple has one entry per hop.
+    ``heads_ns`` is the earliest time of the first bit at the hop. ``works_ns`` is the
+    time for which the message occupies the line. ``tails_ns`` is the time from the end
+    of that work to the arrival of the last bit.
     """
 
     alone_ns: float
@@ -113,14 +127,15 @@ class Message(NamedTuple):
 
 
 class Paths:
-    """The paths between the ranks of one job, and what messages take on them.
+    """Finds the paths between the ranks of one job, and message times on them.
 
     Args:
-        fabric: Where the ranks are.
-        path_mtu: Payload of a full packet.
+        fabric: The fabric and the placement of the ranks.
+        path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
-        parts: In how many parts messages travel, on paths of their own.
-        message_bytes: Longer ones are posted as several; 0: they are not.
+        parts: Number of parts of a message, each on its own path.
+        message_bytes: Maximum size of a work request; longer messages are split. 0
+            means no limit.
     """
 
     def __init__(
@@ -143,7 +158,7 @@ class Paths:
 
     @property
     def lines(self) -> int:
-        """How many lines the paths have that were asked for so far."""
+        """Number of lines on all paths requested so far."""
         return len(self._lines)
 
     def path(self, src: int, dst: int) -> Path:
@@ -151,7 +166,8 @@ class Paths:
         fabric = self._fabric
         local_bps = fabric.local_bps.get((src, dst)) if fabric.local_bps else None
         if local_bps is not None:
-            # Within a host nothing is in the path but the rank's other messages.
+            # Within a host, a message competes only with the other messages of its
+            # rank.
             return Path(Route(local_bps=local_bps), (self._line(("local", src)),), 0.0)
         ports = (fabric.port_of[src], fabric.port_of[dst])
         path = self._paths.get(ports)
@@ -196,7 +212,7 @@ class Paths:
         return self._lines.setdefault(key, len(self._lines))
 
     def message(self, route: Route, size_bytes: int) -> Message:
-        """Return what messages of one size take on a route."""
+        """Return the times of a message of this size on a route."""
         found = self._messages.get((route, size_bytes))
         if found is None:
             found = self._messages[route, size_bytes] = self._make(route, size_bytes)
@@ -222,7 +238,7 @@ class Paths:
             )
             last = whole - first - (packets - 2) * middle
         if not self._is_whole:
-            # Where it is cut nobody asks: no packet is shorter.
+            # The split points are not modeled, so assume the shortest packets.
             first = last = overhead_bytes
         heads_ns, before_ns = [], 0.0
         for rate_bps, _, delay_ns, ahead_ns, is_cut in route.rates:
@@ -233,11 +249,12 @@ class Paths:
         tails_ns, behind_ns, next_ns = [], 0.0, 0.0
         for rate_bps, _, delay_ns, ahead_ns, is_cut in reversed(route.rates):
             if is_cut:
-                # What the next hop does with the last packet begins with its head.
+                # The next hop starts to send the last packet as soon as the packet's
+                # head arrives.
                 behind_ns -= min(next_ns, last * _byte_ns(rate_bps))
             behind_ns += delay_ns
             next_ns = last * _byte_ns(rate_bps)
-            # What is ahead at the end of a line's work need not be waited for.
+            # At the end of its work, a line may be ahead of its rate by this time.
             tails_ns.append(behind_ns - ahead_ns)
             if not ahead_ns:
                 behind_ns += last * _byte_ns(rate_bps)
@@ -250,7 +267,7 @@ class Paths:
         else:
             part = self._wire_bytes(size_bytes // self._parts)
             alone_ns = max(
-                before_ns,  # nothing is there before it has come
+                before_ns,  # the first packet must arrive
                 *(
                     head_ns + max(work_ns, part * _byte_ns(rate_bps)) + tail_ns
                     for head_ns, work_ns, tail_ns, (rate_bps, *_) in zip(
@@ -270,9 +287,9 @@ class Paths:
 
 
 def _passes(hop: Hop, after: Hop) -> bool:
-    """Tell whether a switch may cut through from a link of one hop to one of the next.
+    """Return whether a switch may cut through from a link of *hop* to one of *after*.
 
-    Links of a hop may differ: it may if any two let it.
+    Links of a hop may differ. One suitable pair of links is enough.
     """
     slowest_bps = after.slowest_bps or after.rate_bps
     if slowest_bps is None:
@@ -287,10 +304,10 @@ def _byte_ns(rate_bps: int | None) -> float:
 def _through_ns(
     route: Route, first: int, middle: int, last: int, packets: int
 ) -> float:
-    """Return when the last bit of a message alone has passed all hops."""
+    """Return the time at which the last bit of a message alone has passed all hops."""
 
     def up_to(packet: int) -> int:
-        """Return the bytes of so many packets."""
+        """Return the total bytes of the first *packet* packets."""
         if packet == 0:
             return 0
         rest = last - middle if packet == packets > 1 else 0

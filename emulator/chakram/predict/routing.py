@@ -1,7 +1,7 @@
-"""The path of every flow through a fabric whose switches hash.
+"""Paths of flows through a fabric whose switches use ECMP hashing.
 
-Whoever knows the hash knows the paths before the first packet: those of the simulator,
-and those of a lab, whose kernel's hash is known.
+With a known hash, the paths are known before the first packet. The simulator's hash is
+known, and so is the kernel's hash in a lab.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def ports_of(plan: Plan) -> list[PortPlan]:
-    """Return the ports of a plan in the order that routers number them in."""
+    """Return the ports of a plan in the order in which routers number them."""
     return [port for agent in plan.agents for port in agent.ports]
 
 
 class Router:
-    """Finds paths; what it says of a flow never changes.
+    """Finds the path of each flow; the path never changes.
 
     Args:
         ports: The sending and receiving ports.
-        topology: Their hosts, and what lies between them.
-        ecmp: How its switches choose.
+        topology: Hosts, switches and links.
+        ecmp: Hash that the switches use to select a path.
 
     Raises:
         PlanError: If two ports have the same address and UDP port.
@@ -48,7 +48,7 @@ class Router:
                 raise PlanError(
                     "plan",
                     f"two ports have the address {socket_text(*place)}",
-                    "give every port its own",
+                    "give every port its own address",
                 )
             self._index_of[place] = index
         self._number_of = {
@@ -59,25 +59,25 @@ class Router:
             for link in topology.links
             for end in (link.a, link.b)
         }
-        # Choices by node and by the switch of the receiving host: few, for many flows.
+        # Next hops by node and switch of the receiving host. Many flows share an entry.
         self._next_hops: dict[tuple[str, str], tuple[PortRef, ...]] = {}
 
     def __call__(
         self, source: int, address: str, udp_port: int, source_port: int
     ) -> tuple[tuple[PortRef, ...], int]:
-        """Return the ports that a flow leaves by, and the index of the one it reaches.
+        """Return the egress ports of a flow's path, and the receiving port's index.
 
-        The first one is that of the sending host; there is none where a port sends to
-        itself.
+        The first egress port belongs to the sending host. If a port sends to itself,
+        the path is empty.
 
         Args:
             source: Index of the sending port.
-            address: Of the receiving port.
-            udp_port: Likewise.
+            address: Address of the receiving port.
+            udp_port: UDP port of the receiving port.
             source_port: UDP source port of the flow.
 
         Raises:
-            PlanError: If the address is that of no port.
+            PlanError: If no port has the address.
             FabricError: If there is no path.
         """
         receiver = self.receiver(source, address, udp_port)
@@ -101,7 +101,7 @@ class Router:
             hops = self._hops(node, target)
             if not hops:
                 raise no_path(host, target)
-            # A host has one link: only switches choose.
+            # A host has one link, so only switches choose.
             number = self._number_of.get(node)
             end = hops[0 if number is None else choose(number, len(hops))]
             ends.append(end)
@@ -109,31 +109,31 @@ class Router:
         return tuple(ends), receiver
 
     def receiver(self, source: int, address: str, udp_port: int) -> int:
-        """Return the index of the port that a port sends to; arguments as above.
+        """Return the index of the receiving port; arguments as in ``__call__``.
 
         Raises:
-            PlanError: If the address is that of no port.
-            FabricError: If it is another port of the same host.
+            PlanError: If no port has the address.
+            FabricError: If the receiver is another port of the same host.
         """
         sender = self._ports[source]
         receiver = self._index_of.get((address, udp_port))
         if receiver is None:
             raise PlanError(
                 f"plan: port {sender.number}",
-                f"sends to {socket_text(address, udp_port)}, which is the address of "
-                "no port",
-                "the plan is not complete",
+                f"sends to {socket_text(address, udp_port)}, which is not the address "
+                "of any port",
+                "create the plan again: it is incomplete",
             )
         if receiver != source and self._ports[receiver].host == sender.host:
             raise FabricError(
                 "topology",
                 f"two ports are on {sender.host}",
-                "two ports need two connected hosts",
+                "put the ports on two connected hosts",
             )
         return receiver
 
     def _hops(self, node: str, target: str) -> tuple[PortRef, ...]:
-        """Return the ports through which shortest paths to host *target* leave."""
+        """Return the egress ports of shortest paths from *node* to host *target*."""
         last = self._topology.switch_of(target)
         if node == last:
             return self._topology.next_hops(node, target)
@@ -145,21 +145,21 @@ class Router:
 
 
 def no_path(host: str, target: str) -> FabricError:
-    """Return what is wrong if nothing leads from one host to another."""
+    """Return the error for two hosts without a path between them."""
     return FabricError(
         "topology",
         f"there is no path from {host} to {target}",
-        "two ports need two connected hosts",
+        "put the ports on two connected hosts",
     )
 
 
-class Ways:
-    """Says which ways the messages take that are recorded with a queue pair.
+class PathFinder:
+    """Finds the paths of recorded messages by their queue pair.
 
     Args:
-        plan: Its ports are on hosts of the topology.
+        plan: The plan; its ports are on hosts of the topology.
         topology: Hosts, switches and links.
-        ecmp: How its switches choose.
+        ecmp: Hash that the switches use to select a path.
 
     Raises:
         PlanError: If two ports have the same address and UDP port.
@@ -181,9 +181,10 @@ class Ways:
         self._pairs: dict[tuple[str, int], dict[int, QueuePairPlan]] = {}
 
     def __call__(self, job: str, rank: int, qpn: int) -> tuple[tuple[str, ...], ...]:
-        """Return the ports through which switches send them on to switches.
+        """Return the inter-switch egress ports of each path of a rank's queue pair.
 
-        There is a way for each of the queue pairs that messages are divided among.
+        If messages are split evenly over several queue pairs, the result has one path
+        for each queue pair.
         """
         place = self._ranks[job, rank]
         pairs = self._pairs.get((job, rank))
@@ -210,5 +211,5 @@ class Ways:
             pair.remote_udp_port,
             pair.source_port,
         )
-        # The first one leaves the host, the last one the switch of the other host.
+        # The first port belongs to the host, the last one to the receiver's switch.
         return tuple(str(end) for end in ends[1:-1])

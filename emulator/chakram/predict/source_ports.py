@@ -1,8 +1,8 @@
 """UDP source ports that spread flows evenly over equal-cost paths.
 
-Where the hash of switches is known, so is the path that a source port would give a
-flow.  Ports are given to queue pairs in turn, so a port that is chosen moves every
-queue pair whose turn it is.
+If the hash of the switches is known, each source port determines the path of a flow.
+Queue pairs take n source ports in round-robin order, so every n-th queue pair has the
+same source port. These queue pairs form a *turn*.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 _PASSES = 3
 _TRIALS = 4000
-"""Paths that are looked at, of all queue pairs together."""
+"""Target number of evaluated paths over all queue pairs."""
 _MOST_PORTS = 48
-"""Source ports that are tried for a turn."""
+"""Maximum candidate source ports per turn."""
 
 Loads = dict["PortRef", int]
-"""Bytes by the port of a switch that they leave through."""
+"""Bytes by egress port of a switch."""
 
 
 class LoadedPair(NamedTuple):
-    """A queue pair, and what it sent.
+    """A queue pair and the bytes it sent.
 
     Attributes:
         ends: Indices of its two ports.
-        sent_bytes: On the wire, from each of them.
+        sent_bytes: Bytes on the wire from each of the two ports.
     """
 
     ends: tuple[int, int]
@@ -47,7 +47,7 @@ def loads_of(
     router: Router,
     ports: Sequence[PortPlan],
 ) -> Loads:
-    """Return what queue pairs, each with its source port, send between switches."""
+    """Return the bytes that pairs with source ports send, by inter-switch port."""
     found: defaultdict[PortRef, int] = defaultdict(int)
     for pair, source_port in pairs:
         for near, far, sent in zip(
@@ -55,7 +55,7 @@ def loads_of(
         ):
             to = ports[far]
             ends, _ = router(near, to.address, to.udp_port, source_port)
-            # The first one leaves the host, the last one the switch of the other.
+            # The first port belongs to the host, the last one to the receiver's switch.
             for end in ends[1:-1]:
                 found[end] += sent
     return dict(found)
@@ -64,15 +64,16 @@ def loads_of(
 def balanced_source_ports(
     pairs: Sequence[LoadedPair], *, router: Router, ports: Sequence[PortPlan]
 ) -> list[int]:
-    """Return different source ports to be used in turn, as many as are of use.
+    """Return distinct source ports to use in round-robin order, at most one per pair.
 
-    The sum of squares of what the ports between switches carry is made small: one turn
-    after the other, the heaviest first, takes the port that is best beside all others.
+    The search minimizes the sum of squared loads of the ports between switches. It
+    visits the turns from the heaviest to the lightest. Each turn takes the port that is
+    best given the choices of all other turns.
 
     Args:
-        pairs: In the order in which they take source ports.
-        router: Says their paths.
-        ports: Those that the pairs are between.
+        pairs: Queue pairs in the order in which they take source ports.
+        router: Router that determines the paths.
+        ports: The ports that the pairs connect.
     """
     turns = min(len(pairs), SOURCE_PORT_POOL)
     tried = max(2, min(_MOST_PORTS, _TRIALS // max(1, len(pairs))))

@@ -1,4 +1,4 @@
-"""What the bound of a collective needs to know of a topology."""
+"""Conversion of a topology to the fabric model of the bound."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def fabric_model(
     overhead_bytes: int = PACKET_OVERHEAD_BYTES,
     burst_bytes: int = 0,
 ) -> FabricModel:
-    """Return the model of *topology* under the ranks that are placed on its hosts.
+    """Return the fabric model of *topology* for ranks that are placed on its hosts.
 
-    Ranks on one host share its port.  Where there are several equal-cost paths, their
-    links at one distance are one line: whichever path a packet takes, it takes one of
-    them.
+    Ranks on one host share its port. If there are several equal-cost paths, every
+    packet takes one of the links at each distance from the sender. The links at one
+    distance form one line.
 
     Args:
         topology: The fabric.
-        host_of_rank: Where the ranks are.
-        overhead_bytes: What each packet has beside its payload.
-        burst_bytes: What hosts send at once, at most.
+        host_of_rank: Host of each rank.
+        overhead_bytes: Bytes of each packet in addition to its payload.
+        burst_bytes: Maximum burst of a host.
 
     Raises:
-        FabricError: If a rank's host is not in the topology; hops ask for it later if
-            two hosts are not connected.
+        FabricError: If a rank's host is not in the topology. The ``hops`` function of
+            the result raises the same error if two hosts are not connected.
     """
     hosts = list(dict.fromkeys(host_of_rank.values()))
     number = {host: index for index, host in enumerate(hosts)}
@@ -76,7 +76,7 @@ def _hop(
     there: tuple[str, ...],
     burst_bytes: int,
 ) -> Hop:
-    """Return what all links from nodes *here* to nodes *there* are together."""
+    """Return the hop that combines all links from nodes *here* to nodes *there*."""
     ends = frozenset(there)
     links = [
         link
@@ -89,7 +89,7 @@ def _hop(
     is_limited = len(limited) == len(rates)
     ahead_ns = 0.0
     if topology.is_shaped and is_limited:
-        # Hosts hold their rate by themselves: they are ahead by a burst only.
+        # Hosts limit their own rate, so they run ahead by one burst only.
         is_host = here[0] in topology.hosts
         ahead_ns = max(
             (burst_bytes + (0 if is_host else bucket_bytes(rate))) * _BYTE_NS / rate

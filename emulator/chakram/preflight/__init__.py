@@ -1,1 +1,1 @@
-"""Tests of a fabric before a run: who is tested when, and what comes of it. Pure."""
+"""Tests of a fabric before a run: schedule, measurements and verdicts. No I/O."""

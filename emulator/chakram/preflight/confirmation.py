@@ -1,12 +1,12 @@
-"""What confirms or refutes a suspicion: evidence that busy hosts cannot forge.
+"""Evidence on suspected faults that does not depend on busy hosts.
 
-A host that shares its cores with others sends late, receives late, and asks again for
-what was not lost.  Three things do not depend on that:
+A host that shares its cores with other work sends late, receives late, and requests
+packets that were not lost.  Three kinds of evidence do not depend on that:
 
-* Trains: packets that leave back to back, whose arrival the receiver's kernel stamps.
-  The link sets how far apart they arrive.
-* Many single packets, less those that the receiver's socket had no room for.
-* Negative acknowledgements: a receiver misses a packet only if a later one has come.
+* Trains: packets sent back to back, with arrival times from the receiver's kernel.  The
+  link determines their spacing.
+* Many single packets, except those dropped by the full socket of the receiver.
+* Negative acknowledgments: a receiver misses a packet only if a later one has arrived.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ if TYPE_CHECKING:
 
 
 Pair = tuple[int, int]
-"""Who sends and who receives."""
+"""Sender and receiver."""
 
 TRAINS = 8
-"""Trains that a pair is sent."""
+"""Number of trains sent for a pair."""
 
 LEAST_TRAINS = 3
-"""As many have to agree that a link is slow."""
+"""Minimum number of trains that can show that a link is slow."""
 
 _LATE_NS = 5_000_000
 _QUEUED_SHARE = 0.05
-"""A data plane that was later than that for its work, or waited for a core for more of
-its time than that, may be why a pair is slow."""
+"""Limits on a data plane's lag, and on its share of time waiting for a core.
+
+Above either limit, the data plane may be the cause of a slow pair.
+"""
 
 LOSS_PROBES = 1200
-"""Single packets that tell loss from none."""
+"""Number of single packets needed to detect loss."""
 
 _TRAIN_PACKETS = 96
 _FEW_PACKETS = 24
@@ -51,26 +53,26 @@ _SHORT_TRAIN_NS = 25_000_000
 _LONG_TRAIN_NS = 100_000_000
 _SMALL_MTU = 1024
 _LATE_SHARE = 0.05
-"""Part of its time by which the sender of a train may fall behind the link's rate."""
+"""Share of a train's duration by which its sender may lag behind the link rate."""
 
 _DOUBT = 1e-4
-"""How likely a link that loses no more than it may is to lose what was lost."""
+"""Maximum probability that a link within its limit causes the counted losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of one direction of a pair, beside its figures.
+    """Evidence on one direction of a pair, in addition to its figures.
 
     Attributes:
-        hosts_late: Whether the data plane of one of the two was late for its work.
-        naks: Whether packets were sent again for negative acknowledgements while the
-            receiver's socket dropped none.
-        train_share: What the fastest train reached of the rate of the links; None:
-            none arrived whole.
-        slow_share: What trains reached if enough of them agree; None: too few arrived
-            whole, of those that left in time.
-        probed: Single packets that were sent to find loss.
-        lost: Those that the fabric has lost.
+        hosts_late: Whether the data plane of one of the two hosts was late.
+        naks: Whether packets were retransmitted for negative acknowledgments although
+            the receiver's socket dropped none.
+        train_share: Rate of the fastest train, as a share of the link rate; None: no
+            train arrived completely.
+        slow_share: Median rate of the trains that left in time, as a share of the link
+            rate; None: too few of them arrived completely.
+        probed: Number of single packets sent to detect loss.
+        lost: Number of these packets that the fabric lost.
     """
 
     hosts_late: bool = False
@@ -81,7 +83,7 @@ class Evidence:
     lost: int = 0
 
     def loses(self, share: float) -> bool | None:
-        """Tell whether the fabric loses more than *share*; None: that is unknown."""
+        """Return whether the fabric loses more than *share*, or None if unknown."""
         if not self.probed:
             return True if self.naks else None
         if self.lost <= self.probed * share:
@@ -90,13 +92,13 @@ class Evidence:
 
 
 def is_late(load: ShardLoad) -> bool:
-    """Tell whether a data plane may have been what limited."""
+    """Return whether a data plane may have limited the measurements."""
     wanted_ns = load.queued_ns + load.cpu_ns
     return load.max_lag_ns > _LATE_NS or load.queued_ns > _QUEUED_SHARE * wanted_ns
 
 
 def _tail(count: int, mean: float) -> float:
-    """Return how likely a Poisson variable of *mean* is to reach *count*."""
+    """Return the probability that a Poisson variable of *mean* reaches *count*."""
     term = below = exp(-mean)
     for number in range(1, count):
         term *= mean / number
@@ -105,15 +107,15 @@ def _tail(count: int, mean: float) -> float:
 
 
 def may_lose(passes: Set[Pair], *, resent: Set[Pair], naks: Set[Pair]) -> set[Pair]:
-    """Return the pairs whose losses single packets have to count.
+    """Return the pairs to test for loss with single packets.
 
-    Where one pair loses, the others of its two ports tell which port is at fault.
+    If one pair loses packets, other pairs of its two ports show which port is at fault.
 
     Args:
         passes: Pairs whose longest packets arrive.
-        resent: Those of them that sent more packets again than they may.
-        naks: Those that sent any again for negative acknowledgements; with the other
-            sign this proves a loss.
+        resent: Pairs with more retransmissions than allowed.
+        naks: Pairs with retransmissions for negative acknowledgments.  Pairs in both
+            sets lose packets for certain, and need no test.
     """
     signs = resent | naks
     sources, destinations = {a for a, _ in signs}, {b for _, b in signs}
@@ -122,14 +124,14 @@ def may_lose(passes: Set[Pair], *, resent: Set[Pair], naks: Set[Pair]) -> set[Pa
 
 
 def loss_copies(npaths: int) -> int:
-    """Return how many single packets tell loss from none on each of some paths."""
+    """Return how many packets on each of *npaths* paths suffice to detect loss."""
     return min(MOST_COPIES, -(-LOSS_PROBES // npaths))
 
 
 def train_packet(
     address: str, transport: TransportPlan, rate_bps: int
 ) -> tuple[ProbePacket, int]:
-    """Return a packet of a train and how many it has, for a link of some rate."""
+    """Return the packet of a train and the number of packets, for a link rate."""
     path_mtu = transport.path_mtu
     if 8e9 * path_mtu * _TRAIN_PACKETS > rate_bps * _SHORT_TRAIN_NS:
         path_mtu = min(path_mtu, _SMALL_MTU)
@@ -170,12 +172,12 @@ def resent_for_naks(
     places: Sequence[int],
     ports: Sequence[PortPlan],
 ) -> set[Pair]:
-    """Return the pairs whose receiver missed packets that its socket had not dropped.
+    """Return the pairs whose receiver missed packets that its socket did not drop.
 
     Args:
-        queue_pairs: Rows of samples of queue pairs.
-        port_rows: Likewise of ports.
-        places: Position of the port of each rank, by its number in the plan.
+        queue_pairs: Rows of queue pair samples.
+        port_rows: Rows of port samples.
+        places: Position of each rank's port, by the number of the rank in the plan.
         ports: All ports.
     """
     dropped = {

@@ -1,4 +1,4 @@
-"""From what is wrong with single pairs to findings: what is alike is said once."""
+"""Grouping of facts on single pairs into findings, without repetitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from chakram.preflight.report import CHECKS, Finding
 
 _PAIRS_LISTED = 4
-"""Pairs with nothing in common that get a sentence each; more share one."""
+"""Maximum number of unrelated pairs with separate findings; more pairs share one."""
 
 
 class Fact(NamedTuple):
-    """Something wrong with one pair, before those of several are put together.
+    """A fault of one pair, before it is grouped with others.
 
-    ``found`` is the same for all that belong together; ``amount`` and ``figure`` (the
-    same for people) say how much, where pairs differ.
+    ``found`` is equal for all facts of a group.  ``amount`` is the extent of the fault
+    for this pair, and ``figure`` its text.
     """
 
     check: str
@@ -29,14 +29,14 @@ class Fact(NamedTuple):
 
 
 def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Finding]:
-    """Return findings: what is wrong in the same way is said once.
+    """Group facts into findings, so that pairs with the same fault share one.
 
-    If it is wrong of everything that one port sends (or receives), the port is named;
-    that is where to look.
+    If a fault affects most pairs of a port that sends or receives, the finding names
+    that port as the likely cause.
 
     Args:
-        facts: Of single pairs.
-        tested: All pairs that could have been wrong.
+        facts: Facts on single pairs.
+        tested: All tested pairs.
     """
     alike: dict[tuple[str, str, str, str | None], dict[tuple[str, str], Fact]] = (
         defaultdict(dict)
@@ -72,7 +72,7 @@ def _places(
     receives: Mapping[str, set[tuple[str, str]]],
     total: int,
 ) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
-    """Yield where, of which pairs, and what to add if that is not all of the port."""
+    """Yield each place, its pairs, and a note if other pairs of the port are fine."""
     left = set(pairs)
     if len(left) == total > 2:
         yield "all pairs", sorted(left), ""
@@ -106,10 +106,11 @@ def _worst_place(
     sends: Mapping[str, set[tuple[str, str]]],
     receives: Mapping[str, set[tuple[str, str]]],
 ) -> tuple[str, set[tuple[str, str]]] | None:
-    """Return the port whose pairs are worst off, and these; None: none is.
+    """Return the most affected port with its pairs, or None.
 
-    A port is named if most of its pairs are affected, so that its median pair is, and
-    they are at least half of all: one that was measured wrongly does not hide it.
+    A port qualifies if more than half of its pairs are affected.  These must be all of
+    its pairs, or at least half of all affected pairs.  So one wrong measurement does
+    not hide a port.
     """
     places = []
     for name in sorted(sends.keys() | receives.keys()):
@@ -125,7 +126,7 @@ def _worst_place(
         and 2 * len(hit) > len(pairs)
         and (hit == pairs or 2 * len(hit) >= len(left))
     ]
-    # Of two that are as bad, the one that says more; else the first one.
+    # Of equally affected places, take that with the most pairs, or the first.
     return max(
         places,
         key=lambda place: (_share_of(place[1], left), len(place[1])),
@@ -145,7 +146,7 @@ def _arrow(pair: tuple[str, str, bool]) -> str:
 
 
 def _range(facts: Sequence[Fact]) -> str:
-    """Return what the figures of several pairs say, behind the common clause."""
+    """Return the range of the figures of several pairs, as a suffix."""
     told = sorted((fact.amount, fact.figure) for fact in facts if fact.figure)
     if not told:
         return ""

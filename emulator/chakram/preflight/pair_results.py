@@ -1,4 +1,4 @@
-"""Puts together what probes and messages have told about all pairs."""
+"""Combination of probe and message results into a report on all pairs."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 
 Pair = tuple[int, int]
-"""Positions of two ports: who sends, who receives."""
+"""Positions of two ports: sender and receiver."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """Everything that came of a preflight, by positions of ports.
+    """All measurements of a preflight, by positions of ports.
 
     Attributes:
-        packets: The kinds of probes.
+        packets: Kinds of probes.
         source_ports: UDP source ports of the probes.
-        paths: What happened to probes.
-        tested: Pairs that were to be tested.
-        alone: Figures of pairs by themselves.
-        permutation: Pairs that were to send while all did.
-        together: Figures while all sent.
-        not_measured: Why figures may be missing.
-        evidence: Of pairs of which figures alone prove too little.
-        absent: By agent that cannot be used, why.
+        paths: Probe results of pairs.
+        tested: Pairs to test.
+        alone: Figures of pairs measured alone.
+        permutation: Pairs of the measurement in which all ports send at once.
+        together: Figures while all ports send.
+        not_measured: Reason why figures may be missing.
+        evidence: Further evidence on pairs whose figures are inconclusive.
+        absent: Reasons why agents cannot be used, by agent.
     """
 
     packets: tuple[ProbePacket, ...] = ()
@@ -72,9 +72,10 @@ def passing(
     packet_bytes: int,
     classes: Collection[int] = (),
 ) -> set[Pair]:
-    """Return the pairs whose packets of so many bytes arrive over every path.
+    """Return the pairs whose packets of *packet_bytes* arrive over every path.
 
-    Those are packets of the class of data; of other *classes* any have to arrive.
+    This applies to packets of the data class.  For each of *classes*, a packet of any
+    size must arrive.
     """
     data = packets[0].tos if packets else None
     return {
@@ -95,9 +96,9 @@ def expected_bps(
     *,
     size_bytes: int,
 ) -> float | None:
-    """Return what two ports leave for payload of a message; None: nobody states rates.
+    """Return the payload rate that two ports allow; None if no rate is given.
 
-    It is the slower one's rate, less the headers.
+    It is the rate of the slower port minus the headers.
     """
     rates = [
         port.rate_bps for port in (source, destination) if port.rate_bps is not None
@@ -119,7 +120,7 @@ def rate_share(
     destination: PortPlan,
     transport: TransportPlan,
 ) -> float | None:
-    """Return goodput as a part of what two ports leave; None: it is not known."""
+    """Return goodput as a share of the expected payload rate, or None if unknown."""
     size_bytes = 0 if figures is None else figures.size_bytes
     expected = expected_bps(source, destination, transport, size_bytes=size_bytes)
     return share_of(_goodput(figures), expected)
@@ -132,7 +133,7 @@ def report_of(
     transport: TransportPlan,
     settings: PreflightSettings,
 ) -> PreflightReport:
-    """Return the outcome of a preflight over *ports*."""
+    """Return the report of a preflight of *ports*."""
     names = port_names(ports)
     present = [port.agent not in measured.absent for port in ports]
     facts = []
@@ -152,7 +153,7 @@ def report_of(
                 settings=settings,
             )
         )
-        # Of pairs whose packets do not pass, why there is no rate has been said.
+        # If packets do not pass, another fact already explains the missing rate.
         is_cut = any(fact.check in ("reach", "mtu") for fact in broken)
         why = None if is_cut else measured.not_measured
         back = measured.paths.get((b, a))
@@ -176,7 +177,7 @@ def report_of(
 
 
 def port_names(ports: Sequence[PortPlan]) -> list[str]:
-    """Return what to call ports: their hosts, if these have but one."""
+    """Return the names of ports; an agent's only port has the agent's name."""
     agents = Counter(port.agent for port in ports)
     return [
         port.agent
@@ -266,7 +267,7 @@ def _figures(
 def _over_paths(
     report: PathReport | None, measured: Measured
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return the source ports of broken paths, and what arrives over all others."""
+    """Return source ports of broken paths, and the size that passes all others."""
     if report is None:
         return (), None
     longest = {
@@ -279,7 +280,7 @@ def _over_paths(
 
 
 def _path_mtu(longest: int | None, address: str, measured: Measured) -> int | None:
-    """Return the path MTU that passes, where packets that long were sent."""
+    """Return the path MTU that passes, or None if only short packets were sent."""
     smallest = min((each.size_bytes for each in measured.packets), default=0)
     if longest is None or longest == smallest < headers_bytes(address) + 256:
         return None
@@ -293,7 +294,7 @@ def _goodput(figures: Figures | None) -> float | None:
 
 
 def _jitter(times_ns: Sequence[int]) -> float | None:
-    """Return the mean difference of one time and the next (after RFC 3550, 6.4.1)."""
+    """Return the mean difference of successive times (similar to RFC 3550, 6.4.1)."""
     if len(times_ns) < 2:
         return None
     return sum(abs(b - a) for a, b in pairwise(times_ns)) / (len(times_ns) - 1)

@@ -1,4 +1,4 @@
-"""From ports to a plan of probes, and from what was counted to what a path does."""
+"""Plan of probes between ports, and reports on paths from the counted probes."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 128
 LARGEST_BYTES = 9216
-"""No probe is longer, however long the packets of a port may be."""
+"""Maximum size of a probe, even if a port allows longer packets."""
 
 _IPV4_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
-"""IPv4, UDP, BTH, RETH, immediate data and ICRC: the most that a packet has."""
+"""IPv4, UDP, BTH, RETH, immediate data and ICRC: the largest overhead of any packet."""
 
-# One packet is made, sent, received and counted in about 60 us of one core.
+# Creating, sending, receiving and counting a packet takes about 60 us of one core.
 _GAP_PER_PORT_NS = 100_000
 _ROUND_MARGIN_NS = 5_000_000
 _GRACE_NS = 300_000_000
 _TRAINS_APART = 4
 
 Pair = tuple[int, int]
-"""Who sends and who receives."""
+"""Sender and receiver."""
 
 
 def headers_bytes(address: str) -> int:
-    """Return what the longest packet has beside its payload, from the IP header on."""
+    """Return the maximum overhead of a packet, from the IP header on."""
     return _IPV4_HEADERS_BYTES + is_ipv6(address) * IPV6_EXTRA_BYTES
 
 
 def probe_packets(
     ports: Sequence[PortPlan], transport: TransportPlan, settings: PreflightSettings
 ) -> tuple[ProbePacket, ...]:
-    """Return the kinds of probes: first small ones by class, then growing ones.
+    """Return the kinds of probes: small ones of each class, then larger ones.
 
-    The first one is of the class of data.
+    The first kind has the data class.
     """
     data = transport.dscp_data << 2 | transport.ecn
     classes = [data]
@@ -90,17 +90,17 @@ def plan_probes(
     slower: int = 1,
     is_train: bool = False,
 ) -> Plan:
-    """Return a plan in which every port probes every other one, in disjoint rounds.
+    """Return a plan in which every port probes every other port, in disjoint rounds.
 
     Args:
-        ports: Two or more.
-        transport: Of the run: its classes.
-        settings: What is tested.
+        ports: Two or more ports.
+        transport: Transport of the run, for its classes.
+        settings: Checks and limits.
         run_id: Name of the run.
-        caps_bps: By agent, what all of its ports send at most.
-        packets: The kinds of probes; None: all that the settings ask for.
-        rounds: Positions of who sends to whom at the same time; None: all.
-        slower: By this factor probes lie further apart.
+        caps_bps: By agent, the maximum rate of all its ports together.
+        packets: Kinds of probes; None: all kinds that the settings require.
+        rounds: Rounds of (sender, receiver) positions; None: those of the settings.
+        slower: Factor that increases the gap between probes.
         is_train: Whether each packet is a train of ``settings.copies``.
     """
     packets = tuple(packets or probe_packets(ports, transport, settings))
@@ -114,7 +114,7 @@ def plan_probes(
     ]
     wire_ns = [packet.wire_ns(min(rates, default=None)) for packet in packets]
     if is_train:
-        # What a slow link holds of one has passed, mostly, before the next one comes.
+        # A slow link must send most of a train before the next train arrives.
         gap_ns = max(gap_ns, max(wire_ns) * settings.copies * _TRAINS_APART)
     turn_ns = sum(max(gap_ns, each_ns) for each_ns in wire_ns)
     copies = 1 if is_train else settings.copies
@@ -169,17 +169,17 @@ def plan_probes(
 
 @dataclass(slots=True)
 class PathReport:
-    """What happened to the probes from one port to another one.
+    """Results of the probes from one port to another.
 
     Attributes:
-        sent: By (packet, path).
-        arrived: By (packet, path).
-        classes: By (type of service that was sent, that arrived).
-        refused: By (packet, path), error numbers of the sender's own kernel.
-        too_big: (MTU, IPv4 address as a number) of those who said so.
-        unreachable: (error number, address) likewise.
-        drops: Packets, of any sender, that the receiver's socket had no room for.
-        late_ns: By (packet, path) of trains, how far the sender fell behind its rate.
+        sent: Probes sent, by (packet, path).
+        arrived: Probes that arrived, by (packet, path).
+        classes: Probes that arrived, by type of service (as sent, as received).
+        refused: By (packet, path), error number from the sender's own kernel.
+        too_big: Reported MTUs, with the reporting IPv4 address as a number.
+        unreachable: Reported error numbers, with the reporting IPv4 address.
+        drops: Packets, from any sender, that the receiver's full socket dropped.
+        late_ns: By (packet, path) of trains, the lag of the sender behind its rate.
         spans: By (packet, path), packets of a train's later half and their time (ns).
     """
 
@@ -196,9 +196,9 @@ class PathReport:
     def largest(
         self, packets: Sequence[ProbePacket], path: int, *, tos: int | None = None
     ) -> int:
-        """Return the longest packet that has arrived over a path, 0 if none has.
+        """Return the size of the longest packet that arrived over a path; 0 if none.
 
-        Only those of a type of service count, if one is given.
+        With *tos*, only packets with that type of service count.
         """
         return max(
             (
@@ -211,7 +211,7 @@ class PathReport:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The kinds that left, or should have, of which none has arrived."""
+        """The (packet, path) keys that were sent or refused, and never arrived."""
         return [
             where
             for where in self.sent | Counter(self.refused.keys())
@@ -219,7 +219,7 @@ class PathReport:
         ]
 
     def merge(self, other: PathReport) -> None:
-        """Add what happened when the probes were sent again."""
+        """Add the results of repeated probes."""
         self.sent += other.sent
         self.arrived += other.arrived
         self.classes += other.classes
@@ -229,9 +229,10 @@ class PathReport:
         self.drops += other.drops
 
     def is_proof(self, kinds: Collection[tuple[int, int]]) -> bool:
-        """Tell whether the fabric must have lost probes of which none has arrived.
+        """Return whether missing probes prove a fault of the path.
 
-        Not so if none left, or the receiver's socket may have dropped all of them.
+        Reported errors prove it.  Without them, more of these probes must have been
+        sent than the receiver's socket dropped.
         """
         if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
             return True
@@ -241,17 +242,20 @@ class PathReport:
 def read_probes(
     rows: array[int], packets: Sequence[ProbePacket], *, paths: int
 ) -> dict[tuple[int, int], PathReport]:
-    """Return by (source, destination) what rows of probes say.
+    """Return a report from rows of probes for each source and destination.
 
     Raises:
-        PeerError: If a row names a packet or path that was not planned.
+        PeerError: If a row contains a packet or path that was not planned.
     """
     reports: dict[tuple[int, int], PathReport] = {}
     drops: Counter[int] = Counter()
     for row in rows_of(ProbeRow, rows):
         event, source, destination, packet, path, count, value, address = row
         if not 0 <= packet < len(packets) or not 0 <= path < paths:
-            raise PeerError("probes of an agent", f"name packet {packet}, path {path}")
+            raise PeerError(
+                "probes of an agent",
+                f"name packet {packet} on path {path}, which is not in the plan",
+            )
         if event == ProbeEvent.DROPPED:
             drops[source] += count
             continue

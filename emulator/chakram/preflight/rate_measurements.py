@@ -1,9 +1,10 @@
-"""From ports to programs that measure latency and rate, and from flows to figures.
+"""Programs that measure latency and rate between ports, and figures of their flows.
 
-All ranks meet before every round (over a tree of paths that work), so that pairs are
-alone on their links; then the two of a pair send each other small messages, first one
-and then the other, and after that a large one each, again one after the other.  At the
-end all send at the same time, each to another one.
+All ranks synchronize before every round, over a tree of working paths, so that pairs
+are alone on their links.  Then the two ranks of a pair send each other small messages,
+first in one direction, then in the other.  After that, each sends a large message,
+again one direction after the other.  At the end, all ranks send at the same time, each
+to another rank.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ PING_BYTES = 8
 _PING, _RATE, _ALL = "ping", "rate", "permutation"
 
 Pair = tuple[int, int]
-"""Who sends and who receives."""
+"""Sender and receiver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a message measures: ``ping``, ``rate`` or ``permutation``, of which pair."""
+    """Purpose of a message (``ping``, ``rate`` or ``permutation``), and its pair."""
 
     kind: str
     pair: Pair
@@ -48,7 +49,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Programs, and what their messages measure by (rank, index of the operation)."""
+    """Programs, and the messages that measure, by rank and index of the operation."""
 
     programs: tuple[RankProgram, ...]
     messages: dict[tuple[int, int], Message]
@@ -56,15 +57,15 @@ class Measurement:
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of a pair, in one direction.
+    """Measurements of a pair in one direction.
 
     Attributes:
-        size_bytes: Payload of the large message; 0: it has not arrived.
-        elapsed_ns: From its first packet to its last acknowledgement.
-        packets: Its packets, each once.
-        retransmitted: How many were sent again, some more than once.
-        generator_wait_ns: How long the sender's data plane held it up.
-        round_trips_ns: Of the small messages, in their order.
+        size_bytes: Payload of the large message; 0: it did not arrive.
+        elapsed_ns: Time from its first packet to its last acknowledgment.
+        packets: Its packets, each counted once.
+        retransmitted: Its retransmissions, including repeated ones.
+        generator_wait_ns: How long the sender's data plane delayed it.
+        round_trips_ns: Round trips of the small messages, in order.
     """
 
     size_bytes: int = 0
@@ -76,12 +77,12 @@ class Figures:
 
 
 class _Programs:
-    """The programs of all ranks while they grow."""
+    """Builder of the programs of all ranks."""
 
     def __init__(self, ranks: Collection[int]) -> None:
         self.operations: dict[int, list[Operation]] = {rank: [] for rank in ranks}
         self.messages: dict[tuple[int, int], Message] = {}
-        # What the next phase of a rank has to wait for.
+        # Operations that the next phase of each rank must wait for.
         self.last: dict[int, tuple[int, ...]] = dict.fromkeys(ranks, ())
         self._numbers: dict[Pair, int] = {}
 
@@ -93,9 +94,9 @@ class _Programs:
         after: tuple[int, ...],
         kind: str = "meet",
     ) -> tuple[int, int]:
-        """Add a message; return the index of its sending and of its receiving.
+        """Add a message; return the indexes of its send and receive operations.
 
-        It is sent after some operations of its source.
+        *after* lists operations of the source that must end before it is sent.
         """
         source, destination = pair
         number = self._numbers.get(pair, 0)
@@ -120,9 +121,9 @@ class _Programs:
         return sent, received
 
     def meet(self, trees: Sequence[Sequence[Pair]]) -> None:
-        """Let all ranks of each tree wait for one another."""
+        """Synchronize all ranks of each tree."""
         for tree in trees:
-            # Up: who has heard of all below tells who is above.
+            # Up: a rank sends to its parent when all its children have sent.
             heard: dict[int, list[int]] = {}
             for parent, child in reversed(tree):
                 _, received = self.message(
@@ -133,7 +134,7 @@ class _Programs:
                 heard.setdefault(parent, []).append(received)
             for root, indices in heard.items():
                 self.last[root] = (*self.last[root], *indices)
-            # Down: from the root, in the order in which the tree has grown.
+            # Down: from the root, in the order in which the tree was built.
             for parent, child in tree:
                 _, received = self.message(
                     (parent, child),
@@ -152,15 +153,15 @@ def measurement(
     size_of: Callable[[Pair], int],
     settings: PreflightSettings,
 ) -> Measurement:
-    """Return what all ranks do to measure latency and rate.
+    """Return the programs of all ranks that measure latency and rate.
 
     Args:
-        rounds: Disjoint pairs, lower rank first.
-        reached: (source, destination) of the small packets that arrive.
-        passes: Likewise of packets of the path MTU.
-        permutation: Who sends to whom when all send at once.
-        size_of: What a pair sends to measure its rate.
-        settings: What is tested.
+        rounds: Rounds of disjoint pairs, lower rank first.
+        reached: Source and destination of pairs whose small packets arrive.
+        passes: Source and destination of pairs whose packets of the path MTU arrive.
+        permutation: Pairs that send when all ranks send at once.
+        size_of: Returns the bytes that a pair sends to measure its rate.
+        settings: Checks and limits.
     """
     both = {(a, b) for a, b in reached if (b, a) in reached}
     trees = _trees(both)
@@ -208,7 +209,7 @@ def _measure_pair(
     ways: tuple[Pair, Pair] = ((a, b), (b, a))
     if settings.check_latency:
         for source, destination in ways:
-            # The first one finds addresses and warms caches: it is not counted.
+            # The first message resolves addresses and warms caches; ignore it.
             for _ in range(settings.pings + 1):
                 sent, received = programs.message(
                     (source, destination),
@@ -217,12 +218,12 @@ def _measure_pair(
                     kind=_PING,
                 )
                 programs.last[source] = (sent,)
-            # The other one begins when it has got the last.
+            # The other rank starts when it has received the last message.
             programs.last[destination] = (*programs.last[destination], received)
     if not settings.check_rate:
         return
-    # One direction after the other: of a slow link, full queues would else hold up the
-    # acknowledgements of the direction that is sound.
+    # Measure one direction after the other.  Otherwise, full queues in a slow direction
+    # would delay the acknowledgments of the other direction.
     for way in ways:
         if way not in passes:
             continue
@@ -238,16 +239,16 @@ def _measure_pair(
 
 
 def _trees(both: Collection[Pair]) -> list[list[Pair]]:
-    """Return a spanning tree of each part of the ranks that reach each other.
+    """Return a spanning tree of each connected component of the ranks.
 
-    A tree is a list of (parent, child) in the order in which it grew from its root.
+    A tree is a list of (parent, child), in the order of a search from its root.
     """
     neighbours: dict[int, list[int]] = {}
     for a, b in sorted(both):
         neighbours.setdefault(a, []).append(b)
     seen: set[int] = set()
     trees = []
-    # Who reaches most is the root: usually all others hang on it.
+    # The rank that reaches most is the root; usually all others are its children.
     for root in sorted(neighbours, key=lambda rank: (-len(neighbours[rank]), rank)):
         if root in seen:
             continue
@@ -268,10 +269,10 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 def read_flows(
     rows: array[int], measured: Measurement
 ) -> tuple[dict[Pair, Figures], dict[Pair, Figures]]:
-    """Return the figures of all pairs by themselves, and those of all at once.
+    """Return the figures of pairs alone, and the figures of all pairs at once.
 
     Raises:
-        PeerError: If a row is of no message of the plan.
+        PeerError: If a row does not belong to an operation of the programs.
     """
     alone: dict[Pair, Figures] = {}
     together: dict[Pair, Figures] = {}
@@ -282,7 +283,10 @@ def read_flows(
     for row in rows_of(FlowRow, rows):
         number = row.rank
         if not 0 <= number < len(ranks) or row.operation >= operations[ranks[number]]:
-            raise PeerError("records of an agent", f"name operation {row.operation}")
+            raise PeerError(
+                "records of an agent",
+                f"name operation {row.operation}, which does not exist",
+            )
         message = measured.messages.get((ranks[number], row.operation))
         if message is None:
             continue
@@ -293,7 +297,7 @@ def read_flows(
         figures = (alone if message.kind == _RATE else together).setdefault(
             message.pair, Figures()
         )
-        # A message may go in parts, over several queue pairs.
+        # A message may be split over several queue pairs.
         before = spans.get(id(figures), (first_ns, last_ns))
         span = min(before[0], first_ns), max(before[1], last_ns)
         spans[id(figures)] = span
@@ -303,7 +307,7 @@ def read_flows(
         figures.retransmitted += row.retransmitted
         figures.generator_wait_ns += row.generator_wait_ns
     for pair, times in pings.items():
-        # The first of each pair is there to warm up.
+        # The first message of each pair is the warm-up.
         alone.setdefault(pair, Figures()).round_trips_ns = [
             last_ns - first_ns for first_ns, last_ns in sorted(times)[1:]
         ]

@@ -1,4 +1,4 @@
-"""What a preflight has found: the figures of every pair, and what is wrong."""
+"""Report of a preflight: figures of every pair, and findings."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightSettings:
-    """What is tested on every pair of ports, and what it must reach.
+    """Checks for every pair of ports, and their limits.
 
     Attributes:
-        path_mtu: The path MTU that must pass.
-        check_mtu: Whether packets of all path MTUs are sent.
-        check_classes: Whether DSCP and ECN are compared with what was sent.
-        check_latency: Whether round-trip times are measured.
-        check_rate: Whether the rate of every pair is measured.
-        check_permutation: Whether all ports send at once.
-        min_rate_share: What of the rate of its links a pair must reach.
-        min_permutation_share: Likewise, when all send at once; None: it is only told.
-        max_latency_ns: Of the median round trip; None: any.
-        max_loss_share: Packets sent again, of all.
-        rate_time_ns: How long a pair sends at its links' rate.
-        unrated_bytes: What a pair sends where the links have no rate.
-        pings: Round trips that are measured in each direction of a pair.
-        paths: UDP source ports that probes are sent from.
-        copies: Probes of each kind from each of them.
-        rounds: How many rounds of disjoint pairs; None: all, for all pairs.
+        path_mtu: Path MTU that must pass.
+        check_mtu: Whether to send packets of all path MTUs.
+        check_classes: Whether to compare received DSCP and ECN with the sent values.
+        check_latency: Whether to measure round-trip times.
+        check_rate: Whether to measure the rate of every pair.
+        check_permutation: Whether to measure rates while all ports send.
+        min_rate_share: Minimum share of the link rate that a pair must reach.
+        min_permutation_share: The same while all ports send; None: no minimum.
+        max_latency_ns: Maximum median round trip; None: no maximum.
+        max_loss_share: Maximum share of retransmitted packets.
+        rate_time_ns: How long a pair sends at the rate of its links.
+        unrated_bytes: Bytes that a pair sends if its links have no rate.
+        pings: Number of measured round trips in each direction of a pair.
+        paths: Number of UDP source ports of probes.
+        copies: Number of probes of each kind from each source port.
+        rounds: Number of rounds of disjoint pairs; None: as many as cover all pairs.
     """
 
     path_mtu: int
@@ -52,34 +52,34 @@ class PreflightSettings:
 
 
 CHECKS = (
-    "agent",  # the host's agent can be used
-    "reach",  # packets arrive, over every path
+    "agent",  # the agent of the host is usable
+    "reach",  # packets arrive over every path
     "mtu",  # packets of the path MTU arrive
-    "dscp",  # with the DSCP that they were sent with
-    "ecn",  # likewise their ECN field
+    "dscp",  # packets keep their DSCP
+    "ecn",  # packets keep their ECN field
     "latency",
     "rate",
     "loss",
     "permutation",
 )
-"""What is tested, in this order."""
+"""Names of the checks, in order."""
 
 FAILED = "failed"
 UNPROVEN = "unproven"
-"""It could not be tested, or what limited was not the fabric."""
+"""Verdict if a test was impossible, or if the fabric was not the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is not as it should be.
+    """A fault, or a check that remained unproven.
 
     Attributes:
         check: One of ``CHECKS``.
         verdict: ``failed`` or ``unproven``.
-        where: Of which ports, for people: ``h1 -> h2``, ``all -> h2``.
-        found: What, as a clause.
-        hint: What to do about it; None where nothing helpful can be said.
-        pairs: (source, destination), by name.
+        where: Readable names of ports: ``h1 -> h2``, ``all others -> h2``.
+        found: Description, as a clause.
+        hint: Suggested action; None if there is none.
+        pairs: Names of source and destination of the affected pairs.
     """
 
     check: str
@@ -96,29 +96,31 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReport:
-    """What was measured from one port to another one; None: it was not.
+    """Measurements from one port to another; None: not measured.
 
     Attributes:
-        source: Name of the port that sends.
-        destination: Name of the port that receives.
-        probes_sent: Single packets.
-        probes_arrived: Of these.
-        paths_failed: UDP source ports from which nothing arrives.
-        path_mtu: The largest path MTU that passes over all paths.
-        packet_bytes: The longest IP packet that has arrived over all paths.
-        classes: (type of service as it was sent, as it arrived, how often).
-        goodput_bps: Payload bits per second of a large message, the pair alone.
-        expected_bps: What the rates of its links leave for payload.
-        train_bps: Payload per second of packets that left back to back, by when they
-            arrived; None: the goodput left no doubt, or no train arrived whole.
+        source: Name of the sending port.
+        destination: Name of the receiving port.
+        probes_sent: Number of single packets sent.
+        probes_arrived: Number of single packets that arrived.
+        paths_failed: UDP source ports from which no packet arrives.
+        path_mtu: Largest path MTU that passes over all paths.
+        packet_bytes: Size of the longest IP packet that arrived over all paths.
+        classes: Type of service when sent, type of service on arrival, and count.
+        goodput_bps: Payload bits per second of a large message, while only this pair
+            sends.
+        expected_bps: Payload bits per second that the link rates allow.
+        train_bps: Payload bits per second of packets sent back to back, from their
+            arrival times; None: the goodput was conclusive, or no train was complete.
         together_bps: Goodput while all ports send.
-        round_trip_min_ns: Of messages of one packet, on idle links.
-        round_trip_p50_ns: Likewise.
-        round_trip_p99_ns: Likewise.
-        jitter_ns: Mean difference of one round trip and the next.
-        packets: Of the large message, those sent again included.
-        retransmitted: Those.
-        generator_share: Part of its time that the sender's data plane held it up.
+        round_trip_min_ns: Minimum round trip of single-packet messages on idle links.
+        round_trip_p50_ns: Median of these round trips.
+        round_trip_p99_ns: 99th percentile of these round trips.
+        jitter_ns: Mean difference of successive round trips.
+        packets: Packets of the large message, each counted once.
+        retransmitted: Retransmitted packets of the large message.
+        generator_share: Share of the large message's time for which the sender's data
+            plane delayed it.
     """
 
     source: str
@@ -143,30 +145,30 @@ class PairReport:
 
     @property
     def rate_share(self) -> float | None:
-        """The better of goodput and trains as a part of what is expected."""
+        """The higher of goodput and train rate, as a share of the expected rate."""
         rates = [each for each in (self.goodput_bps, self.train_bps) if each]
         return share_of(max(rates, default=None), self.expected_bps)
 
     @property
     def together_share(self) -> float | None:
-        """Likewise, while all ports send."""
+        """Goodput while all ports send, as a share of the expected rate."""
         return share_of(self.together_bps, self.expected_bps)
 
 
 def share_of(part: float | None, whole: float | None) -> float | None:
-    """Return a part of a whole; None if one of them is not known."""
+    """Return *part* / *whole*; None if one is unknown, or if *whole* is 0."""
     return None if part is None or not whole else part / whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightReport:
-    """The outcome of a preflight.
+    """Outcome of a preflight.
 
     Attributes:
-        ports: Names of all ports, in their order.
-        pairs: Every tested pair in both directions.
-        findings: What is wrong, in the order of ``CHECKS``.
-        settings: What was tested.
+        ports: Names of all ports, in order.
+        pairs: Every tested pair, in both directions.
+        findings: Findings, in the order of ``CHECKS``.
+        settings: Settings of the preflight.
     """
 
     ports: tuple[str, ...]
@@ -176,10 +178,10 @@ class PreflightReport:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The findings that make it fail."""
+        """Findings that make the preflight fail."""
         return tuple(each for each in self.findings if each.verdict == FAILED)
 
     @property
     def passed(self) -> bool:
-        """Whether nothing has failed."""
+        """Whether no check failed."""
         return not self.failures

@@ -1,9 +1,9 @@
 """Rounds of disjoint pairs, so that no pair disturbs another.
 
-The circle method of round-robin tournaments: all stay on a circle but one, which
-stands in the middle; pairs face each other, and after every round the circle turns by
-one place.  So *n* ports meet each other once in n - 1 rounds (n, if n is odd: then one
-port rests in every round).
+This is the circle method of round-robin tournaments.  One position is in the middle of
+a circle, and all others are on the circle.  Opposite positions form pairs, and the
+circle turns by one position after every round.  So *n* ports meet each other once in
+n - 1 rounds.  If n is odd, there are n rounds, and one port rests in each.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def all_rounds(count: int) -> list[list[Pair]]:
         ValueError: If there is a negative number of positions.
     """
     if count < 0:
-        raise ValueError(f"{count} positions")
+        raise ValueError(f"{count} positions, but must be at least 0")
     if count < 2:
         return []
-    # An odd number gets a guest; who meets the guest rests.
+    # An odd count gets a dummy position; the position paired with it rests.
     even = count + count % 2
     rounds = []
     for turn in range(even - 1):
@@ -39,10 +39,10 @@ def all_rounds(count: int) -> list[list[Pair]]:
 
 
 def chosen_rounds(count: int, most: int | None) -> list[list[Pair]]:
-    """Return at most *most* of all rounds, spread evenly; None: all of them.
+    """Return at most *most* of all rounds, spread evenly; None: all rounds.
 
-    In every round (nearly) all positions take part, so a few of them still test every
-    port, if not every pair.
+    Almost all positions take part in every round.  So a few rounds test every port, but
+    not every pair.
     """
     rounds = all_rounds(count)
     if most is None or most >= len(rounds):
@@ -53,14 +53,14 @@ def chosen_rounds(count: int, most: int | None) -> list[list[Pair]]:
 def apart(
     rounds: Sequence[Sequence[Pair]], switch_of: Sequence[str]
 ) -> list[list[Pair]]:
-    """Return the same pairs in more rounds, so that none share the links of a switch.
+    """Split rounds so that no two pairs in a round share the uplinks of a switch.
 
-    Equal-cost paths are chosen by hashing: of pairs that leave one switch at the same
-    time, several may get the same uplink although there is room for all.
+    Hashing selects among equal-cost paths.  If several pairs leave one switch at the
+    same time, they may get the same uplink although others are free.
 
     Args:
         rounds: Rounds of disjoint pairs.
-        switch_of: By position, the switch that it hangs on.
+        switch_of: By position, the switch that it is connected to.
     """
     split = []
     for pairs in rounds:
@@ -80,9 +80,9 @@ def apart(
 
 
 def shifted(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a permutation without fixed points: each sends half of the way around.
+    """Return a permutation in which each position sends to the one halfway around.
 
-    Empty if there are fewer than two positions.
+    It is empty if there are fewer than two positions.
     """
     count = len(positions)
     if count < 2:

@@ -1,4 +1,4 @@
-"""From measurements to facts: what is wrong with a pair, and what to do about it."""
+"""Facts about faults of pairs, derived from measurements, with suggested actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 GENERATOR_SHARE = 0.05
-"""Part of its time: held up for more by its data plane, a pair says little of links."""
+"""A measurement is conclusive if the data plane delays it for at most this share."""
 
 _NO_EVIDENCE = Evidence()
 
@@ -30,10 +30,10 @@ _CE = 3
 _ERRORS = {
     errno.ENETUNREACH: "there is no route",
     errno.EHOSTUNREACH: "the host does not answer",
-    errno.ECONNREFUSED: "nobody has the UDP port",
+    errno.ECONNREFUSED: "no process uses the UDP port",
     errno.EMSGSIZE: "too long for its MTU",
-    errno.EPERM: "a filter forbids it",
-    errno.EACCES: "a filter forbids it",
+    errno.EPERM: "blocked by a filter",
+    errno.EACCES: "blocked by a filter",
     errno.ENETDOWN: "the interface is down",
 }
 
@@ -47,15 +47,15 @@ def path_facts(
     address: str,
     settings: PreflightSettings,
 ) -> Iterator[Fact]:
-    """Yield what probes say is wrong from one port to another one.
+    """Yield the faults that probes show from one port to another.
 
     Args:
-        pair: Names of the two.
-        report: What was counted; None: nothing at all.
-        packets: The kinds of probes.
-        source_ports: One for each path.
-        address: Of the one that they were sent to.
-        settings: What is demanded.
+        pair: Names of the two ports.
+        report: Counts of the probes; None: no counts.
+        packets: Kinds of probes.
+        source_ports: UDP source port of each path.
+        address: Address of the receiving port.
+        settings: Checks and limits.
     """
     reached = [
         path
@@ -77,7 +77,7 @@ def path_facts(
             "reach",
             pair,
             f"nothing arrives{_from(lost, source_ports)}",
-            "one of several equal-cost paths is broken",
+            "check the equal-cost paths: one of them is broken",
             report.is_proof(
                 [kind for kind in report.missing if kind[1] not in reached]
             ),
@@ -88,32 +88,35 @@ def path_facts(
         )
     if settings.check_classes:
         yield from _lost_classes(pair, report, reached, packets, source_ports)
-        # What is wrong with several classes in the same way is said once.
+        # Report the same fault of several classes only once.
         yield from dict.fromkeys(_class_facts(pair, report))
 
 
 def _lost(
     check: str, pair: tuple[str, str], found: str, hint: str, is_proven: bool
 ) -> Fact:
-    """Return what is wrong if probes are missing, and whether that proves it."""
+    """Return a fact on missing probes: failed if they prove a loss, else unproven."""
     if is_proven:
         return Fact(check, FAILED, pair, found, hint)
-    why = "but they may not have left, or the receiver had no room for them"
+    why = (
+        "but the sender may not have sent them, or the receiver may have had no buffer "
+        "space"
+    )
     return Fact(
-        check, UNPROVEN, pair, f"{found}, {why}", "see the load of the two hosts"
+        check, UNPROVEN, pair, f"{found}, {why}", "check the load of both hosts"
     )
 
 
 def _why_not(report: PathReport | None) -> str:
     if report is None:
-        return "nor was one sent: see the log of its agent"
+        return "none was sent; check the log of the sender's agent"
     if report.refused:
         refused = _said(report.refused.values())
         return f"the sender's own kernel refuses them: {refused}"
     if report.unreachable:
         number, address = min(report.unreachable)
-        return f"{_who(address)} says: {_said([number])}"
-    return "nobody says why: cable, VLAN, filter, or a wrong route?"
+        return f"{_who(address)} reports: {_said([number])}"
+    return "no ICMP error arrives; check cables, VLANs, filters and routes"
 
 
 def _mtu_facts(
@@ -126,7 +129,7 @@ def _mtu_facts(
     settings: PreflightSettings,
 ) -> Iterator[Fact]:
     needed = settings.path_mtu + headers_bytes(address)
-    # Long probes are of the class of data: if that is lost, it is not for their length.
+    # Long probes have the data class, so compare only with probes of that class.
     data = packets[0].tos
     longest = {path: report.largest(packets, path, tos=data) for path in reached}
     short = [path for path in reached if 0 < longest[path] < needed]
@@ -139,27 +142,31 @@ def _mtu_facts(
     ]
     passing = path_mtu_of(min(longest[path] for path in short), address)
     where = _from(short, source_ports) if len(short) < len(reached) else ""
-    rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
+    rest = (
+        f"but those of path MTU {passing} do"
+        if passing
+        else "and not even those of path MTU 256 do"
+    )
     yield _lost(
         "mtu",
         pair,
         f"packets of {needed} bytes (path MTU {settings.path_mtu}) do not arrive"
         f"{where}, {rest}; {_who_drops(report, kinds)}",
-        f"raise the MTU of every port on the way to {needed} bytes or more"
+        f"raise the MTU of every port on the path to {needed} bytes or more"
         + (f", or set transport.path_mtu: {passing}" if passing else ""),
         report.is_proof(kinds),
     )
 
 
 def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
-    """Return who refuses long packets, as far as anybody says so."""
+    """Describe what drops long packets, as far as it is reported."""
     refused = {report.refused[kind] for kind in kinds if kind in report.refused}
     if refused:
         return f"the sender's own interface refuses them: {_said(refused)}"
     if report.too_big:
         mtu, address = min(report.too_big)
-        return f"{_who(address)} says that its MTU is {mtu}"
-    return "no router reports it: a black hole"
+        return f"{_who(address)} reports an MTU of {mtu}"
+    return "no ICMP error arrives: the path silently drops large packets"
 
 
 def _lost_classes(
@@ -169,11 +176,11 @@ def _lost_classes(
     packets: Sequence[ProbePacket],
     source_ports: Sequence[int],
 ) -> Iterator[Fact]:
-    """Yield the classes of which nothing arrives over a path, although others do."""
-    # By DSCP and ECN field, over which of the paths that were tried nothing came.
+    """Yield the classes that do not arrive over a path on which others do."""
+    # By DSCP and ECN field, the tried paths over which nothing arrived.
     lost: dict[int, dict[int, set[int]]] = {}
     for number, packet in enumerate(packets):
-        # Longer ones may be lost for their length.
+        # Longer probes may be lost because of their length.
         if packet.size_bytes == SMALL_BYTES:
             lost.setdefault(packet.tos >> 2, {})[packet.tos & _CE] = {
                 path
@@ -200,7 +207,8 @@ def _lost_classes(
                 "dscp",
                 pair,
                 f"no packet of DSCP {dscp} arrives{where(whole)}",
-                "a filter, a policer, or a queue without bandwidth for that class?",
+                "check for a filter, a policer, or a queue without bandwidth for this "
+                "class",
                 is_proof(whole, [dscp << 2 | ecn for ecn in by_ecn]),
             )
         fields: dict[tuple[int, ...], list[int]] = {}
@@ -215,7 +223,7 @@ def _lost_classes(
                 f"no packet of DSCP {dscp} with "
                 f"{', '.join(_ECN_NAMES[ecn] for ecn in ecns)} arrives"
                 f"{where(paths_of)}",
-                "no switch may drop packets for their ECN field",
+                "configure switches not to drop packets because of their ECN field",
                 is_proof(paths_of, [dscp << 2 | ecn for ecn in ecns]),
             )
 
@@ -226,7 +234,7 @@ def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:
             dscp, now = sent >> 2, arrived >> 2
             how = "bleached" if now == 0 else "rewritten"
             found = f"DSCP {dscp} arrives as {now}: {how}"
-            hint = "let the ports of every switch on the way trust DSCP"
+            hint = "let the ports of every switch on the path trust DSCP"
             yield Fact("dscp", FAILED, pair, found, hint)
         before, after = sent & _CE, arrived & _CE
         if before == after:
@@ -234,18 +242,21 @@ def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:
         names = f"{_ECN_NAMES[before]} arrives as {_ECN_NAMES[after]}"
         if after == _CE and before:
             found = f"{names}: marked although the path is idle"
-            hint = "see the marking thresholds of the queues on the way"
+            hint = "check the marking thresholds of the queues on the path"
         elif after == 0:
             found = f"{names}: cleared"
-            hint = "no switch may touch ECN but to mark it: congestion control is blind"
+            hint = (
+                "let switches change ECN only to mark congestion; congestion control "
+                "needs these marks"
+            )
         else:
             found = f"{names}: rewritten"
-            hint = "no switch may touch ECN but to mark it"
+            hint = "let switches change ECN only to mark congestion"
         yield Fact("ecn", FAILED, pair, found, hint)
 
 
 def path_mtu_of(packet_bytes: int, address: str) -> int | None:
-    """Return the largest path MTU whose packets have at most so many bytes."""
+    """Return the largest path MTU whose packets have at most *packet_bytes*."""
     more = headers_bytes(address)
     return max(
         (each for each in PATH_MTUS if each + more <= packet_bytes), default=None
@@ -260,20 +271,20 @@ def pair_facts(
     in_permutation: bool = False,
     evidence: Evidence = _NO_EVIDENCE,
 ) -> Iterator[Fact]:
-    """Yield what is wrong with the figures of one direction of a pair.
+    """Yield the faults that the figures of one direction of a pair show.
 
     Args:
-        pair: Its figures.
-        settings: What is demanded.
-        not_measured: Why there may be none.
-        in_permutation: Whether the pair was to send while all did.
-        evidence: What else is known of the pair.
+        pair: Figures of the pair.
+        settings: Checks and limits.
+        not_measured: Reason why figures may be missing.
+        in_permutation: Whether the pair sends while all ports send.
+        evidence: Further evidence on the pair.
     """
     names = (pair.source, pair.destination)
     p50_ns = pair.round_trip_p50_ns
     limit_ns = settings.max_latency_ns
     needed = settings.min_permutation_share
-    # Of hosts that were late, figures are those of the hosts.
+    # If hosts were late, the figures describe the hosts, not the fabric.
     verdict = UNPROVEN if evidence.hosts_late else FAILED
     busy = ", but its hosts were late" if evidence.hosts_late else ""
     if p50_ns is not None and limit_ns is not None and p50_ns > limit_ns:
@@ -304,9 +315,8 @@ def pair_facts(
             "permutation",
             verdict,
             names,
-            f"less than {needed:.0%} of what its links state while all ports send"
-            f"{busy}",
-            "uplinks with too little capacity, or equal-cost paths chosen unevenly?",
+            f"less than {needed:.0%} of its nominal rate while all ports send{busy}",
+            "check the capacity of the uplinks and the balance of the equal-cost paths",
             together,
             f"{together:.0%}",
         )
@@ -315,7 +325,7 @@ def pair_facts(
 def _rate_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
-    """Yield that a pair is too slow: by its message, or by trains if that is moot."""
+    """Yield a fact if a pair is slow; use trains if its message is inconclusive."""
     least = settings.min_rate_share
     share = share_of(pair.goodput_bps, pair.expected_bps)
     if share is not None and share >= least:
@@ -325,9 +335,9 @@ def _rate_facts(
     is_moot = (
         share is None
         or evidence.hosts_late
-        # What the data plane has lost is known roughly: twice as much is allowed for.
+        # The delay by the data plane is approximate, so allow for twice as much.
         or (held_up > GENERATOR_SHARE and share >= least * max(0.0, 1 - 2 * held_up))
-        # What is sent again takes time, in whichever direction packets are lost.
+        # Retransmissions take time, in whichever direction packets are lost.
         or _resent(pair) > settings.max_loss_share
     )
     if is_moot and trains is not None and trains >= least:
@@ -341,11 +351,11 @@ def _rate_facts(
         "rate",
         UNPROVEN if is_moot else FAILED,
         (pair.source, pair.destination),
-        f"less than {least:.0%} of what its links state"
-        + (", but the data plane was what limited" if is_moot else ""),
+        f"less than {least:.0%} of its nominal rate"
+        + (", but the data plane was the limit" if is_moot else ""),
         "use faster hosts, fewer ports per host or slower links"
         if is_moot
-        else "a slower port, a shaper or a policer on the way?",
+        else "check for a slower port, a shaper or a policer on the path",
         share,
         f"{share:.0%} ({format_rate(_rounded(share * (pair.expected_bps or 0)))})",
     )
@@ -354,7 +364,7 @@ def _rate_facts(
 def _loss_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
-    """Yield that packets are lost: hosts that are late send again what was not."""
+    """Yield a fact if packets are lost, or retransmitted without a proven loss."""
     resent, most = _resent(pair), settings.max_loss_share
     is_lossy = evidence.loses(most)
     by_probes = bool(is_lossy and evidence.probed)
@@ -364,13 +374,16 @@ def _loss_facts(
         "loss",
         FAILED if is_lossy else UNPROVEN,
         (pair.source, pair.destination),
-        f"loses more than {most:.2%} of its packets, although it was alone"
+        f"loses more than {most:.2%} of its packets, although no other pair was sending"
         if is_lossy
         else f"more than {most:.2%} of its packets were sent again, but none is known "
         "to be lost",
-        "bad cable or optics, or a queue shorter than transport.window?"
+        "check cables and optics, and for queues shorter than transport.window"
         if is_lossy
-        else "is transport.retransmit_timeout below what its hosts take to answer?",
+        else (
+            "check whether transport.retransmit_timeout is below the response time of "
+            "its hosts"
+        ),
         evidence.lost / evidence.probed if by_probes else resent,
         f"{evidence.lost} of {evidence.probed}"
         if by_probes
@@ -383,13 +396,13 @@ def _resent(pair: PairReport) -> float:
 
 
 def _rounded(rate_bps: float) -> int:
-    """Return a rate with three digits: more of them nobody measures."""
+    """Round a rate to three digits, the precision of the measurements."""
     digits = len(str(round(rate_bps)))
     return round(round(rate_bps), min(0, 3 - digits))
 
 
 def _from(paths: Collection[int], source_ports: Sequence[int]) -> str:
-    """Return the source ports of some paths, as an adverbial."""
+    """Return a phrase that lists the source ports of some paths."""
     listed = ", ".join(str(source_ports[path]) for path in sorted(paths)[:4])
     more = ", ..." if len(paths) > 4 else ""
     ports = "port" if len(paths) == 1 else "ports"
@@ -404,7 +417,7 @@ def _said(numbers: Iterable[int]) -> str:
 
 
 def _who(address: int) -> str:
-    # Nobody else is told apart: records have room for addresses of IPv4 only.
+    # Records hold only IPv4 addresses; all other senders have address 0.
     if not address:
         return "a router, or the sender's own kernel,"
     return str(IPv4Address(address))

@@ -1,4 +1,4 @@
-"""What one algorithm does to a group of one size, in numbers."""
+"""Summary of one collective algorithm for one group size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.topology.common_topologies import single_switch
 
 PATH_MTU = 4096
-"""Payload of a full packet, by which the headers of the bound are counted."""
+"""Payload of a full packet, used to count headers in the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmStep:
-    """Transfers that may run together; the busiest rank is the one that sends most."""
+    """One step of concurrent transfers; the busiest rank sends the most bytes."""
 
     step: int
     transfers: int
@@ -30,24 +30,24 @@ class AlgorithmStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSummary:
-    """An algorithm for one size of group and buffer.
+    """Figures of an algorithm for one group size and buffer size.
 
     Attributes:
         op: The collective.
-        algorithm: Its name.
+        algorithm: Name of the algorithm.
         nranks: Ranks of the group.
         root: Position of the root.
-        input_bytes: What one rank contributes.
-        steps: Its steps.
+        input_bytes: Input size of one rank.
+        steps: Steps of the algorithm.
         transfers: Messages of all ranks.
         bytes: Payload of all ranks.
         busiest_bytes: Payload of the rank that sends most.
-        channels: Queue pairs between two ranks, at most.
-        queue_pairs: Queue pairs, both ends counted as one.
-        bound_ns: What it takes at least on one switch, headers counted.
-        ceiling_ns: The bound that no algorithm beats there; None: there is none.
-        checked: What is known of it.
-        warnings: What a reader should know.
+        channels: Largest number of queue pairs between two ranks.
+        queue_pairs: Queue pairs; both ends count as one.
+        bound_ns: Lower bound on the completion time on one switch, including headers.
+        ceiling_ns: Lower bound for any algorithm on that switch; None if there is none.
+        checked: Property that the check has proven.
+        warnings: Warnings for the reader.
     """
 
     op: str
@@ -67,7 +67,7 @@ class AlgorithmSummary:
     warnings: tuple[str, ...]
 
 
-def summarise_algorithm(
+def summarize_algorithm(
     how: Algorithm,
     *,
     nranks: int,
@@ -77,16 +77,16 @@ def summarise_algorithm(
     delay_ns: int,
     warnings: Sequence[str] = (),
 ) -> AlgorithmSummary:
-    """Return *how* in numbers, each rank on a port of its own of one switch.
+    """Return the figures of *how* with each rank on a separate port of one switch.
 
     Args:
-        how: The algorithm, which was checked.
+        how: The algorithm, already checked.
         nranks: Ranks of the group.
         root: Position of the root.
-        input_bytes: What one rank contributes.
+        input_bytes: Input size of one rank.
         rate_bps: Rate of every port.
         delay_ns: Delay of every link.
-        warnings: What is known of it besides.
+        warnings: Further warnings from the check.
     """
     schedule = build_schedule(how, nranks=nranks, root=root)
     by_step: dict[int, list[tuple[int, int]]] = {}

@@ -1,4 +1,4 @@
-"""What of an experiment does not mean what one may think."""
+"""Warnings about settings of an experiment that may have unexpected effects."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.units import about_size, format_size, format_time
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
-from chakram.preparation.planning import transport_plan
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.switch.profiles import LinkEnd, ns3_overrun_bytes
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
+    from chakram.plan.transport import TransportPlan
     from chakram.topology.topology import Link
 
 
-def experiment_warnings(experiment: Experiment) -> list[str]:
-    """Return what of the experiment does not mean what one may think."""
+def experiment_warnings(experiment: Experiment, transport: TransportPlan) -> list[str]:
+    """Return warnings about settings that may have unexpected effects."""
     warnings = experiment.fabric.warnings()
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
-    warnings += _timeout_warnings(experiment)
+    warnings += _timeout_warnings(experiment, transport)
     warnings += _reordering_warnings(experiment)
-    warnings += _headroom_warnings(experiment)
-    warnings += _queue_warnings(experiment)
+    warnings += _headroom_warnings(experiment, transport)
+    warnings += _queue_warnings(experiment, transport)
     name = experiment.transport.congestion_control.name
     if CONTROLS.load(name).wants_cnps:
         warnings += _mark_warnings(experiment, name)
@@ -32,7 +32,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
 
 
 def _dilation_warnings(experiment: Experiment) -> list[str]:
-    """Return what of the transport cannot be stretched as far as time is."""
+    """Warn if no RNR timer code is long enough for the dilated time."""
     written = experiment.written.transport
     wanted_ns = RNR_TIMER_NS[written.rnr_timer] * experiment.dilation
     longest_ns = max(RNR_TIMER_NS)
@@ -47,7 +47,7 @@ def _dilation_warnings(experiment: Experiment) -> list[str]:
 
 
 def _loss_warnings(experiment: Experiment) -> list[str]:
-    """Return why what faults take away may be waited for until the run is given up."""
+    """Warn if dropped packets may stall the run until the hang timeout ends it."""
     faults = experiment.faults
     loses = faults.drop > 0 or any(each.action == "drop" for each in faults.packets)
     if experiment.transport.local_ack_timeout != 0 or not loses:
@@ -60,17 +60,16 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
     ]
 
 
-def _timeout_warnings(experiment: Experiment) -> list[str]:
-    """Return why queue pairs may give up although nothing is lost."""
+def _timeout_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
+    """Warn if queue pairs may give up although no packet is lost."""
     rate_bps = experiment.fabric.port_rate_bps
     transport = experiment.transport
     if rate_bps is None or transport.adaptive_retransmission is not None:
         return []
-    plan = transport_plan(experiment)
     timeout_ns = plan.retransmit_timeout_ns
     window_ns = plan.window_bytes * 8 * 10**9 // rate_bps
-    # What one queue pair has under way waits in nobody's queue but its own; of two to
-    # one port, one waits for the window of the other.
+    # The in-flight packets of a single queue pair wait only behind each other. With two
+    # queue pairs to one port, one waits behind the window of the other.
     if not 0 < timeout_ns < window_ns:
         return []
     name = "retransmit_timeout"
@@ -87,7 +86,7 @@ def _timeout_warnings(experiment: Experiment) -> list[str]:
 
 
 def _reordering_warnings(experiment: Experiment) -> list[str]:
-    """Return why packets of a queue pair that take several paths come again."""
+    """Warn if spraying one queue pair over several paths causes retransmissions."""
     switches = experiment.fabric.simulated_switches
     if (
         switches is None
@@ -104,14 +103,14 @@ def _reordering_warnings(experiment: Experiment) -> list[str]:
     ]
 
 
-def _headroom_warnings(experiment: Experiment) -> list[str]:
-    """Return why switches of profile ns3 drop packets in spite of pauses."""
+def _headroom_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
+    """Warn if switches of profile ns3 drop packets in spite of pauses."""
     fabric = experiment.fabric
     profile = fabric.switching(experiment.seed).profile
     if profile.name != "ns3" or fabric.nports is None:
         return []
     topology = fabric.to_topology(fabric.nports)
-    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+    packet_bytes = plan.path_mtu + PACKET_OVERHEAD_BYTES
 
     def overrun_bytes(link: Link) -> int:
         end = LinkEnd(rate_bps=link.rate_bps, delay_ns=link.delay_ns)
@@ -131,11 +130,11 @@ def _headroom_warnings(experiment: Experiment) -> list[str]:
     ]
 
 
-def _queue_warnings(experiment: Experiment) -> list[str]:
-    """Return which link lets no full packet through."""
+def _queue_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
+    """Warn about a link whose queue cannot hold a full packet."""
     fabric = experiment.fabric
     topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
-    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+    packet_bytes = plan.path_mtu + PACKET_OVERHEAD_BYTES
     for link in () if topology is None else topology.links:
         if link.queue_bytes is not None and link.queue_bytes < packet_bytes:
             return [
@@ -148,7 +147,7 @@ def _queue_warnings(experiment: Experiment) -> list[str]:
 
 
 def _mark_warnings(experiment: Experiment, name: str) -> list[str]:
-    """Return why a control that wants CNPs may have nothing to react to."""
+    """Warn if a congestion control that needs CNPs may never receive one."""
     where = "transport.congestion_control"
     if experiment.transport.ecn == "off":
         return [f"{where}: {name} does nothing, since transport.ecn is off"]

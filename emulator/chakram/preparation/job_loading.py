@@ -1,4 +1,4 @@
-"""From the jobs of an experiment to their programs: traces read, checked, lowered."""
+"""Loading of jobs: read the traces of an experiment, check them, lower to programs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.lint.problems import require_replayable
-from chakram.chakra.lint.traffic_warnings import misleading, warnings_of
+from chakram.chakra.lint.traffic_warnings import summarize_warnings, warnings_of
 from chakram.chakra.read.reader_options import (
     DependencyPolicy,
     ReadOptions,
-    WarningKind,
     merge_warnings,
 )
 from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.algorithms import user_algorithms
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import Job, Placement, TraceFiles
@@ -41,15 +41,15 @@ class LoadedJob:
     """A job whose trace has been read and lowered.
 
     Attributes:
-        name: Its name.
-        trace: Where its trace came from.
-        producer: Which tool wrote the trace.
+        name: Name of the job.
+        trace: Origin of its trace.
+        producer: Tool that wrote the trace.
         digest: SHA-256 of the trace set.
-        nodes: Nodes of all ranks.
+        nodes: Number of trace nodes of all ranks.
         lowered: The programs.
-        warnings: What is odd in the trace or in how it is run, one sentence each.
+        warnings: Anomalies of the trace or of its replay, one sentence each.
         size_scale: Factor on all sizes, as text, e.g. ``1/64``.
-        placement: How its ranks are placed.
+        placement: Placement of its ranks.
     """
 
     name: str
@@ -64,7 +64,7 @@ class LoadedJob:
 
     @property
     def programs(self) -> tuple[RankProgram, ...]:
-        """The programs of all ranks, ascending."""
+        """The programs of all ranks, in ascending order."""
         return self.lowered.programs
 
     @property
@@ -79,11 +79,11 @@ def load_jobs(
     """Read and lower the traces of all jobs.
 
     Args:
-        experiment: What to run.
-        on_rank: Called with (job, ranks read, ranks in all) after every file.
+        experiment: The experiment.
+        on_rank: Called with (job, ranks read, total ranks) after every file.
 
     Raises:
-        ConfigError: If the experiment asks for a trace that cannot be made.
+        ConfigError: If the experiment requests a trace that cannot be synthesized.
         TraceError: If a trace cannot be read or replayed.
         MatchingError: If ranks disagree about their collectives.
     """
@@ -120,8 +120,8 @@ def load_jobs(
                 nodes=sum(map(len, traces.graphs.values())),
                 lowered=lowered,
                 warnings=(
-                    # What is made up misleads nobody.
-                    *(misleading(warnings_of(traces)) if of_files else ()),
+                    # These warnings do not apply to synthetic traces.
+                    *(summarize_warnings(warnings_of(traces)) if of_files else ()),
                     *traces.notes,
                     *merge_warnings(traces.warnings).values(),
                     *lowered.warnings,
@@ -135,7 +135,7 @@ def load_jobs(
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
-    """Return the warnings of jobs, once what several of them have alike."""
+    """Return the warnings of jobs; a warning of several jobs appears once."""
     names: dict[str, list[str]] = {}
     for job in jobs:
         for warning in dict.fromkeys(job.warnings):
@@ -196,7 +196,7 @@ def lowering_options(
     job: Job,
     sources: Mapping[UserAlgorithm, AlgorithmSource],
 ) -> LoweringOptions:
-    """Return how the traces of *job* become programs."""
+    """Return the options for lowering the traces of *job* to programs."""
     return LoweringOptions(
         compute_from=job.compute.source,
         scale=job.compute.scale,
@@ -214,7 +214,7 @@ def lowering_options(
 
 
 def placement_options(placement: Placement) -> PlacementOptions:
-    """Return how the ranks of a job are placed."""
+    """Return the options for placing the ranks of a job."""
     order = placement.order
     return PlacementOptions(
         order=None if isinstance(order, str) else order,

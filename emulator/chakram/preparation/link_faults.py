@@ -1,4 +1,4 @@
-"""When faults of links begin, and what is noted of them."""
+"""Start times of link faults, and their description in ``run.json``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class LinkFaults:
-    """The faults of an experiment, once it is known when each begins.
+    """The link faults of an experiment, with their start times as far as known.
 
     Args:
-        settings: As the experiment says them.
-        topology: Has their links.
-        start_ns: When the run begins.
+        settings: The faults as the experiment specifies them.
+        topology: The topology that contains the links.
+        start_ns: Start time of the run.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class LinkFaults:
         ]
 
     def happening(self) -> list[LinkFault]:
-        """Return those of which it is known, for a model of the topology."""
+        """Return the faults whose start time is known."""
         return self._faults(range(len(self._settings)))
 
     def beginning(
         self, iterations: Iterable[tuple[str, int]], now_ns: int
     ) -> list[LinkFault]:
-        """Return those that begin now, with an iteration of a job that has begun.
+        """Return the faults that start now because a job has begun an iteration.
 
         Args:
-            iterations: By job, those that ranks are in.
-            now_ns: When that was heard.
+            iterations: Pairs of job and iteration that ranks have reached.
+            now_ns: Time at which this was reported.
         """
         begun = [
             index
@@ -78,7 +78,7 @@ class LinkFaults:
         ]
 
     def end(self, now_ns: int) -> None:
-        """Let what has not begun by now, when the run is over, never begin."""
+        """Mark faults that did not start before the end of the run as never started."""
         self.times_ns = [
             None if at_ns is None or at_ns >= now_ns else at_ns
             for at_ns in self.times_ns
@@ -86,11 +86,11 @@ class LinkFaults:
 
     @property
     def all_began(self) -> bool:
-        """Whether it is known of all when they begin."""
+        """Whether the start time of every fault is known."""
         return None not in self.times_ns
 
     def banners(self) -> tuple[str, ...]:
-        """Return what is to be said of those that never began."""
+        """Return the banners about faults that never started."""
         return tuple(
             f"fault: faults.links[{index}] never began: {each.describe()}"
             for index, each in enumerate(self._settings)
@@ -98,7 +98,7 @@ class LinkFaults:
         )
 
     def described(self, words: Sequence[LinkFaultSettings]) -> tuple[Any, ...]:
-        """Return what ``run.json`` says of each, in *words* of the experiment."""
+        """Return the entries for ``run.json``; *words* are the settings to describe."""
         return tuple(
             {
                 "fault": said.describe(),
@@ -117,10 +117,10 @@ class LinkFaults:
 
 
 def refuse_faults_of_runs(experiment: Experiment) -> None:
-    """Refuse faults of links that cannot happen in a run.
+    """Refuse link faults that cannot be injected in a run.
 
     Raises:
-        ConfigError: It names the first.
+        ConfigError: For the first such fault.
     """
     kinds = experiment.fabric.fault_kinds
     for index, each in enumerate(experiment.faults.links):
@@ -152,20 +152,21 @@ def simulated_with(
     *,
     may_never_begin: bool = False,
 ) -> SimulationResult:
-    """Simulate a plan whose faults begin at times, or with what a job does.
+    """Simulate a plan whose faults start at fixed times or at events of a job.
 
-    Until a fault begins, a simulation with it is the one without it: so a moment is
-    looked up in that one, the earliest of several first.
+    Before a fault starts, simulations with and without it are identical. The time of a
+    fault's event is therefore looked up in a simulation without that fault, earliest
+    event first.
 
     Args:
-        faults: Told when each begins.
-        settings: Theirs.
-        plan: What is simulated.
-        simulate: Simulates it with what is known to happen.
-        may_never_begin: Whether there may be no such moment, as in a run.
+        faults: Stores the start time of each fault.
+        settings: The settings of the faults.
+        plan: The plan to simulate.
+        simulate: Simulates the plan with the faults known so far.
+        may_never_begin: Whether an event may never occur, as in a run.
 
     Raises:
-        ConfigError: If there is none, and has to be.
+        ConfigError: If an event never occurs although it must.
         RunFailed: If the simulation does not end.
     """
     table = OperationTable(plan)
@@ -198,7 +199,7 @@ def simulated_with(
 
 
 def _moment_ns(when: Moment, records: RecordRows, table: OperationTable) -> int | None:
-    """Return when something first happens; None: it never does."""
+    """Return the time when an event first occurs; None: never."""
     if not when.is_of_messages:
         return min(
             (

@@ -1,4 +1,4 @@
-"""The links of a topology, one record for each direction."""
+"""Records of the links of a topology, one for each direction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def directions_of(topology: Topology) -> list[LinkRecord]:
-    """Return two records per link, without bytes: up is from its end ``a`` to ``b``."""
+    """Return two records per link, without bytes; up is from end ``a`` to end ``b``."""
     uplinks = {link.name for link in topology.uplinks()}
     groups = topology.equal_cost()
     return [

@@ -1,4 +1,4 @@
-"""What a plan will do, in numbers: for people who look before they run."""
+"""Summary of a plan in numbers, for inspection before a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job: its trace and its ranks."""
+    """A job, with its trace and ranks."""
 
     name: str
     trace: str
@@ -37,15 +37,15 @@ class JobLine:
     groups: int
     size_scale: str
     compute_ns: int
-    """Delays of the rank that has most of them, per iteration."""
+    """Compute delays per iteration of the rank that has most of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveLine:
-    """Collectives that are alike but for their group; counts are per iteration.
+    """Collectives that differ only in their group; counts are per iteration.
 
-    ``op`` is ``send`` for point-to-point messages; ``size_bytes`` is that of
-    nccl-tests, ``trace_bytes`` the same before the size scale.
+    ``op`` is ``send`` for point-to-point messages. ``size_bytes`` is the size as
+    nccl-tests defines it; ``trace_bytes`` is that size before the size scale.
     """
 
     job: str
@@ -57,31 +57,32 @@ class CollectiveLine:
     count: int
     messages: int
     bytes_per_rank: int
-    """Payload that the busiest member sends in one of them."""
+    """Payload that the busiest member sends in one of these collectives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan in numbers; what is sent is counted per iteration, times are raw.
+    """A plan in numbers; traffic is per iteration, and times include dilation.
 
     Attributes:
         jobs: The jobs.
-        collectives: What they exchange, largest first.
+        collectives: Their collectives and messages, largest first.
         ports: Ports that carry ranks.
         agents: Agents, with their shards.
-        divided: Hosts of ports whose ranks live in several shards, with how many.
-        queue_pairs: Queue pairs, both ends counted as one.
+        divided: Hosts of ports whose ranks are in several shards, with the number of
+            shards.
+        queue_pairs: Queue pairs; both ends count as one.
         messages: Messages of all ranks.
         payload_bytes: Payload of all ranks.
         busiest_port_bytes: Bytes on the wire that the busiest port sends.
-        least_iteration_ns: Time in which no port can send its share any faster; None
-            where ports have no rate.
-        iterations: All iterations, warm-up included.
+        least_iteration_ns: Longest serialization delay of the traffic of a port, a
+            lower bound on the iteration time; None if no port has a rate.
+        iterations: All iterations, including warm-up.
         path_mtu: Payload of a full packet.
         family: ``ipv4`` or ``ipv6``.
-        max_burst_packets: Packets that leave as one.
+        max_burst_packets: Packets sent as one burst.
         dilation: Factor by which time is stretched.
-        warnings: What a reader should know.
+        warnings: Warnings for the reader.
     """
 
     jobs: tuple[JobLine, ...]
@@ -102,14 +103,14 @@ class PlanSummary:
     warnings: tuple[str, ...]
 
 
-def summarise_plan(
+def summarize_plan(
     plan: Plan,
     jobs: Sequence[LoadedJob],
     *,
     dilation: int = 1,
     warnings: Sequence[str] = (),
 ) -> PlanSummary:
-    """Return *plan* in numbers; *warnings* go before those of the jobs."""
+    """Return the summary of *plan*; *warnings* precede the warnings of the jobs."""
     transport = plan.agents[0].transport
     shares = Shares(
         path_mtu=transport.path_mtu,
@@ -172,7 +173,7 @@ def _count(
     lines: dict[tuple[object, ...], CollectiveLine],
     matrices: Mapping[tuple[str, str, int], Matrix],
 ) -> Iterator[Share]:
-    """Yield what a rank sends; count what it begins among *lines*."""
+    """Yield a rank's shares; record in *lines* each collective that it leads."""
     program = rank.program
     for use, count in program.columns.collective_uses.items():
         group = program.groups[use.group]
@@ -192,7 +193,7 @@ def _count(
         )
         yield _times(of_all[position], count)
         if position:
-            continue  # counted once, by the first member
+            continue  # the first member counts for the whole group
         _add(
             lines,
             CollectiveLine(

@@ -1,4 +1,4 @@
-"""What the ranks of a plan send: messages, payload, and bytes on the wire."""
+"""Traffic that the ranks of a plan send: messages, payload, and bytes on the wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """What one member sends in one collective."""
+    """Traffic that one member sends in one collective."""
 
     messages: int
     payload_bytes: int
@@ -32,16 +32,16 @@ class Share(NamedTuple):
 
 
 _KNOWN_SIZES = 1 << 16
-"""How many sizes of messages on the wire are kept."""
+"""Number of message sizes whose size on the wire is cached."""
 
 
 class Shares:
-    """What members of collectives send; most collectives of a job are alike.
+    """Computes and caches shares; most collectives of a job are alike.
 
     Args:
         path_mtu: Payload of a full packet.
-        verb: That messages are posted with.
-        overhead_bytes: What each packet has beside its payload.
+        verb: The verb that posts messages.
+        overhead_bytes: Bytes of each packet in addition to its payload.
     """
 
     def __init__(self, *, path_mtu: int, verb: str, overhead_bytes: int) -> None:
@@ -89,11 +89,11 @@ class Shares:
         return shares
 
     def of_messages(self, sizes_bytes: Iterable[int]) -> Share:
-        """Return the share of who sends messages of these sizes."""
+        """Return the share of a member that sends messages of these sizes."""
         return self._share(Counter(sizes_bytes))
 
     def _share(self, counts: Mapping[int, int]) -> Share:
-        """Return the share of who sends so many messages of each size."""
+        """Return the share of a member from its number of messages by size."""
         return Share(
             messages=sum(counts.values()),
             payload_bytes=sum(size * count for size, count in counts.items()),
@@ -115,7 +115,7 @@ def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
 
 
 def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
-    """Return what of a rank's messages does not go through its port."""
+    """Return the bytes of a rank's messages that do not pass through its port."""
     local = {
         pair.peer_rank for pair in rank.queue_pairs if pair.local_rate_bps is not None
     }
@@ -155,8 +155,8 @@ def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
 def messages_of_splits(
     program: RankProgram, use: CollectiveUse, how: Algorithm, position: int
 ) -> Iterator[tuple[int, int]]:
-    """Return (destination, size) of what a member sends in an all_to_all_v."""
-    assert use.splits is not None  # it has some
+    """Yield (destination, size) of the messages of a member in an all_to_all_v."""
+    assert use.splits is not None  # an all_to_all_v has splits
     own = program.splits[use.splits]
     return uneven_messages(
         how,

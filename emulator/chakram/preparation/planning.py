@@ -1,15 +1,14 @@
-"""From loaded jobs to a plan: transport, settings of a run, shards, placement."""
+"""Settings of a plan derived from an experiment: transport, run, shards, ports."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
 from chakram.config.transport import Transport, largest_path_mtu, written
-from chakram.config.transport_checks import check_packet_faults
 from chakram.fabric.fabric_types.base import SIMULATED_PORT
 from chakram.foundation.errors import PlanError
 from chakram.plan.burst_rule import (
@@ -17,18 +16,12 @@ from chakram.plan.burst_rule import (
     burst_packets,
     window_bytes,
 )
-from chakram.plan.isolated_collective import job_alone
-from chakram.plan.placement import place
 from chakram.plan.plan import JobSettings, Plan, PortPlan, RunSettings
-from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import MAX_SHARDS, ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
-from chakram.preparation.plugin_versions import with_plug_ins
-from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.payload import is_compiled
-from chakram.settings.located_errors import report
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -36,10 +29,10 @@ if TYPE_CHECKING:
 
 
 _USUAL_SAMPLE = 64
-"""Of so many packets received one is looked at, where a sample is."""
+"""In sampling mode, one packet in this many is verified."""
 
 _USUAL_PORTS = 8
-"""Of a fabric that has as many as are needed: what bursts are made for."""
+"""Number of ports assumed for burst sizes if a fabric has no fixed number."""
 
 
 def transport_plan(experiment: Experiment) -> TransportPlan:
@@ -69,10 +62,10 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             is_modelled=fabric.is_modelled,
         )
 
-    # Bursts fit the rate that this machine has to carry: with those of 400 Gbit/s at
-    # 100 Mbit/s collectives took 20 to 50 % longer than simulated; with bursts of 2
-    # to 4 the difference was -8 to +16 %.  A window is bytes of the fabric, which are
-    # not stretched.
+    # Bursts fit the dilated rate, which this machine has to carry. With bursts sized
+    # for 400 Gbit/s at a dilated rate of 100 Mbit/s, collectives took 20 to 50 % longer
+    # than simulated. With bursts of 2 to 4 packets the difference was -8 to +16 %.
+    # Windows fit the undilated rate: dilation does not change the bytes in the fabric.
     burst = usual_burst(fabric.port_rate_bps)
     undilated_burst = usual_burst(experiment.written.fabric.port_rate_bps)
     derived: dict[str, Any] = {
@@ -94,24 +87,25 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         congestion_control=congestion.name,
         congestion_parameters=arguments,
         verify_every=_verify_every(transport),
-        # Hosts of modelled switches have a queue in front of their wire; what waits
-        # there would be part of the round trips that a control goes by.
+        # Hosts of modeled switches have a queue in front of their wire. Time in that
+        # queue would add to the round trips that a delay-based congestion control
+        # measures.
         saves_up=fabric.is_modelled and not control.wants_round_trips,
     )
 
 
 def _verify_every(transport: Transport) -> int:
-    """Return of how many packets received one is looked at; 0: none."""
+    """Return N if one in N received packets is verified; 0: none."""
     sample = transport.icrc_check
     if transport.verify is None and sample is not None:
         return sample
-    # Uncompiled, looking at a packet takes longer than all else.
+    # In pure Python, verification takes longer than all other work on a packet.
     verify = transport.verify or ("full" if is_compiled() else "sample")
     return {"full": 1, "sample": sample or _USUAL_SAMPLE, "off": 0}[verify]
 
 
 def _timeout_ns(transport: Transport) -> int:
-    """Return how long an acknowledgement is waited for; 0: for ever."""
+    """Return the retransmission timeout; 0: none."""
     exponent = transport.local_ack_timeout
     timeout_ns: int = transport.retransmit_timeout_ns
     if exponent is None:
@@ -120,7 +114,7 @@ def _timeout_ns(transport: Transport) -> int:
 
 
 def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
-    """Return how many queue pairs two ranks have, and their source ports."""
+    """Return the number of queue pairs between two ranks, and their source ports."""
     transport = experiment.transport
     ports = transport.source_ports
     return QueuePairLayout(
@@ -139,7 +133,7 @@ def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
 
 
 def run_settings(experiment: Experiment) -> RunSettings:
-    """Return what all agents do with their programs."""
+    """Return the settings of the run that all agents share."""
     iterations = experiment.iterations
     return RunSettings(
         warmup=iterations.warmup,
@@ -159,9 +153,9 @@ def run_settings(experiment: Experiment) -> RunSettings:
 def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, int]:
     """Return how many data-plane processes each agent may start.
 
-    On this machine one core is left to agent and controller, or half of them to the
-    switches of a lab; a host elsewhere gets one process per port, and a simulation one
-    in all, unless the experiment says otherwise.
+    On this machine, one core is reserved for agent and controller, or half of the cores
+    for the switches of a lab. A remote host gets one process per port. A simulation
+    gets a single process. The experiment can override all of these.
     """
     count_of: dict[str, int] = {}
     for port in ports:
@@ -169,7 +163,8 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
     if experiment.agents.shards is not None:
         return dict.fromkeys(count_of, experiment.agents.shards)
     if all(port.open == SIMULATED_PORT for port in ports):
-        # Shards are in queue pair numbers: a simulation is the same on every machine.
+        # Queue pair numbers contain the shard. One shard gives the same numbers
+        # everywhere.
         return dict.fromkeys(count_of, 1)
     cores = os.sched_getaffinity(0)
     return {
@@ -178,72 +173,11 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
     }
 
 
-def build_plan(
-    experiment: Experiment,
-    jobs: Sequence[LoadedJob],
-    ports: Sequence[PortPlan],
-    run_id: str,
-    *,
-    shards: Mapping[str, int] | None = None,
-    alone: str | None = None,
-    psn_seed: int | None = None,
-    connected: bool = True,
-) -> Plan:
-    """Return the plan of a run over *ports*.
-
-    Args:
-        experiment: What to run.
-        jobs: Its loaded jobs.
-        ports: All ports, in the order in which ranks are placed on them.
-        run_id: Name of the run.
-        shards: Data-plane processes by agent; None: as ``shards_of`` has them.
-        alone: The one job that has the fabric to itself, where it is placed beside the
-            others; None: all.
-        psn_seed: Of the first PSNs; None: the experiment's, or else its seed.
-        connected: Whether ranks get queue pairs.
-
-    Raises:
-        PlanError: If the ranks do not fit onto the ports.
-    """
-    hosts = experiment.fabric.host_names(len(ports))
-    plan = place(
-        {job.name: job.programs for job in jobs},
-        ports,
-        {job.name: job.placement for job in jobs},
-        transport_plan(experiment),
-        run_settings(experiment),
-        shards=shards_of(experiment, ports) if shards is None else shards,
-        run_id=run_id,
-        layout=queue_pair_layout(experiment),
-        near=_near(experiment, len(ports)),
-        host_of=lambda port: hosts[port.number],
-        psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
-        connected=connected,
-    )
-    _check_faults(experiment, jobs)
-    plan = with_plug_ins(plan, experiment)
-    if alone is not None:
-        plan = job_alone(plan, alone)
-    problems = check_plan(plan)
-    if problems:
-        raise PlanError.of_problems(f"plan {run_id}", problems)
-    return plan
-
-
-def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
-    """Return what tells the switch that a port hangs on, or else its host."""
-    topology = experiment.fabric.to_topology(nports)
-    if topology is None:
-        return lambda port: port.agent
-    switch_of = {host: topology.switch_of(host) for host in topology.hosts}
-    return lambda port: switch_of.get(port.host, port.agent)
-
-
 def ports_needed(jobs: Sequence[LoadedJob]) -> int:
-    """Return how many ports the ranks of all jobs need.
+    """Return the number of ports that the ranks of all jobs need.
 
-    Of patterns it is what they need at least: where a fabric has as many ports as are
-    needed, they have no others to choose from.
+    For placement patterns this is a lower bound. A fabric without a fixed number of
+    ports has exactly this many.
     """
     needed = 0
     for job in jobs:
@@ -258,37 +192,11 @@ def ports_needed(jobs: Sequence[LoadedJob]) -> int:
     return needed
 
 
-def planned_ports(
-    experiment: Experiment, jobs: Sequence[LoadedJob]
-) -> tuple[PortPlan, ...]:
-    """Return the ports that a run would have, as far as one knows before it.
-
-    Raises:
-        FabricError: If the fabric cannot have that shape.
-    """
-    return experiment.fabric.planned_ports(ports_needed(jobs))
-
-
-def _groups_of(job: LoadedJob) -> set[str]:
-    """Return what queue pairs of a job are for: its groups, and single messages."""
-    groups = {group.name for program in job.programs for group in program.groups}
-    return {*groups, POINT_TO_POINT}
-
-
-def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
-    """Refuse faults of packets that nobody sends, once traces have told the ranks."""
-    ranks_of = {job.name: job.nranks for job in jobs}
-    groups_of = {job.name: _groups_of(job) for job in jobs}
-    mistakes = list(check_packet_faults(experiment.faults, ranks_of, groups_of))
-    if mistakes:
-        raise report(experiment.name, mistakes, lambda _: None)
-
-
 def refuse_neighbours_on_one_port(plan: Plan) -> None:
-    """Refuse a plan in which ranks of one port send to one another.
+    """Refuse a plan in which ranks on the same port send to each other.
 
     Raises:
-        PlanError: With the first two of them.
+        PlanError: For the first two such ranks.
     """
     for rank in plan.ranks():
         for pair in rank.queue_pairs:
@@ -306,7 +214,7 @@ def refuse_neighbours_on_one_port(plan: Plan) -> None:
 
 
 def job_settings(experiment: Experiment) -> tuple[JobSettings, ...]:
-    """Return what the jobs do otherwise than usual."""
+    """Return the settings of each job whose settings differ from the defaults."""
     offsets_ns = arrivals_ns(experiment)
     warmup = experiment.iterations.warmup
     found = tuple(
@@ -324,7 +232,7 @@ def job_settings(experiment: Experiment) -> tuple[JobSettings, ...]:
 
 
 def arrivals_ns(experiment: Experiment) -> dict[str, int]:
-    """Return when every job begins, from the start of the run."""
+    """Return the start time of every job, counted from the start of the run."""
     start_ns = {job.name: job.start_ns for job in experiment.jobs}
     arrivals = experiment.arrivals
     if arrivals is None:

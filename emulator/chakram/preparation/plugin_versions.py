@@ -1,6 +1,6 @@
-"""What of an experiment other packages bring: told to agents, and to the run's record.
+"""Plug-ins that an experiment uses, for agents and for ``run.json``.
 
-Agents look at home whether they have the same (``chakram_agent.agent``).
+Each agent checks that it has the same plug-ins installed (``chakram_agent.agent``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def plug_ins_of(experiment: Experiment) -> tuple[PlugInUse, ...]:
-    """Return what plug-ins an experiment names, each with its package.
+    """Return the plug-ins that an experiment uses, each with its package.
 
     Raises:
-        PlugInError: If several packages have something of one name.
+        PlugInError: If several packages provide a plug-in of the same name.
     """
     return tuple(
         PlugInUse(noun=registry.noun, name=found.name, package=found.package)
@@ -32,13 +32,13 @@ def plug_ins_of(experiment: Experiment) -> tuple[PlugInUse, ...]:
 
 
 def plug_in_versions(experiment: Experiment) -> dict[str, str]:
-    """Return the versions of the packages that bring them, by name."""
+    """Return the versions of the packages that provide plug-ins, by package name."""
     packages = (each.package for each in plug_ins_of(experiment))
     return {name: version for name, _, version in (p.rpartition(" ") for p in packages)}
 
 
 def with_plug_ins(plan: Plan, experiment: Experiment) -> Plan:
-    """Return a plan that says to every agent what it has to have installed."""
+    """Return *plan* with the plug-ins that every agent must have installed."""
     used = plug_ins_of(experiment)
     if not used:
         return plan

@@ -1,4 +1,8 @@
-"""What the collectives of a plan should take: bound, ceiling, alone, simulation."""
+"""Predicted durations of the collectives of a plan.
+
+There are four predictions: the bound of the schedule, the bound for any algorithm
+(``ceiling``), a simulation of the collective alone, and a simulation of the run.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +53,16 @@ T = TypeVar("T")
 
 
 FlowBound = Callable[[str, int, int, int], int]
-"""Bound in ns of one message: of job, sender, receiver and size in bytes."""
+"""Lower bound in ns of one message, given job, sender, receiver and size in bytes."""
 
 
 class Bounds(NamedTuple):
-    """What collectives and messages take at least, in ns.
+    """Lower bounds on the times of collectives and messages, in ns.
 
     Attributes:
-        times_ns: Of this schedule, by collective or point-to-point message.
-        ceilings_ns: Of any algorithm, by collective.
-        of_message: Says it of any message.
+        times_ns: Bounds of this schedule, by collective or point-to-point message.
+        ceilings_ns: Bounds for any algorithm, by collective.
+        of_message: Returns the bound of any message.
     """
 
     times_ns: dict[CollectiveKey, int]
@@ -67,23 +71,25 @@ class Bounds(NamedTuple):
 
 
 ALONE_EVENTS = 1_500_000
-"""Events of all simulations of collectives alone, about: some two seconds compiled."""
+"""Approximate limit of events for all simulations of collectives alone.
+
+They take about two seconds if the hot modules are compiled."""
 
 FEW_EVENTS = 100_000
-"""So few are simulated where others wait for the same interpreter."""
+"""Limit of events for simulations in a thread, which delay other tasks."""
 
 DRAWS = 5
-"""Simulations of a fabric whose switches choose paths that nobody knows."""
+"""Number of simulations if the path choice of the switches is unknown."""
 
 _EVENTS_PER_MESSAGE = 6
 _EVENTS_PER_LINK = 20
+"""Cost of starting a simulation, in events per link."""
 _WITHOUT_MEMORY = frozenset({"none", "fixed_rate"})
-"""Congestion controls that begin each iteration as the one before."""
-"""What it costs to begin a simulation, in events."""
+"""Congestion controls that start each iteration in the same state."""
 
 
 def bounds(plan: Plan, topology: Topology) -> Bounds:
-    """Return the bounds of a plan, of all its collectives and messages."""
+    """Return the bounds of all collectives and messages of a plan."""
     times: dict[CollectiveKey, int] = {}
     ceilings: dict[CollectiveKey, int] = {}
     transport = plan.agents[0].transport
@@ -128,7 +134,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
 
 
 class _Kind(NamedTuple):
-    """What collectives have in common that take the same time alone."""
+    """The properties shared by collectives that take the same time alone."""
 
     job: str
     how: Algorithm
@@ -139,7 +145,7 @@ class _Kind(NamedTuple):
 
 
 def _collectives(plan: Plan) -> dict[_Kind, list[CollectiveKey]]:
-    """Return the collectives of a plan by their kind, in the order of the first."""
+    """Return the collectives of a plan by kind, in order of first occurrence."""
     found: dict[_Kind, list[CollectiveKey]] = {}
     for job, ranks in _by_job(plan).items():
         matrices = split_matrices(rank.program for rank in ranks)
@@ -176,12 +182,13 @@ def _collectives(plan: Plan) -> dict[_Kind, list[CollectiveKey]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AloneTimes:
-    """What collectives take by themselves on the fabric, simulated.
+    """Simulated durations of collectives that run alone on the fabric.
 
     Attributes:
-        times_ns: By collective; none where that would take too long.
-        left_out: Kinds of collectives that were not simulated.
-        kinds: All that there are.
+        times_ns: Duration by collective, without collectives that take too long to
+            simulate.
+        left_out: Number of kinds of collectives that were not simulated.
+        kinds: Number of all kinds.
     """
 
     times_ns: dict[CollectiveKey, int] = field(default_factory=dict)
@@ -190,7 +197,7 @@ class AloneTimes:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of them."""
+        """Notes for the results."""
         if not self.left_out:
             return ()
         return (
@@ -200,7 +207,7 @@ class AloneTimes:
 
 
 def alone_events(plan: Plan, topology: Topology) -> int:
-    """Return how many events it takes about to simulate collectives alone."""
+    """Return the approximate number of events to simulate collectives alone."""
     return sum(events for events, _, _ in _alone_kinds(plan, topology))
 
 
@@ -212,16 +219,17 @@ def alone_times(
     *,
     events: int = ALONE_EVENTS,
 ) -> AloneTimes:
-    """Simulate every kind of collective by itself, the smallest ones first.
+    """Simulate one collective of each kind alone, the smallest ones first.
 
-    Each has the ports, queue pairs and paths that it has in the run, and no others.
+    Each collective uses the same ports, queue pairs and paths as in the run, but
+    without other traffic.
 
     Args:
-        plan: All that is run.
+        plan: The whole plan.
         topology: The fabric.
-        seed: For random marks.
+        seed: Seed of random marks.
         switching: How packets cross the fabric.
-        events: About how many may be simulated in all.
+        events: Approximate limit of events in all simulations.
 
     Raises:
         RunFailed: If a simulated collective does not end.
@@ -243,14 +251,15 @@ def alone_times(
 def _alone_kinds(
     plan: Plan, topology: Topology
 ) -> list[tuple[int, list[CollectiveKey], Callable[[], Plan]]]:
-    """Return by kind of collective: its events, which they are, and its plan alone."""
+    """Return the event count, the collectives and a plan factory of each kind."""
     if not plan.agents:
         return []
     path_mtu = plan.agents[0].transport.path_mtu
     links = longest_path(topology)
     found = []
     for kind, keys in _collectives(plan).items():
-        # Groups of the same members have queue pairs, and so paths, of their own.
+        # Groups with the same members have separate queue pairs, and so different
+        # paths.
         by_group: dict[str, list[CollectiveKey]] = {}
         for key in keys:
             by_group.setdefault(key.group, []).append(key)
@@ -277,11 +286,11 @@ def _alone_kinds(
 def _schedule_bounds(
     plan: Plan, models: Mapping[str, FabricModel]
 ) -> dict[str, ScheduleBounds]:
-    """Return by job what finds bounds."""
+    """Return the bounds of schedules, by job."""
     transport = plan.agents[0].transport
     parts = 1
     if transport.reordering_packets > 0:
-        # Each packet may take a path of its own.
+        # Each packet may take a separate path.
         parts = MAX_MESSAGE_BYTES
     elif transport.split == "even":
         parts = 1 + max(
@@ -301,7 +310,7 @@ def _schedule_bounds(
 
 
 def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
-    """Return what says how long the messages of a job take that share ports fairly."""
+    """Return a function that estimates message times under fair sharing of ports."""
     transport = plan.agents[0].transport
     of_job = {
         job: FairTimes(model, path_mtu=transport.path_mtu, verb=transport.verb)
@@ -324,7 +333,7 @@ def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
 
 
 def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
-    """Return by job what is known of the fabric under its ranks."""
+    """Return models of the fabric under the ranks, by job."""
     host_of_port = {port.number: port.host for port in plan.ports()}
     overhead_bytes = overhead_bytes_of(plan.family())
     transport = plan.agents[0].transport
@@ -370,13 +379,13 @@ def simulate(
 def path_draws(
     fabric: FabricKind, topology: Topology, seed: int, *, known: EcmpHash | None
 ) -> list[Switching]:
-    """Return how packets cross a fabric that is predicted: several if nobody knows.
+    """Return the path choices to predict with: several if the real one is unknown.
 
     Args:
-        fabric: Draws them.
+        fabric: Provides the path choices.
         topology: Hosts, switches and links.
-        seed: Of the first draw; the others have the next ones.
-        known: How its switches choose; None: nobody knows.
+        seed: Seed of the first draw; each later draw uses the next one.
+        known: Path choice of the fabric's switches; None if unknown.
     """
     switching = fabric.switching(seed)
     if known is not None:
@@ -391,10 +400,11 @@ def path_draws(
 def simulate_run(
     plan: Plan, topology: Topology, seed: int, switching: Switching, faults: Faults
 ) -> tuple[dict[CollectiveKey, int], SimulationResult]:
-    """Return the mean time of every collective in what a run does, and the simulation.
+    """Simulate a run; return the mean time of every collective, and the result.
 
-    One iteration is simulated where all are alike: of one job without faults, whose
-    congestion control keeps no rate and whose packets all arrive.  Otherwise all are.
+    One iteration is enough if all iterations are alike. That is true for a single job
+    without faults, if its congestion control keeps no rate and no packet is dropped.
+    Otherwise all iterations are simulated.
 
     Raises:
         RunFailed: If the simulated job does not end.
@@ -425,7 +435,7 @@ def simulate_run(
         return durations(plan, result, warmup=settings.warmup), result
     one = simulated(0, 1)
     if one.dropped:
-        # Timers and queues go on from one iteration to the next.
+        # Timers and queues carry over from one iteration to the next.
         with suppress(RunFailed):
             result = simulated(settings.warmup, None)
             return durations(plan, result, warmup=settings.warmup), result
@@ -433,16 +443,17 @@ def simulate_run(
 
 
 def lost_in(result: SimulationResult) -> int:
-    """Return how many packets were dropped, or disturbed on purpose."""
+    """Return how many packets were dropped or disturbed by faults."""
     return sum(result.dropped.values()) + sum(result.injected.values())
 
 
 def early_timeouts(resent: int, lost: int) -> tuple[str, ...]:
-    """Say that timeouts were shorter than what packets take under load, if they were.
+    """Return a note if timeouts were shorter than the delay of packets under load.
 
     Args:
-        resent: Packets that were sent again because no answer came in time.
-        lost: Packets that were dropped, lost or damaged, or that the peer asked for.
+        resent: Packets retransmitted after a timeout.
+        lost: Number of packets that were dropped, disturbed by faults, or requested
+            again with NAKs.
     """
     if not resent or lost:
         return ()
@@ -460,12 +471,12 @@ def simulate_draws(
     draws: Sequence[Switching],
     faults: Faults,
 ) -> tuple[dict[str, dict[CollectiveKey, int]], tuple[str, ...]]:
-    """Do ``simulate_run`` for each of several draws of the paths.
+    """Run ``simulate_run`` for each of several draws of the paths.
 
     Returns:
-        By source: ``simulate``, or that with the number of the draw if there are more;
-        and what is to be said of it: timeouts that are too short, and that with faults
-        a run need not come to its end, and is made all the same.
+        The times by source, and notes. The source is ``simulate``, with the number of
+        the draw if there are several. Notes report timeouts that are too short. With
+        faults, a simulation may not end; a note then replaces all times.
 
     Raises:
         RunFailed: If a simulated job without faults does not end.
@@ -491,7 +502,7 @@ def simulate_draws(
 def medians(
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
 ) -> dict[str, dict[CollectiveKey, int]]:
-    """Return by source, its draws taken together, the median of each collective."""
+    """Return the median of each collective by source, over the draws of that source."""
     drawn: dict[str, dict[CollectiveKey, list[int]]] = {}
     for name, times_ns in predictions.items():
         of_source = drawn.setdefault(name.partition(DRAW)[0], {})
@@ -506,7 +517,7 @@ def medians(
 def durations(
     plan: Plan, result: SimulationResult, *, warmup: int = 0
 ) -> dict[CollectiveKey, int]:
-    """Return the mean duration of every collective after so many iterations."""
+    """Return the mean duration of every collective, without warm-up iterations."""
     joiner = CollectiveJoiner(OperationTable(plan), warmup=warmup)
     times: dict[CollectiveKey, list[int]] = {}
     for record in joiner.add(result.records):
@@ -516,10 +527,10 @@ def durations(
 
 
 async def apart(function: Callable[..., T], *args: object) -> T:
-    """Call in a process of its own, so that the event loop stays free.
+    """Call a function in a separate process, so that the event loop stays free.
 
     Raises:
-        RunFailed: If the process is killed; else what *function* raises.
+        RunFailed: If the process is killed. Exceptions of *function* pass through.
     """
     loop = asyncio.get_running_loop()
     # Spawned, not forked: gRPC does not survive a fork.

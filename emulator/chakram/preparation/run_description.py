@@ -1,4 +1,4 @@
-"""What a run says of itself: its manifest, its fabric and transport in words."""
+"""Builds the manifest of a run, descriptions of its parts, and banners."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import chakram
 from chakram.config.jobs import TraceFiles
 from chakram.foundation.units import format_size
 from chakram.plan.isolated_collective import settings_alone
-from chakram.preparation.experiment_warnings import experiment_warnings
-from chakram.preparation.job_loading import LoadedJob, job_warnings
-from chakram.preparation.planning import run_settings
+from chakram.preparation.job_loading import job_warnings
 from chakram.preparation.plugin_versions import plug_in_versions
 from chakram.run_directory import provenance
 from chakram.run_directory.manifest import RunManifest
@@ -25,25 +23,27 @@ if TYPE_CHECKING:
     from chakram.plan.plan import RunSettings
     from chakram.plan.transport import TransportPlan
     from chakram.predict.simulator.run_plan import SimulationResult
+    from chakram.preparation.job_loading import LoadedJob
     from chakram.preparation.predictions import FlowBound
+    from chakram.preparation.resolved_run import ResolvedRun
     from chakram.records.run_records import CollectiveKey
-    from chakram.run_directory.message_columns import FairTimesOf, WaysOf
+    from chakram.run_directory.message_columns import FairTimesOf, PathsOf
     from chakram.switch.profiles import Switching
 
 
 @dataclass(slots=True)
 class Reference:
-    """What measured times are compared with, in ns by collective.
+    """Reference values for measured times, in ns by collective.
 
     Attributes:
-        bounds: What the same schedules take at least.
-        alone: What they take by themselves on the fabric.
-        ceilings: What no algorithm beats.
-        predictions: What models say, by source.
-        flow_bound: What says how long a message takes at least; None if nobody knows.
-        fair_times: What says how long messages take together; likewise.
-        ways: What says which ways messages take; likewise.
-        notes: What is to be said of all that.
+        bounds: Lower bounds for the schedules that the run uses.
+        alone: Simulated times of collectives that run alone on the fabric.
+        ceilings: Lower bounds for any algorithm.
+        predictions: Times that models predict, by source.
+        flow_bound: Returns the lower bound of a message; None if unknown.
+        fair_times: Estimates the times of messages that share ports; None if unknown.
+        ways: Returns the paths of messages; None if unknown.
+        notes: Notes about these values.
     """
 
     bounds: dict[CollectiveKey, int] = field(default_factory=dict)
@@ -52,22 +52,21 @@ class Reference:
     predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
     flow_bound: FlowBound | None = None
     fair_times: FairTimesOf | None = None
-    ways: WaysOf | None = None
+    ways: PathsOf | None = None
     notes: tuple[str, ...] = ()
 
 
 def manifest_of(
-    experiment: Experiment,
-    jobs: Sequence[LoadedJob],
-    transport: TransportPlan,
+    resolved: ResolvedRun,
     *,
     run_id: str,
     started: datetime,
     world: str | None = None,
     alone: str | None = None,
 ) -> RunManifest:
-    """Return what stands in ``run.json`` when a run begins; *alone*: of that job."""
-    settings = run_settings(experiment)
+    """Return the initial ``run.json``; *alone* names the only job to run, if any."""
+    experiment, settings = resolved.experiment, resolved.settings
+    jobs: Sequence[LoadedJob] = resolved.jobs
     if alone is not None:
         jobs = [job for job in jobs if job.name == alone]
         settings = settings_alone(settings, alone)
@@ -81,7 +80,7 @@ def manifest_of(
         fabric=experiment.written.fabric.describe(),
         family=experiment.fabric.family,
         transport=describe_transport(
-            transport, experiment.transport.congestion_control.describe()
+            resolved.transport, experiment.transport.congestion_control.describe()
         ),
         seed=experiment.seed,
         dilation=experiment.dilation,
@@ -103,7 +102,7 @@ def manifest_of(
         versions=provenance.versions() | plug_in_versions(experiment),
         compiled=provenance.compiled(),
         host=provenance.host_facts(),
-        banners=_banners(experiment, jobs),
+        banners=_banners(resolved, jobs),
     )
 
 
@@ -131,10 +130,11 @@ def _jobs(
     return described
 
 
-def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
+def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
+    experiment = resolved.experiment
     banners = [
         *job_warnings(jobs),
-        *experiment_warnings(experiment),
+        *resolved.warnings(),
     ]
     if experiment.faults.drop:
         banners.append(
@@ -151,7 +151,7 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
 def agent_facts(
     descriptions: Mapping[str, AgentDescription],
 ) -> dict[str, dict[str, object]]:
-    """Return what ``run.json`` has about each agent."""
+    """Return the facts about each agent for ``run.json``."""
     return {
         name: {
             "version": agent.version,
@@ -166,9 +166,9 @@ def agent_facts(
 
 
 def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
-    """Return warnings about agents of another version, or that run uncompiled.
+    """Return warnings about agents that have another version or run uncompiled.
 
-    An agent that speaks another protocol is refused when it is connected.
+    The client refuses agents with another protocol version when it connects.
     """
     ours = chakram.__version__
     return [
@@ -190,7 +190,7 @@ def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
 def simulated_banners(
     result: SimulationResult, switching: Switching
 ) -> tuple[str, ...]:
-    """Return what is to be said of the switches of a simulation, and what they did."""
+    """Return banners about the switches of a simulation and their drops and pauses."""
     found: list[str] = []
     profile = switching.profile
     if profile.name != "fifo":
@@ -229,20 +229,20 @@ def injected_banners(
     *,
     alone: str | None = None,
 ) -> tuple[str, ...]:
-    """Return what is to be said of the packets that were disturbed on purpose.
+    """Return banners about the packets that faults disturbed.
 
     Args:
-        injected: By what was done, how many.
-        disturbed: By entry of ``faults.packets``, how many.
-        faults: What the experiment says.
-        alone: The one job of the run; None: all of them.
+        injected: Number of packets by kind of disturbance.
+        disturbed: Number of packets by entry of ``faults.packets``.
+        faults: The faults of the experiment.
+        alone: The only job of the run; None: all of them.
     """
     if not faults.drop and not faults.packets:
         return ()
     found = ", ".join(f"{name} {count}" for name, count in injected.items())
     return (
         f"fault: packets disturbed: {found or 'none, no packet fitted'}",
-        # A rule that hits nothing must not hide behind those that do.
+        # Report each rule that matched no packet, even if other rules did.
         *(
             f"fault: faults.packets[{index}] disturbed no packet: {each['fault']}"
             for index, each in enumerate(faults_disturbed(disturbed, faults))
@@ -253,9 +253,9 @@ def injected_banners(
 
 
 def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what is to be said of packets that were not taken, by reason.
+    """Return banners about rejected packets, by reason.
 
-    What a fault has made of packets is told of the fault.
+    Packets that a fault made invalid are reported with the fault.
     """
     foreign = invalid.get("address", 0)
     if not foreign:
@@ -268,7 +268,7 @@ def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def verification_banners(found: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what is to be said of packets that had been changed when they arrived."""
+    """Return banners about packets that were modified on their path."""
     banners = []
     if count := found.get("icrc_errors", 0):
         banners.append(
@@ -287,7 +287,7 @@ def verification_banners(found: Mapping[str, int]) -> tuple[str, ...]:
 def faults_disturbed(
     disturbed: Sequence[int], faults: Faults
 ) -> tuple[dict[str, Any], ...]:
-    """Return every entry of ``faults.packets`` in words, with what it has disturbed."""
+    """Return a description and the packet count of each entry of ``faults.packets``."""
     return tuple(
         {
             "kind": each.fault().name,
@@ -299,7 +299,7 @@ def faults_disturbed(
 
 
 def describe_transport(transport: TransportPlan, congestion_control: str) -> str:
-    """Return the transport in one line; *congestion_control* says which and how."""
+    """Return a one-line description of the transport and its congestion control."""
     return (
         f"RC {transport.verb.upper()}, path MTU {transport.path_mtu}, "
         f"window {format_size(transport.window_bytes)}, "

@@ -1,10 +1,9 @@
-"""Saved plans: the programs of an experiment in a file, instead of its traces.
+"""Saved plans: files with the programs of an experiment, used instead of its traces.
 
-Programs depend on the traces, on how they are read and lowered, and on the algorithms;
-not on fabric (but for its dilation), transport or placement, which may change from run
-to run.  A file says of what it was made, and is refused where the experiment says
-otherwise or one of its inputs has changed since.  Inputs that are not there any more
-are not missed.
+Programs depend on the traces, on how they are read and lowered, and on the algorithms.
+They do not depend on transport, placement, or fabric (except for its dilation). You can
+change these between runs. A file lists its inputs. It is refused if the experiment
+differs, or if an input has changed since. Inputs that no longer exist are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from chakram.control.plan_file import (
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import PlanError
 from chakram.foundation.units import about_size, format_size
-from chakram.preparation.job_loading import LoadedJob, load_jobs, placement_options
+from chakram.preparation.job_loading import LoadedJob, placement_options
 from chakram.preparation.plugin_versions import plug_ins_of
 from chakram.program.lowering import LoweredJob
 
@@ -44,25 +43,14 @@ _READ_TRACES = "read the traces in every run"
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
 _NOT_IN_PROGRAMS = {"name", "placement", "start_ns", "repeat"}
-"""What of a job its programs do not depend on."""
-
-
-def jobs_of(experiment: Experiment, plan_file: Path | None) -> list[LoadedJob]:
-    """Return the jobs of an experiment, from a saved plan or from its traces.
-
-    Raises:
-        ChakramError: If they cannot be had; see ``load_plan`` and ``load_jobs``.
-    """
-    if plan_file is not None:
-        return load_plan(plan_file, experiment)
-    return load_jobs(experiment)
+"""Settings of a job that do not affect its programs."""
 
 
 def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
     """Write the programs of the loaded jobs of an experiment to a file.
 
     Raises:
-        PlanError: If it cannot be written, or would hold more than is read.
+        PlanError: If the file cannot be written, or would exceed the size limit.
     """
     data = encode(
         SavedPlan(
@@ -98,7 +86,7 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
         ) from None
     temporary = path.with_name(f"{path.name}.part")
     try:
-        # Whoever reads it meanwhile sees the old file or the new one.
+        # Concurrent readers see the old file or the new one.
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
@@ -112,7 +100,8 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
     """Return the jobs of an experiment from a saved plan.
 
     Raises:
-        PlanError: If the file is none, or does not fit the experiment or its traces.
+        PlanError: If the file is not a plan, or does not fit the experiment or its
+            traces.
     """
     data = read_bounded(
         path,
@@ -167,7 +156,7 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
 
 
 def _settings(experiment: Experiment, job: Job) -> str:
-    """Return the digest of what the programs of a job depend on."""
+    """Return the digest of the settings that the programs of a job depend on."""
     said = {
         "job": job.model_dump(mode="json", exclude=_NOT_IN_PROGRAMS),
         "collectives": experiment.model_dump(mode="json", include={"collectives"}),
@@ -182,7 +171,7 @@ def _settings(experiment: Experiment, job: Job) -> str:
 
 
 def _inputs(experiment: Experiment) -> Iterator[Path]:
-    """Yield the files that programs are made from."""
+    """Yield the files that the programs depend on."""
     for job in experiment.jobs:
         if isinstance(job.trace, TraceFiles):
             with find_trace_set(job.trace.path) as found:
@@ -198,7 +187,7 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
 
 
 def _paths_in(value: object) -> Iterator[Path]:
-    """Yield the paths that made-up traces are told of, however deep."""
+    """Yield all paths in the settings of a synthetic trace, at any depth."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, BaseModel):

@@ -1,1 +1,1 @@
-"""Programs of ranks: from traces, matched and ordered, to what is replayed. Pure."""
+"""Programs that ranks replay, lowered from traces. This package does no I/O."""

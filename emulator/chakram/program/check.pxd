@@ -1,4 +1,4 @@
-# C types of check.py, for the compiled form.
+# C types of check.py, for its compiled form.
 
 cimport cython
 

@@ -1,8 +1,9 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Checks programs, each by itself; ``chakram.program.job_check`` those of a job.
+"""Checks of individual programs.
 
-What programs have alike, their columns, is looked at once.
+Columns that several programs share are checked once. ``chakram.program.job_check``
+checks the programs of a job against each other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MOST_NS = LONGEST_TIME_NS
 
 
 def largest(column: Column) -> int:
-    """Return the largest of unsigned 32-bit numbers, -1 if there are none."""
+    """Return the largest value in an unsigned 32-bit column, or -1 if it is empty."""
     found = _NOTHING
     for at in range(len(column)):
         if column[at] > found:
@@ -53,9 +54,9 @@ def largest(column: Column) -> int:
 
 
 def are_ends(column: Column, total: int, longest: int) -> bool:
-    """Say whether 32-bit numbers are ends of parts that have *total* entries in all.
+    """Return whether a 32-bit column holds valid end offsets of consecutive parts.
 
-    No part may have more than *longest* of them.
+    The parts must have *total* entries overall, and none more than *longest* entries.
     """
     begin = 0
     for at in range(len(column)):
@@ -67,17 +68,17 @@ def are_ends(column: Column, total: int, longest: int) -> bool:
 
 
 class ColumnsCheck:
-    """What is to be known of columns, whichever ranks have them.
+    """Properties and problems of columns, independent of the ranks that use them.
 
     Attributes:
-        problems: What is wrong: row and sentence.
-        has_cycle: Whether dependencies form one.
-        collectives: By place of a group, the rows of its collectives.
-        sends: By place of a peer, the rows of the messages to it.
-        receives: By place of a peer, the rows of the messages from it.
-        roots: By place of a group, the least and the largest root.
-        unnumbered: Places of groups whose collectives are not 0, 1, 2 ...
-        uneven: Rows with splits, or that need some.
+        problems: Row and sentence of each problem.
+        has_cycle: Whether dependencies form a cycle.
+        collectives: Rows of collectives, by place of the group.
+        sends: Rows of sent messages, by place of the peer.
+        receives: Rows of received messages, by place of the peer.
+        roots: Smallest and largest root, by place of the group.
+        unnumbered: Places of groups whose collectives are not numbered 0, 1, 2 ...
+        uneven: Rows of collectives that have splits or need them.
     """
 
     __slots__ = (
@@ -141,7 +142,7 @@ class ColumnsCheck:
         dependencies: Column,
         dependency_ends: Column,
     ) -> None:
-        """Look at every row once."""
+        """Check every row in one pass."""
         count = len(kinds)
         has_starts = len(starts_ns) > 0
         begin = 0
@@ -149,7 +150,7 @@ class ColumnsCheck:
             for edge in range(begin, dependency_ends[row]):
                 if dependencies[edge] >= count:
                     self.problems.append(
-                        (row, f"depends on {dependencies[edge]}, which is not there")
+                        (row, f"depends on {dependencies[edge]}, which does not exist")
                     )
             begin = dependency_ends[row]
             kind, amount = kinds[row], amounts[row]
@@ -171,9 +172,9 @@ class ColumnsCheck:
                     self.problems.append((row, _wrong_time("start", start_ns)))
 
     def agreed(self, place: int) -> list[_Agreed]:
-        """Return what members of a group agree on, by number of a collective.
+        """Return the properties that members of a group agree on, by collective number.
 
-        Number, operation, algorithm, sizes, root.
+        Each entry is (number, operation, algorithm, size, size in the trace, root).
         """
         known = self._agreed.get(place)
         if known is None:
@@ -191,7 +192,10 @@ class ColumnsCheck:
         return known
 
     def ends(self, rows: Sequence[int]) -> list[tuple[int, int, int, int]]:
-        """Return what both ends of messages agree on: number, tag, sizes; ascending."""
+        """Return the properties that both ends of messages agree on, sorted by number.
+
+        Each entry is (number, tag, size, size in the trace).
+        """
         columns = self._columns
         return sorted(
             (
@@ -204,7 +208,7 @@ class ColumnsCheck:
         )
 
     def by_number(self, rows: Sequence[int]) -> list[int]:
-        """Return rows in the order of their numbers."""
+        """Return rows sorted by their numbers."""
         return sorted(rows, key=self._columns.numbers.__getitem__)
 
 
@@ -212,8 +216,8 @@ def _wrong_size(size_bytes: int) -> str:
     if size_bytes < 0:
         return f"negative size {size_bytes}"
     return (
-        f"a size of {size_bytes} bytes is more than {LARGEST_SIZE_BYTES}: "
-        "lower size_scale, or the sizes of the trace"
+        f"a size of {size_bytes} bytes exceeds {LARGEST_SIZE_BYTES}: lower size_scale, "
+        "or the sizes in the trace"
     )
 
 
@@ -221,15 +225,15 @@ def _wrong_time(what: str, time_ns: int) -> str:
     if time_ns < 0:
         return f"negative {what} {time_ns}"
     return (
-        f"a {what} of {time_ns} ns is more than {LONGEST_TIME_NS}: lower "
-        "compute.scale, or the times of the trace"
+        f"a {what} of {time_ns} ns exceeds {LONGEST_TIME_NS}: lower compute.scale, or "
+        "the times in the trace"
     )
 
 
 def _has_cycle(dependencies: Column, ends: Column) -> bool:
-    """Say whether rows wait for themselves; looks at once where none waits for later.
+    """Return whether dependencies form a cycle.
 
-    Every dependency has to be there.
+    One pass suffices if no row depends on a later one. Every dependency must exist.
     """
     if _looks_back(dependencies, ends):
         return False
@@ -257,7 +261,10 @@ def fill_edges(
     after: Column,
     at: int,
 ) -> None:
-    """Put down from *at* on which nodes wait for which, given the node of each row."""
+    """Write the edges to *before* and *after*, starting at index *at*.
+
+    *nodes* holds the graph node of each row.
+    """
     begin = 0
     for row in range(len(ends)):
         for edge in range(begin, ends[row]):
@@ -275,7 +282,10 @@ def fill_nodes(
     nodes: Column,
     first: int,
 ) -> None:
-    """Give every row a node: that of its collective, or one from *first* on."""
+    """Assign a graph node to every row.
+
+    Collectives get the node that members share. Row r of another kind gets *first* + r.
+    """
     for row in range(len(kinds)):
         if kinds[row] == _COLLECTIVE:
             nodes[row] = bases[targets[row]] + numbers[row]
@@ -284,27 +294,27 @@ def fill_nodes(
 
 
 def never_ending(before: Column, after: Column, count: int) -> Column:
-    """Return by node how many of those that it waits for never end."""
+    """Return, for each node, how many of its dependencies never end."""
     nodes = array("Q", range(count))
     return topological_order(nodes, *grouped(after, before, count))[1]
 
 
 class ProgramChecks:
-    """Checks programs one by one, and the columns that several have once."""
+    """Checker for individual programs. Shared columns are checked only once."""
 
     def __init__(self) -> None:
-        # With the columns, so that no others get their id.
+        # Keeping a reference to the columns prevents reuse of their id.
         self._known: dict[int, tuple[OperationColumns, ColumnsCheck]] = {}
 
     def of(self, columns: OperationColumns) -> ColumnsCheck:
-        """Return what is to be known of some columns."""
+        """Return the check of *columns*, from the cache if it exists."""
         known = self._known.get(id(columns))
         if known is None:
             known = self._known[id(columns)] = columns, ColumnsCheck(columns)
         return known[1]
 
     def problems(self, program: RankProgram) -> list[str]:
-        """Return what is wrong with a program; an empty list if nothing is."""
+        """Return the problems of a program, or an empty list."""
         check = self.of(program.columns)
         whose = f"job {program.job} rank {program.rank}"
         found = [*check.problems, *_wrong_groups(program, check)]
@@ -332,7 +342,7 @@ class ProgramChecks:
 def _wrong_groups(
     program: RankProgram, check: ColumnsCheck
 ) -> Iterable[tuple[int, str]]:
-    """Yield row and sentence of collectives that do not fit their group."""
+    """Yield the row and the problem of each collective that does not fit its group."""
     details = program.columns.details
     for place, rows in check.collectives.items():
         if place >= len(program.groups):
@@ -353,7 +363,7 @@ def _wrong_groups(
 def _wrong_splits(
     program: RankProgram, check: ColumnsCheck
 ) -> Iterable[tuple[int, str]]:
-    """Yield row and sentence of collectives whose splits do not fit."""
+    """Yield the row and the problem of each collective with wrong splits."""
     columns = program.columns
     count = 0
     for row in check.uneven:
@@ -363,8 +373,11 @@ def _wrong_splits(
         if (op == CollectiveOp.ALL_TO_ALL_V) != (place is not None):
             text = f"{op} {'with' if place is not None else 'without'} splits"
         elif place != count or place >= len(program.splits):
-            # Each is looked at once, however many rows there are.
-            text = f"splits {place}, not {count}, of {len(program.splits)}"
+            # Rows must use the splits in order, so each entry is checked only once.
+            text = (
+                f"refers to splits {place}, but the next ones are {count} of "
+                f"{len(program.splits)}"
+            )
         else:
             count += 1
             group = program.groups[columns.targets[row]]
@@ -384,11 +397,11 @@ def _wrong_split(
     nranks, position = len(group.ranks), group.position(program.rank)
     sent, received = own.splits
     if {len(sent), len(received)} != {nranks}:
-        return f"splits for other than {nranks} ranks"
+        return f"splits for a number of ranks other than {nranks}"
     if min(*sent, *received, *own.passed_bytes) < 0:
         return "a negative split"
     if sent[position] != received[position]:
-        return "keeps another part than it gets from itself"
+        return "its two splits for itself differ"
     passed = sum(
         len(passed_pairs(how, position))
         for how in program.algorithms
@@ -396,7 +409,7 @@ def _wrong_split(
     )
     if len(own.passed_bytes) != passed:
         return (
-            f"has sizes of {len(own.passed_bytes)} parts to pass on, "
-            f"its algorithm passes on {passed}"
+            f"has sizes of {len(own.passed_bytes)} parts to forward, but its algorithm "
+            f"forwards {passed}"
         )
     return None

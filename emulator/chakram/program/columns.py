@@ -1,8 +1,8 @@
-"""What a rank does, in columns: the form of a program from lowering to replay.
+"""Column storage for the operations of a rank, used from lowering to replay.
 
-One entry a row, in numbers of a fixed width.  What differs between ranks that do the
-same (which process groups, which peers, which splits) stands in columns as a place in a
-list of the rank, so that many ranks share the very same columns.
+Most columns have one number of fixed width per row. Ranks with the same work can differ
+in process groups, peers and splits. Columns refer to these by place: the index in a
+list that belongs to the rank. So many ranks can share the same columns.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 COMPUTE, COLLECTIVE, SEND, RECEIVE = range(4)
-"""What an entry of ``kinds`` means."""
+"""Values of ``kinds``."""
 
 NO_SPLITS = 2**32 - 1
-"""Place of the splits of a collective that has none."""
+"""Value of the column ``splits`` for a collective without splits."""
 
 
 class CollectiveUse(NamedTuple):
-    """What a collective asks of the network; ``group`` and ``splits`` are places.
+    """Network use of a collective; ``group`` and ``splits`` are places.
 
-    ``number`` is that of a collective with splits, for no other one need have the same;
-    None for all without.
+    ``number`` is set only for a collective with splits, because no two collectives
+    share splits. For all others, it is None.
     """
 
     group: int
@@ -47,7 +47,7 @@ class CollectiveUse(NamedTuple):
 
 
 class MessageUse(NamedTuple):
-    """A point-to-point message that is sent; ``peer`` is a place."""
+    """A sent point-to-point message; ``peer`` is a place."""
 
     peer: int
     size_bytes: int
@@ -60,27 +60,30 @@ def _no_column() -> Column:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationColumns:
-    """The operations of a program; read only, and shared.
+    """The operations of a program; read-only and shared.
 
     Attributes:
         kinds: ``COMPUTE``, ``COLLECTIVE``, ``SEND`` or ``RECEIVE``.
-        node_ids: Of the trace, unsigned 64-bit; of no meaning at ``without_node``.
+        node_ids: Node ids of the trace, unsigned 64-bit; meaningless for rows in
+            ``without_node``.
         without_node: Rows without a node.
-        names: All names in UTF-8, one after the other.
-        name_ends: Where in *names* that of each ends.
-        dependencies: Those of all, one after the other: rows.
-        dependency_ends: Where those of each end.
-        amounts: Nanoseconds of a computation; bytes of anything else, as this run moves
-            them.
-        trace_bytes: The same bytes before ``size_scale``; 0 of computations.
-        targets: Places: of the group of a collective, of the peer of a message.
-        numbers: Of a collective in its group, of a message between two ranks.
-        details: Stream of a computation (``NO_VALUE``: the rank's own), root of a
-            collective, tag of a message.
-        algorithms: Of collectives, places in *all_algorithms*.
-        starts_ns: Recorded starts, ``NO_VALUE`` where there is none; empty: nowhere.
-        splits: Of collectives, places, or ``NO_SPLITS``; empty: none has any.
-        all_algorithms: Operation and algorithm.
+        names: All names in UTF-8, concatenated.
+        name_ends: End of each row's name in *names*.
+        dependencies: Dependencies of all rows, concatenated, as row numbers.
+        dependency_ends: End of each row's dependencies in *dependencies*.
+        amounts: Duration of a computation in nanoseconds, or the size of a collective
+            or message in this run, in bytes.
+        trace_bytes: The size before ``size_scale``, or 0 for computations.
+        targets: Places: the group of a collective, or the peer of a message.
+        numbers: Number of a collective in its group, or of a message between two ranks.
+        details: Stream of a computation (``NO_VALUE``: the rank's default stream), root
+            of a collective, or tag of a message.
+        algorithms: Algorithms of collectives, as places in *all_algorithms*.
+        starts_ns: Recorded start times, or ``NO_VALUE``. Empty if no row has a start
+            time.
+        splits: Splits of collectives, as places, or ``NO_SPLITS``. Empty if no row has
+            splits.
+        all_algorithms: Pairs of operation and algorithm.
     """
 
     kinds: bytes
@@ -104,7 +107,7 @@ class OperationColumns:
         return len(self.kinds)
 
     def dependencies_of(self, row: int) -> Sequence[int]:
-        """Return the rows that one waits for."""
+        """Return the rows that a row depends on."""
         begin = self.dependency_ends[row - 1] if row else 0
         return self.dependencies[begin : self.dependency_ends[row]]
 
@@ -114,26 +117,26 @@ class OperationColumns:
         return self.names[begin : self.name_ends[row]].decode("utf-8", "surrogatepass")
 
     def node_id(self, row: int) -> int | None:
-        """Return the node of a row, None if it has none."""
+        """Return the node id of a row, or None."""
         return None if row in self.without_node else self.node_ids[row]
 
     def start_ns(self, row: int) -> int | None:
-        """Return the recorded start of a row, None if it has none."""
+        """Return the recorded start time of a row, or None."""
         start_ns = self.starts_ns[row] if self.starts_ns else NO_VALUE
         return None if start_ns == NO_VALUE else start_ns
 
     def split(self, row: int) -> int | None:
-        """Return the place of the splits of a collective, None if it has none."""
+        """Return the place of the splits of a collective, or None."""
         place = self.splits[row] if self.splits else NO_SPLITS
         return None if place == NO_SPLITS else place
 
     def rows_of(self, *kinds: int) -> list[int]:
-        """Return the rows of some kinds, ascending."""
+        """Return the rows of the given kinds, ascending."""
         return [row for row, kind in enumerate(self.kinds) if kind in kinds]
 
     @cached_property
     def collective_uses(self) -> Mapping[CollectiveUse, int]:
-        """What the collectives ask for, in the order of their first, and how often."""
+        """Network uses of collectives with their counts, in order of appearance."""
         uses: Counter[CollectiveUse] = Counter()
         for row in self.rows_of(COLLECTIVE):
             op, algorithm = self.all_algorithms[self.algorithms[row]]
@@ -154,7 +157,7 @@ class OperationColumns:
 
     @cached_property
     def message_uses(self) -> Mapping[MessageUse, int]:
-        """The messages that are sent, in the order of their first, and how often."""
+        """Sent messages with their counts, in order of appearance."""
         return Counter(
             MessageUse(self.targets[row], self.amounts[row], self.trace_bytes[row])
             for row in self.rows_of(SEND)
@@ -162,20 +165,20 @@ class OperationColumns:
 
     @cached_property
     def compute_ns(self) -> int:
-        """The sum of all computations."""
+        """Total duration of all computations."""
         return sum(self.amounts[row] for row in self.rows_of(COMPUTE))
 
 
 _MOST = 2**63 - 1
-"""What stands for anything larger: it is more than any bound, so a check tells it."""
+"""Replacement for larger numbers. It exceeds every limit, so a check reports it."""
 
 
 class ColumnWriter:
-    """Columns that grow: ``begin`` a row, then end it by ``row`` or ``collective``.
+    """Builder of columns: call ``begin`` for a row, then ``row`` or ``collective``.
 
     Attributes:
         kinds: As in ``OperationColumns``.
-        dependencies: Likewise.
+        dependencies: As in ``OperationColumns``.
     """
 
     def __init__(self) -> None:
@@ -204,7 +207,7 @@ class ColumnWriter:
         dependencies: Sequence[int],
         start_ns: int | None,
     ) -> None:
-        """Begin a row: what all operations have."""
+        """Begin a row, with the properties that all operations have."""
         if node_id is None:
             self._without_node.append(len(self.kinds))
         self._node_ids.append(node_id or 0)
@@ -225,7 +228,7 @@ class ColumnWriter:
         root: int,
         splits: int,
     ) -> None:
-        """End the row of a collective."""
+        """Complete the row of a collective."""
         self.row(COLLECTIVE, input_bytes, trace_bytes, place, number, root)
         known = self._all_algorithms
         self._algorithms[-1] = known.setdefault(how, len(known))
@@ -241,7 +244,7 @@ class ColumnWriter:
         number: int,
         detail: int,
     ) -> None:
-        """End a row; see ``OperationColumns``."""
+        """Complete a row; see ``OperationColumns``."""
         self.kinds.append(kind)
         self._amounts.append(min(amount, _MOST))
         self._trace_bytes.append(min(trace_bytes, _MOST))
@@ -252,7 +255,7 @@ class ColumnWriter:
         self._splits.append(NO_SPLITS)
 
     def columns(self) -> OperationColumns:
-        """Return what was written."""
+        """Return the written columns."""
         return OperationColumns(
             kinds=bytes(self.kinds),
             node_ids=self._node_ids,

@@ -1,10 +1,10 @@
-"""Checks the programs of a job against one another.
+"""Checks the programs of a job against each other.
 
-They are executed with time left out: a compute operation or a send ends when what it
-depends on has ended, a receive also waits for its send, and a collective ends on all
-members once all have come to it.  Nothing that may end is ever prevented by something
-else, so if one order of execution reaches the end, every one does: no timing of a real
-run can make these programs wait for ever.
+The check executes the programs without timing. A compute operation or a send ends when
+its dependencies have ended. A receive also waits for its send. A collective ends on all
+members once all have reached it. No operation ever prevents another from ending. So if
+one order of execution reaches the end, every order does. Then these programs cannot
+deadlock in a real run, whatever its timing.
 """
 
 from __future__ import annotations
@@ -31,17 +31,21 @@ if TYPE_CHECKING:
 
 
 _Member: TypeAlias = "tuple[RankProgram, ColumnsCheck, int]"
-"""A program, what is known of its columns, and the place of a group in it."""
+"""A program, the check of its columns, and the place of a group in it."""
 
 _Ends: TypeAlias = "dict[tuple[int, int], tuple[int, ColumnsCheck, list[int]]]"
-"""By source and destination: index of the program, its columns, the rows there."""
+"""By source and destination: index of the program, check of its columns, and rows."""
 
 
 def check_job(programs: Sequence[RankProgram]) -> list[str]:
-    """Return what is wrong with the programs of one job; an empty list if nothing is.
+    """Return the problems of the programs of one job, or an empty list.
 
-    Checked are: every program by itself; members of a group agree on its ranks and on
-    every collective; every message has its two ends; and no program waits for ever.
+    The checks are:
+
+    * Every program is valid.
+    * Members of a group agree on its ranks and on every collective.
+    * Every message has a sender and a receiver that agree.
+    * No program waits forever.
     """
     checks = ProgramChecks()
     problems = [text for program in programs for text in checks.problems(program)]
@@ -79,13 +83,13 @@ def _check_groups(programs: Sequence[RankProgram]) -> Iterator[str]:
                 ]
             elif group.ranks is not seen[group.name] != group.ranks:
                 yield (
-                    f"rank {program.rank}: process group {group.name!r} has other "
-                    "ranks than elsewhere"
+                    f"rank {program.rank}: process group {group.name!r} has different "
+                    "ranks than in other programs"
                 )
 
 
 def _check_collectives(name: str, members: Sequence[_Member]) -> Iterable[str]:
-    """Yield what members of a group disagree about."""
+    """Yield the disagreements between members of a group."""
     group = members[0][0].groups[members[0][2]]
     agreed = [check.agreed(place) for _, check, place in members]
     if not any(agreed):
@@ -99,7 +103,7 @@ def _check_collectives(name: str, members: Sequence[_Member]) -> Iterable[str]:
             views = {each[number] for each in agreed if number < len(each)}
             have = sum(number < len(each) for each in agreed)
             if have != len(group.ranks):
-                yield f"{where}: not every member has it once"
+                yield f"{where}: does not occur exactly once on every member"
             elif len(views) > 1:
                 yield f"{where}: its members disagree"
         return
@@ -117,14 +121,17 @@ def _check_collectives(name: str, members: Sequence[_Member]) -> Iterable[str]:
 
 
 def _check_uneven(members: Sequence[tuple[RankProgram, int]]) -> str | None:
-    """Return what is wrong with the splits of a collective, by position."""
+    """Return a problem with the splits of a collective, or None.
+
+    *members* holds the program and row of each member, ordered by group position.
+    """
     own = [program.splits[program.columns.splits[row]] for program, row in members]
     if mismatch([each.splits for each in own]) is not None:
         return "its members' splits disagree"
     pair_bytes = matrix_bytes(tuple(each.splits.sent_bytes for each in own))
     for position, (program, row) in enumerate(members):
         if not own[position].passed_bytes:
-            continue  # that there are as many as needed is known
+            continue  # the check of the program ensures that none are missing
         columns = program.columns
         op, algorithm = columns.all_algorithms[columns.algorithms[row]]
         how = algorithm_of(
@@ -137,7 +144,7 @@ def _check_uneven(members: Sequence[tuple[RankProgram, int]]) -> str | None:
         if own[position].passed_bytes != passed_bytes(
             how, pair_bytes, position=position
         ):
-            return "a member passes on other parts than the splits have"
+            return "the parts that a member forwards do not match the splits"
     return None
 
 
@@ -157,7 +164,7 @@ def _messages(
 
 
 def _check_messages(sends: _Ends, receives: _Ends) -> Iterable[str]:
-    """Yield the messages that do not have two ends which agree."""
+    """Yield the messages that lack one end, or whose ends disagree."""
     for pair in sorted(sends.keys() | receives.keys()):
         views = [
             ends[pair][1].ends(ends[pair][2]) if pair in ends else []
@@ -173,7 +180,7 @@ def _check_messages(sends: _Ends, receives: _Ends) -> Iterable[str]:
             elif (
                 views[0][numbers[0].index(number)] != views[1][numbers[1].index(number)]
             ):
-                yield f"{where}: its ends disagree"
+                yield f"{where}: its two ends disagree"
 
 
 def _check_end(
@@ -182,10 +189,11 @@ def _check_end(
     sends: _Ends,
     receives: _Ends,
 ) -> list[str]:
-    """Execute the programs; return whoever does not come to the end."""
+    """Execute the programs and return the operations that never end."""
     lengths = [len(program.columns) for program in programs]
     firsts = list(accumulate(lengths, initial=0))
-    # Behind the rows of all programs: the collectives, a node for all members.
+    # First come the rows of all programs, then one node per collective, which all
+    # members share.
     base_of: dict[str, int] = {}
     count = sum(lengths)
     for name, of_group in members.items():

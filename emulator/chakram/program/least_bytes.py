@@ -1,4 +1,4 @@
-"""What every rank must send and receive, whatever the algorithm: the closed forms.
+"""Minimum bytes that every rank must send and receive, for any algorithm.
 
 With n ranks and an input of S bytes each (``chakram.collectives.ops``), a rank must
 
@@ -13,7 +13,7 @@ With n ranks and an input of S bytes each (``chakram.collectives.ops``), a rank 
     scatter          (n - 1)S/n, the root     S/n, the others
     send_recv        S                        S
 
-for what it contributes must leave it, added up or not, and what it gets must reach it.
+A rank must send its contribution, reduced or not, and must receive its result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def least_shares(
     op: CollectiveOp, *, position: int, nranks: int, root: int
 ) -> tuple[Fraction, Fraction]:
-    """Return what a position must send and receive, in shares of S."""
+    """Return the minimum that a position must send and receive, as shares of S."""
     one, none = Fraction(1), Fraction(0)
     part = Fraction(1, nranks)
     is_root = position == root
@@ -60,12 +60,12 @@ def least_shares(
 def largest_input_bytes(
     op: CollectiveOp, *, root: int, sent: Sequence[int], received: Sequence[int]
 ) -> int | None:
-    """Return the largest S for which so many bytes of every position may do.
+    """Return the largest S for which every position moves at least the minimum bytes.
 
-    Parts of S are rounded down here, so that it is never too small.
+    Shares of S are rounded down, so the result is never too small.
 
     Returns:
-        Bytes; None: of any size.
+        Bytes, or None if there is no upper limit.
     """
     nranks = len(sent)
     bounds: list[int] = []
@@ -83,7 +83,7 @@ def largest_input_bytes(
 def moved_bytes(
     ends: Iterable[tuple[int, int]], sizes: Iterable[int], *, nranks: int
 ) -> tuple[list[int], list[int]]:
-    """Return what every position sends and receives in messages between *ends*."""
+    """Return the total bytes that each position sends and receives in messages."""
     sent, received = [0] * nranks, [0] * nranks
     for (src, dst), nbytes in zip(ends, sizes, strict=True):
         sent[src] += nbytes
@@ -92,9 +92,9 @@ def moved_bytes(
 
 
 def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
-    """Return which collectives are larger than what their algorithm can move.
+    """Return warnings about collectives whose algorithm moves too few bytes.
 
-    So it is with algorithms that fix the bytes of their messages.
+    Only algorithms with fixed message sizes can move too few.
     """
     largest: dict[tuple[CollectiveOp, str, int, int], int | None] = {}
     short: dict[tuple[CollectiveOp, str, int], int] = {}
@@ -113,8 +113,8 @@ def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
                 first = (each.op, each.algorithm, bound)
                 short[first] = max(short.get(first, 0), each.input_bytes)
     return [
-        f"{name} moves enough for an {op} of at most {bound} bytes for each rank, and "
-        f"there are some of {found}"
+        f"{name} moves enough data for an {op} of at most {bound} bytes per rank, but "
+        f"some have {found} bytes"
         for (op, name, bound), found in short.items()
     ]
 
@@ -122,7 +122,7 @@ def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
 def _largest(how: ListedAlgorithm) -> int | None:
     sizes = [each.nbytes for each in how.transfers if each.nbytes is not None]
     if len(sizes) < len(how.transfers):
-        return None  # its messages are as large as what they carry
+        return None  # its message sizes depend on the data they carry
     ends = ((each.src, each.dst) for each in how.transfers)
     sent, received = moved_bytes(ends, sizes, nranks=how.nranks)
     return largest_input_bytes(how.op, root=how.root, sent=sent, received=received)

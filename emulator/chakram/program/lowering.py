@@ -1,14 +1,14 @@
-"""From traces to programs: what every rank of a job does, with dependencies kept.
+"""Lowering of traces to programs: the operations of every rank, with dependencies.
 
-Communication becomes one row each.  Computation becomes a delay; delays of nothing are
-left out where that needs no more dependencies than it saves, and whatever waited for
-them waits for what they waited for.  Collectives of one rank alone, and those that are
-not selected, are such delays too.  A dependency on what another one of the same row
-waits for says nothing, and is left out.  Collectives of one group wait for one another
-in their order (``chakram.program.ordering``).
+Each communication node becomes one row, and computation becomes a delay. Collectives of
+a single rank, and collectives that are not selected, become delays of zero. A delay of
+zero is left out unless that adds more dependencies than it saves. Its successors then
+wait for its predecessors. A dependency is left out if another dependency of the same
+row implies it. Collectives of one group wait for each other in their order
+(``chakram.program.ordering``).
 
-Ranks that do the same but in other groups, with other peers, have the same columns:
-they are lowered once.
+Ranks with the same work share columns, even if their groups and peers differ. Such
+ranks are lowered once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 
 _MEMORY_STREAM = CPU_STREAM - 1
-"""The slot of memory nodes where they have the one of communication."""
+"""Stream of memory nodes when they use the communication slot."""
 
 BARRIER_NAME = "barrier between iterations"
 """Name of the operation that ``sync: barrier`` adds to every rank."""
@@ -73,7 +73,7 @@ BARRIER_NAME = "barrier between iterations"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredJob:
-    """The programs of all ranks of a job, ascending, and what was odd."""
+    """Programs of all ranks of a job, ascending, and warnings."""
 
     programs: tuple[RankProgram, ...]
     warnings: tuple[str, ...]
@@ -88,15 +88,15 @@ def lower_job(
     """Return the programs of all ranks of one job.
 
     Args:
-        job_name: Its name in the plan.
+        job_name: The name of the job in the plan.
         graphs: The trace of every rank.
-        groups: The process groups by name; ``world``, all ranks, needs no entry.
-        options: How.
+        groups: The process groups by name. ``world`` (all ranks) needs no entry.
+        options: Options of the lowering.
 
     Raises:
-        MatchingError: If the ranks' traces do not fit together.
+        MatchingError: If the traces of the ranks do not match.
         TraceError: If dependencies of a rank form a cycle.
-        ScheduleError: If there is no algorithm of a name that the options give, or it
+        ScheduleError: If the options name an algorithm that does not exist, or that
             does not fit a group.
     """
     warnings = []
@@ -109,7 +109,7 @@ def lower_job(
     if POINT_TO_POINT in matching.groups:
         raise MatchingError(
             f"process group {POINT_TO_POINT!r}",
-            "has the name that queue pairs of messages between two ranks have",
+            "has a name that is reserved for queue pairs of point-to-point messages",
             "rename the group in the trace",
         )
     matching = without_zero_time(graphs, matching, options.select)
@@ -150,7 +150,7 @@ def lower_job(
 
 
 class _Uneven(NamedTuple):
-    """An all_to_all_v as this run moves it: its size, that of the trace, its splits."""
+    """An all_to_all_v: scaled size, size in the trace, and scaled splits by member."""
 
     input_bytes: int
     trace_bytes: int
@@ -158,25 +158,25 @@ class _Uneven(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """What ranks have alike that do the same."""
+    """Lowering results that ranks with the same work share."""
 
     columns: OperationColumns
     uneven: tuple[tuple[int, str], ...]
-    """Of every collective with splits, its position and algorithm."""
+    """Position and algorithm of every collective with splits."""
     algorithms: tuple[ListedAlgorithm, ...]
 
 
 @dataclass(slots=True)
 class _Rank:
-    """One rank, as lowering sees it.
+    """One rank during lowering.
 
     Attributes:
-        graph: Its trace.
-        collectives: By position, place of the group and number.
-        messages: By position, place of the peer and number.
-        groups: Its groups.
-        peers: Its peers.
-        slot_order: Positions in the order of the one slot of communication, if any.
+        graph: The trace of the rank.
+        collectives: Group place and number of each collective, by position.
+        messages: Peer place and number of each message, by position.
+        groups: The groups of the rank.
+        peers: The peers of the rank.
+        slot_order: Positions in the order of the communication slot, if there is one.
     """
 
     graph: TraceGraph
@@ -189,7 +189,7 @@ class _Rank:
 
 @dataclass(kw_only=True)
 class _Lowering:
-    """What is the same for all ranks of a job, and what was found on the way."""
+    """State that all ranks of a job share, and the collected warnings."""
 
     job_name: str
     options: LoweringOptions
@@ -211,7 +211,7 @@ class _Lowering:
         self._known: dict[bytes, _Alike] = {}
 
     def warnings(self) -> list[str]:
-        """Return what was odd in the programs of all ranks."""
+        """Return the warnings about the programs of all ranks."""
         names = {how.name for how in self._listed.values()}
         return self._times.warnings() + [
             warning
@@ -276,7 +276,7 @@ class _Lowering:
         )
 
     def _digest(self, rank: _Rank, uneven: Mapping[int, _Uneven]) -> bytes:
-        """Return what is the same for ranks that do the same, and for no others."""
+        """Return a digest that is equal only for ranks with the same columns."""
         found = blake2b(rank.graph.digest(), digest_size=16)
         chain = itertools.chain.from_iterable
         for numbers in (
@@ -297,7 +297,7 @@ class _Lowering:
     def _lower(
         self, rank: _Rank, order: Sequence[int], uneven: Mapping[int, _Uneven]
     ) -> _Alike:
-        """Return the columns of a rank that differs from all before."""
+        """Return the columns of a rank whose work differs from all earlier ranks."""
         graph = rank.graph
         rows = rows_of(
             graph, order, rank.collectives.keys() | rank.messages.keys(), self._times
@@ -369,7 +369,7 @@ class _Lowering:
         return _Alike(writer.columns(), tuple(splits), tuple(listed.values()))
 
     def _follows(self, rank: _Rank, rows: Rows) -> dict[int, int]:
-        """Return by row which one it follows: in its group, or in its slot."""
+        """Return, by row, the row before it in its group or communication slot."""
         row_of = {position: row for row, position in enumerate(rows.positions)}
         if self.slot_orders:
             return self._one_slot(rank, rows, row_of)
@@ -385,7 +385,7 @@ class _Lowering:
         return follows
 
     def _stream(self, graph: TraceGraph, position: int) -> int | None:
-        """Return the slot of a computation; None: that of the GPU without a stream."""
+        """Return the stream of a computation, or None for the default GPU stream."""
         stream = graph.stream(position)
         if not self.slot_orders:
             return stream
@@ -396,9 +396,9 @@ class _Lowering:
     def _one_slot(
         self, rank: _Rank, rows: Rows, row_of: Mapping[int, int]
     ) -> dict[int, int]:
-        """Return by row which one it follows in the communication slot.
+        """Return, by row, the row before it in the communication slot.
 
-        Receives take none: they start no later than what they wait for allows.
+        Receives occupy no slot. They start as soon as their dependencies allow.
         """
         graph = rank.graph
         taking = [
@@ -428,7 +428,7 @@ class _Lowering:
     ) -> str:
         """Return the name of the algorithm for a collective of this size.
 
-        One that a user brought along is added to *listed*.
+        A user's algorithm is added to *listed*.
         """
         size_bytes = nccl_size_bytes(op, input_bytes=trace_bytes, nranks=nranks)
         choice = self.options.algorithms.get(op, AUTO)
@@ -446,10 +446,10 @@ class _Lowering:
     def _splits(
         self, rows: tuple[Splits, ...], algorithm: str, position: int
     ) -> RankSplits:
-        """Return the splits of a member of an all_to_all_v, and what it passes on."""
+        """Return an all_to_all_v member's splits, and the bytes that it forwards."""
         how = self._listed.get((CollectiveOp.ALL_TO_ALL_V, algorithm, len(rows), 0))
         if how is None:
-            return RankSplits(rows[position])  # ours pass on nothing
+            return RankSplits(rows[position])  # built-in algorithms forward nothing
 
         def pair_bytes(src: int, dst: int) -> int:
             return rows[src].sent_bytes[dst]
@@ -472,7 +472,7 @@ class _Lowering:
         rank: _Rank,
         listed: dict[tuple[object, ...], ListedAlgorithm],
     ) -> None:
-        """Add a barrier of all ranks after everything else."""
+        """Add a barrier of all ranks after all other operations."""
         world = self.groups[WORLD]
         place = rank.groups.index(world)
         number = sum(group == place for group, _ in rank.collectives.values())

@@ -1,4 +1,4 @@
-"""Which nodes become operations, what they wait for, and how long they compute."""
+"""Selection of the nodes that become operations, and their compute durations."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringOptions:
-    """How traces become programs.
+    """Options for lowering traces to programs.
 
     Attributes:
         compute_from: ``none`` (computation takes no time), ``trace`` (the durations in
             the trace) or ``roofline`` (the longer of operations / peak and bytes /
             memory rate).
-        scale: What durations of computation are multiplied with.
+        scale: Factor for durations of computation.
         peak_flops: Operations per second, for ``roofline``.
         memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
-        size_scale: What sizes are multiplied with, rounded up: a message of one byte
+        size_scale: Factor for sizes. Results are rounded up, so a message of one byte
             or more keeps at least one.
-        algorithms: By operation, the algorithm or rules by size and number of ranks
-            (``chakram.collectives.algorithms.algorithm_choice``); ``auto`` where there
-            is none.
-        sources: Who makes the lists of those that users bring along.
-        sync_barrier: End every iteration with a barrier of all ranks.
+        algorithms: By operation: an algorithm, or rules that select one by size and
+            number of ranks (``chakram.collectives.algorithms.algorithm_choice``). Other
+            operations use ``auto``.
+        sources: Sources of the transfer lists of users' algorithms.
+        sync_barrier: Whether every iteration ends with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
-        order: ``dependencies``, or ``start_times``: what the trace makes wait for one
-            another starts at its recorded time instead, times *scale*; collectives of
-            one group still follow each other, in the order of those times.
-        with_starts: Keep recorded starts, for a policy that goes by them.
-        resources: ``streams``: computation has a slot for the CPU and one for each
-            stream of a GPU; ``astra-sim``: one for the CPU, one for the GPU, one for
-            communication and memory, as that simulator has it.
-        select: Operations that are kept (``send_recv`` stands for messages); the rest
-            takes no time and moves nothing.  None: all.
+        order: ``dependencies`` or ``start_times``. With ``start_times``, nodes start at
+            their recorded times, multiplied by *scale*, instead of after their
+            dependencies. Collectives of one group still follow each other, in the order
+            of those times.
+        with_starts: Whether to keep recorded start times, for a policy that uses them.
+        resources: ``streams``: computation has one slot for the CPU and one for each
+            stream of a GPU. ``astra-sim``: one slot for the CPU, one for the GPU, and
+            one for communication and memory, as in ASTRA-sim.
+        select: Operations to keep (``send_recv`` means point-to-point messages). All
+            others take no time and move nothing. None: all are kept.
     """
 
     compute_from: str = "trace"
@@ -71,23 +72,23 @@ class LoweringOptions:
         if self.compute_from not in ("none", "trace", "roofline"):
             raise ConfigError(
                 "compute.from",
-                f"{self.compute_from!r} is no source of durations",
+                f"{self.compute_from!r} is not a source of durations",
                 "choose from none, trace, roofline",
             )
         if self.compute_from == "roofline" and self.peak_flops is None:
             raise ConfigError(
-                "compute.peak", "is missing", "roofline needs it, e.g. 989 TFLOPS"
+                "compute.peak", "is missing", "set it for roofline, e.g. 989 TFLOPS"
             )
         if self.ordering not in ("serial", "overlap"):
             raise ConfigError(
                 "ordering",
-                f"{self.ordering!r} is no order of collectives",
+                f"{self.ordering!r} is not an order of collectives",
                 "choose from serial, overlap",
             )
         if self.resources not in ("streams", "astra-sim"):
             raise ConfigError(
                 "resources",
-                f"{self.resources!r} are no resources of a rank",
+                f"{self.resources!r} is not a resource model",
                 "choose from streams, astra-sim",
             )
         for op, choice in self.algorithms.items():
@@ -99,11 +100,11 @@ class LoweringOptions:
 _COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
 
 _KNOWN_DURATIONS = 100_000
-"""How many different durations of computations are kept."""
+"""Maximum number of distinct computation durations to cache."""
 
 
 class ComputeTimes:
-    """How long computations take; the same for all ranks of a job."""
+    """Durations of computations, shared by all ranks of a job."""
 
     def __init__(self, options: LoweringOptions) -> None:
         self._options = options
@@ -112,27 +113,27 @@ class ComputeTimes:
         self._known_ns: dict[tuple[int, int], tuple[bool, int]] = {}
 
     def warnings(self) -> list[str]:
-        """Return what was odd in all that was asked for."""
+        """Return warnings about the durations computed so far."""
         source = self._options.compute_from
         if source == "none" or self._computes_with_time or not self._computes:
             return []
         if source == "trace":
             return [
-                "the trace has no durations, so computation takes no time; "
-                "compute.from: roofline estimates it"
+                "the trace has no durations, so computation takes no time; to estimate "
+                "durations, use compute.from: roofline"
             ]
         return [
             "the trace has neither operations nor tensor sizes, so computation takes "
-            "no time; compute.from: trace takes its durations"
+            "no time; to use its durations, set compute.from: trace"
         ]
 
     def duration_ns(self, graph: TraceGraph, position: int) -> int:
-        """Return how long a computation takes."""
+        """Return the duration of a computation."""
         options = self._options
         if options.compute_from == "none":
             return 0
         self._computes += 1
-        # Ranks compute alike, and fractions are slow.
+        # Ranks repeat the same computations, and fractions are slow, so cache results.
         work = (
             (graph.duration_ns(position), 0)
             if options.compute_from == "trace"
@@ -149,14 +150,14 @@ class ComputeTimes:
         return duration_ns
 
     def _exact_ns(self, work: int, tensor_bytes: int) -> Fraction:
-        """Return the time of a computation before it is scaled.
+        """Return the duration of a computation before scaling.
 
-        *work* is that time already, or the number of operations for a roofline.
+        *work* is that duration or, for a roofline, the number of operations.
         """
         options = self._options
         if options.compute_from == "trace":
             return Fraction(work)
-        assert options.peak_flops is not None  # LoweringOptions sees to it
+        assert options.peak_flops is not None  # LoweringOptions checks this
         exact = Fraction(work * 10**9, options.peak_flops)
         if options.memory_bytes_per_s is None:
             return exact
@@ -164,9 +165,9 @@ class ComputeTimes:
 
 
 class Rows(NamedTuple):
-    """The nodes of a rank that become operations: positions in its graph.
+    """The nodes of a rank that become operations, as positions in its graph.
 
-    Dependencies are rows; durations are what a node takes if it computes.
+    Dependencies are row numbers. Only nodes that compute have a duration.
     """
 
     positions: list[int]
@@ -182,20 +183,20 @@ def rows_of(
 ) -> Rows:
     """Return the nodes that become operations, dependencies first.
 
-    A node without duration is left out if its predecessors and successors can be
-    joined by no more edges than it has itself; so is a dependency on what another one
-    waits for.
+    A node without duration is left out if connecting its predecessors directly to its
+    successors needs no more edges than the node has. A dependency is also left out if
+    another dependency implies it.
 
     Args:
         graph: The nodes.
         order: Their positions, dependencies first.
-        communication: The positions of those that stay whatever they take.
-        times: How long computations take.
+        communication: Positions of nodes to keep regardless of their duration.
+        times: Durations of computations.
     """
     kinds = graph.kinds()
     successors = Counter(graph.edges()[0])
     rows = Rows([], [], [])
-    # By position: the row of the node, or those that stand for it.
+    # By position: the row of the node, or the rows that represent it.
     stands_for: list[tuple[int, ...]] = [()] * len(graph)
     for position in order:
         waits_for = graph.dependencies(position)
@@ -230,23 +231,23 @@ def rows_of(
 def _without_implied(
     dependencies: tuple[int, ...], rows: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """Take out what others of the dependencies wait for.
+    """Remove dependencies that other dependencies imply.
 
-    Recorded traces may list all that came before: 180,000 dependencies of 3,600 nodes
-    say no more than 4,000 do.
+    In recorded traces, a node may depend on all earlier nodes. In one trace of 3,600
+    nodes, 180,000 dependencies are reduced to 4,000.
     """
     implied: set[int] = set()
-    # Rows depend on earlier ones only.
+    # Rows depend only on earlier rows.
     for row in sorted(dependencies, reverse=True):
         implied.update(rows[row])
     return tuple(row for row in dependencies if row not in implied)
 
 
 def check_starts(graphs: Mapping[int, TraceGraph]) -> list[str]:
-    """Return what is odd in the recorded starts.
+    """Return warnings about the recorded start times.
 
     Raises:
-        TraceError: If a rank that does something has none.
+        TraceError: If a rank with work has no recorded start times.
     """
     without = 0
     for rank in sorted(graphs):
@@ -261,19 +262,19 @@ def check_starts(graphs: Mapping[int, TraceGraph]) -> list[str]:
             raise TraceError(
                 graph.source,
                 f"rank {rank} has no recorded start times",
-                "order: dependencies needs none",
+                "use order: dependencies, which needs no start times",
             )
         without += len(unknown)
     if not without:
         return []
     return [
-        f"{without} nodes have no recorded start time: they start at the beginning of "
+        f"{without} nodes have no recorded start time; they start at the beginning of "
         "each iteration"
     ]
 
 
 def first_start_ns(graph: TraceGraph) -> int:
-    """Return the earliest recorded start of a rank, 0 if it has none."""
+    """Return the earliest recorded start time of a rank, or 0 if it has none."""
     return min(
         (
             start_ns

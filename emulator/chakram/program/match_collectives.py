@@ -1,7 +1,7 @@
-"""Which collectives of the members of one process group belong together.
+"""Matching of collectives between the members of one process group.
 
-What members must agree on is compared in columns; names of nodes are looked at only
-where the columns differ.
+Properties that members must agree on are compared in columns. Node names are compared
+only where the columns differ.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 
-SAME_RUN = "do the traces come from one run, and from all of its ranks?"
+SAME_RUN = "check that the traces come from one run and include all of its ranks"
 
 _ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
 _OPS = tuple(CollectiveOp)
 _NO_OP = -1
 _BY_SPLITS = -2
-"""The size of an all_to_all_v: its splits are compared instead."""
+"""Placeholder size of an all_to_all_v, whose splits are compared instead."""
 
 _SHOWN_OF_MEMBER = 8
-"""How many collectives are shown of a member that has others than the first one."""
+"""Maximum number of collectives shown per member that disagrees with the first one."""
 
 _Key: TypeAlias = tuple[int, int, int, str, int]
 
 
 class _Columns(NamedTuple):
-    """What members of a group must agree on, by collective: operation, size, root."""
+    """Columns that must be equal on all members: operation, size and root."""
 
     ops: array[int]
     sizes_bytes: array[int]
@@ -50,17 +50,17 @@ def match_group(
     faults: Disagreements,
     warnings: list[str],
 ) -> dict[int, Sequence[int]] | None:
-    """Return the collectives of each member, those of one index belonging together.
+    """Return the collectives of each member, in an order in which equal indices match.
 
     Args:
         graphs: The trace of every rank.
         group: The group.
-        positions_of: The collectives of its members, in the order of each.
-        faults: Takes what they disagree about.
-        warnings: Takes what is odd about their agreement.
+        positions_of: The collectives of the group's members, in each member's order.
+        faults: Collects disagreements.
+        warnings: Collects warnings about the match.
 
     Returns:
-        None if they disagree.
+        Positions by rank, or None if the members disagree.
     """
     members = {rank: positions_of.get(rank, ()) for rank in group.ranks}
     uneven = _has_splits(graphs, members)
@@ -126,7 +126,7 @@ def _columns(
                     graph.locate(position),
                     f"its root is {root}, but process group {group.name!r} has "
                     f"{nranks} ranks",
-                    "a root is counted within the group, from 0",
+                    "number roots within the group, from 0",
                 )
             )
         if uneven and op in _ALL_TO_ALLS:
@@ -138,7 +138,7 @@ def _columns(
 
 
 def _keys(graph: TraceGraph, positions: Sequence[int], columns: _Columns) -> list[_Key]:
-    """Return each collective by name, with how many equal ones stand before it."""
+    """Return a key for each collective, numbering collectives with equal properties."""
     seen: Counter[tuple[int, int, int, str]] = Counter()
     keys: list[_Key] = []
     for position, *agreed in zip(positions, *columns, strict=True):
@@ -158,10 +158,10 @@ def _disagree(
     second: int,
     faults: Disagreements,
 ) -> None:
-    """Tell where two members differ.
+    """Report where two members differ.
 
-    Of members with another number of collectives only the first difference counts: all
-    that follows may be shifted.
+    If the numbers of collectives differ, only the first difference is reported, because
+    everything after it may be shifted.
     """
     ours = list(zip(*columns[first], strict=True))
     theirs = list(zip(*columns[second], strict=True))
@@ -172,7 +172,7 @@ def _disagree(
 
     def text(rank: int, number: int) -> str:
         if number >= len(members[rank]):
-            return f"rank {rank} has none: only {number} collectives in all"
+            return f"rank {rank} has none, only {number} collectives in total"
         op, size_bytes, root = (column[number] for column in columns[rank])
         return (
             f"rank {rank} has {None if op == _NO_OP else _OPS[op]}"
@@ -199,13 +199,13 @@ def match_splits(
     numbered: Mapping[int, Sequence[int]],
     faults: Disagreements,
 ) -> dict[int, tuple[Splits, ...]]:
-    """Return the splits of every all_to_all_v of a group by its number.
+    """Return the splits of every all_to_all_v of a group, by number.
 
     Args:
         graphs: The trace of every rank.
         group: The group.
-        numbered: The collectives of its members, by number.
-        faults: Takes the ends that disagree.
+        numbered: The collectives of the group's members, by number.
+        faults: Collects disagreements between members.
     """
     found: dict[int, tuple[Splits, ...]] = {}
     if not _has_splits(graphs, numbered):
@@ -228,7 +228,8 @@ def match_splits(
                     MatchingError(
                         nodes[source][0].locate(nodes[source][1]),
                         f"sends {rows[source].sent_bytes[destination]} bytes to rank "
-                        f"{group.ranks[destination]}, which expects "
+                        f"{group.ranks[destination]}, but rank "
+                        f"{group.ranks[destination]} expects "
                         f"{rows[destination].received_bytes[source]} from rank "
                         f"{group.ranks[source]} "
                         f"({nodes[destination][0].locate(nodes[destination][1])})",
@@ -246,7 +247,7 @@ def _rows(
     stated: Sequence[Splits | None],
     faults: Disagreements,
 ) -> list[Splits] | None:
-    """Return the splits of every member, even ones where it states none."""
+    """Return the splits of every member. Members that state none get even splits."""
     rows: list[Splits] = []
     for index, (graph, position) in enumerate(nodes):
         row = stated[index]
@@ -261,7 +262,7 @@ def _rows(
                         graph.locate(position),
                         f"has splits for {len(row.sent_bytes)} ranks, but process "
                         f"group {group.name!r} has {len(nodes)}",
-                        f"its members are {members_text(group.ranks)}",
+                        f"use one split per member: {members_text(group.ranks)}",
                     )
                 )
             return None
@@ -270,20 +271,20 @@ def _rows(
 
 
 def members_text(ranks: Sequence[int]) -> str:
-    """Return ranks as text, not more than eight of them."""
+    """Return ranks as text, at most eight of them."""
     text = ", ".join(map(str, ranks[:8]))
     return f"{text}, ..." if len(ranks) > 8 else text
 
 
 class Disagreements:
-    """Takes what ranks disagree about.
+    """Collector of disagreements between ranks.
 
     Args:
-        limit: How many are kept; 0: the first one is raised.
+        limit: Maximum number to keep. 0: raise the first disagreement.
 
     Attributes:
-        kept: The first ones.
-        more: How many there were besides.
+        kept: The first disagreements.
+        more: Number of further disagreements.
     """
 
     def __init__(self, limit: int = 0) -> None:
@@ -293,21 +294,21 @@ class Disagreements:
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """Total number of disagreements."""
         return len(self.kept) + self.more
 
     def takes_one_more(self) -> bool:
-        """Say whether the next one is to be described; else it is only counted."""
+        """Return whether to add the next disagreement. If not, only count it."""
         if self._limit and len(self.kept) >= self._limit:
             self.more += 1
             return False
         return True
 
     def add(self, error: MatchingError) -> None:
-        """Keep one.
+        """Keep a disagreement.
 
         Raises:
-            MatchingError: If none are kept.
+            MatchingError: The disagreement, if the limit is 0.
         """
         if not self._limit:
             raise error

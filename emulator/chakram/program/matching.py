@@ -1,22 +1,23 @@
-"""Which node of one rank is which collective, or which message, of the others.
+"""Matching of collectives and messages between the ranks of a job.
 
-Nothing in a Chakra trace says that two nodes of two ranks are the same collective: node
-ids match by accident only, and the order in which ranks happen to issue collectives
-changes with timing.  So the identity is found before anything runs: every rank's nodes
-are taken in topological order, ties by node id, and the collectives of each process
-group are counted in that order.  The k-th of every member belong together, and must
-agree on operation, size and root.
+A Chakra trace does not state which nodes of two ranks are the same collective. Node ids
+match only by accident, and the order in which ranks issue collectives depends on
+timing. So collectives are matched before the run. Every rank's nodes are sorted
+topologically, with ties broken by node id. The collectives of each process group are
+counted in that order. The k-th collectives of all members match, and must agree on
+operation, size and root.
 
-Where members count differently, nodes of the same name, operation, size and root are
-taken for the same collective, if every member has the same set of them.
+If members have their collectives in different orders, nodes match by name, operation,
+size and root. This requires that all members have the same set of collectives.
 
-An all_to_all with splits on any member is an all_to_all_v: its members need not agree
-on a size, but what one sends another must be what that one expects from it.  Members
-without splits have even ones.
+An all_to_all with splits on any member is an all_to_all_v. Its members need not agree
+on a size, but each member must send exactly the bytes that the receiver expects.
+Members without splits have even splits.
 
-A message belongs to the messages of the same source, destination and tag; those of one
-tag are counted in the order of dependencies on both sides.  Its number in the program
-counts all messages of a source to a destination, by tag, then by that order.
+A send matches a receive with the same source, destination and tag. Messages with equal
+tags are counted on both sides in topological order, and the k-th send matches the k-th
+receive. In the program, all messages from a source to a destination are numbered
+together: by tag, then in that order.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
 
 _ALL_RANKS_NAMES = frozenset({None, "", "0"})
-"""What stands for all ranks where no group of that name is defined."""
+"""Group names that mean all ranks if no group of that name is defined."""
 
 DISAGREEMENTS_KEPT = 1000
-"""How many disagreements are told one by one."""
+"""Maximum number of disagreements that are reported one by one."""
 
 _ByTag: TypeAlias = "dict[int, array[int]]"
 
@@ -60,7 +61,7 @@ class CollectiveId(NamedTuple):
 
 
 class MessageId(NamedTuple):
-    """A message as one side sees it: the other rank, and its number between them."""
+    """Identity of a message at one end: the other rank, and the message number."""
 
     peer: int
     number: int
@@ -68,15 +69,15 @@ class MessageId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """What belongs together, by rank and position in its graph.
+    """Matched collectives and messages, by rank and position in its graph.
 
     Attributes:
         groups: The process groups that collectives use, by name.
-        orders: Of every rank, all positions in topological order, ties by node id.
-        collectives: Of every rank, what its collectives are.
-        messages: Of every rank, what its sends and receives are.
-        splits: Of every all_to_all_v, the splits of the members in the group's order.
-        warnings: What was odd, in sentences.
+        orders: All positions of every rank in topological order, ties by node id.
+        collectives: Identities of every rank's collectives.
+        messages: Identities of every rank's sends and receives.
+        splits: Splits of every all_to_all_v, with members in the group's order.
+        warnings: Warnings, as sentences.
     """
 
     groups: Mapping[str, ProcessGroup]
@@ -90,15 +91,15 @@ class Matching:
 def match_ranks(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
 ) -> Matching:
-    """Return which nodes of the ranks of one job belong together.
+    """Return the matching nodes of the ranks of one job.
 
     Args:
         graphs: The trace of every rank.
-        groups: The process groups by name; ``world``, all ranks, needs no entry.
+        groups: The process groups by name. ``world`` (all ranks) needs no entry.
 
     Raises:
         MatchingError: If members of a group disagree, a message has no counterpart, or
-            a node names a group or rank that is not there.
+            a node names a group or rank that does not exist.
         TraceError: If dependencies of a rank form a cycle.
     """
     return _match(graphs, groups, Disagreements())
@@ -110,15 +111,15 @@ def check_matching(
     *,
     limit: int = DISAGREEMENTS_KEPT,
 ) -> tuple[Matching | None, Disagreements]:
-    """Return which nodes belong together, and all that ranks disagree about.
+    """Return the matching nodes, and all disagreements between ranks.
 
     Args:
-        graphs: The trace of every rank, of which no dependencies form a cycle.
+        graphs: The trace of every rank, without dependency cycles.
         groups: The process groups by name.
-        limit: How many disagreements are kept; the rest is counted.
+        limit: Maximum number of disagreements to keep; the others are only counted.
 
     Returns:
-        No matching where there is a disagreement.
+        The matching, or None if there is a disagreement, and the disagreements.
     """
     faults = Disagreements(limit)
     matching = _match(graphs, groups, faults)
@@ -143,7 +144,7 @@ def _match(
         numbered = match_group(graphs, group, found.collectives[name], faults, warnings)
         if numbered is None:
             continue
-        # Members share the identities: they are most of what there is to keep.
+        # Members share the identity objects, which need most of the memory.
         first = numbered[group.ranks[0]]
         identities = [CollectiveId(name, number) for number in range(len(first))]
         for number, rows in match_splits(graphs, group, numbered, faults).items():
@@ -173,16 +174,16 @@ def _match(
 
 @dataclass(slots=True)
 class _Communication:
-    """The communication of all ranks, in the order of each.
+    """The communication of all ranks, in the order of each rank.
 
     Attributes:
         graphs: The trace of every rank.
         groups: The process groups by name.
-        faults: Takes what ranks disagree about.
+        faults: Collects disagreements.
         used: The process groups that collectives use, by name.
         collectives: Positions by group and rank.
         sends: Positions by source and destination, then by tag.
-        receives: The same of receives.
+        receives: The same for receives.
     """
 
     graphs: Mapping[int, TraceGraph]
@@ -192,13 +193,14 @@ class _Communication:
     collectives: dict[str, dict[int, array[int]]] = field(default_factory=dict)
     sends: dict[tuple[int, int], _ByTag] = field(default_factory=dict)
     receives: dict[tuple[int, int], _ByTag] = field(default_factory=dict)
-    # Groups of whose ranks all have a trace: thousands of ranks name one group.
+    # Groups known to be valid. Thousands of ranks may name the same group.
     _whole: dict[str | None, ProcessGroup] = field(default_factory=dict)
 
     def add_rank(self, graph: TraceGraph, order: Sequence[int]) -> None:
-        """Take the nodes of one rank."""
+        """Add the nodes of one rank."""
         kinds = graph.kinds()
-        # By name that nodes give: where their positions go, None for nowhere.
+        # By group name in the nodes: the array for positions, or None for an invalid
+        # group.
         of_group: dict[str | None, array[int] | None] = {}
         for position in order:
             kind = kinds[position]
@@ -213,7 +215,7 @@ class _Communication:
                 self._add_message(graph, position, sends=kind == NodeKind.SEND)
 
     def _positions(self, graph: TraceGraph, position: int) -> array[int] | None:
-        """Return where collectives of one rank and group are put."""
+        """Return the array for a rank's collectives of a group, or None if invalid."""
         try:
             name = graph.group(position)
             whole = self._whole.get(name)
@@ -246,9 +248,10 @@ def _group_of(
     groups: Mapping[str, ProcessGroup],
     whole: ProcessGroup | None,
 ) -> ProcessGroup:
-    """Return the process group of a collective, of which its rank is a member.
+    """Return the process group of a collective; its rank must be a member.
 
-    If another rank has found it before, it is *whole*: all its ranks have traces.
+    *whole* is the group if another rank's collective used it before: all ranks of the
+    group then have traces.
     """
     name = graph.group(position)
     group = whole or (groups.get(name) if name is not None else None)
@@ -257,7 +260,7 @@ def _group_of(
             raise MatchingError(
                 graph.locate(position),
                 f"names process group {name!r}, which is not defined",
-                "groups come from comm_group.json or from the trace itself",
+                "define the group in comm_group.json or in the trace",
             )
         group = groups.get(WORLD) or ProcessGroup(
             name=WORLD, ranks=tuple(sorted(graphs))
@@ -265,9 +268,9 @@ def _group_of(
     if graph.rank not in group:
         raise MatchingError(
             graph.locate(position),
-            f"is a collective of process group {group.name!r}, of which rank "
-            f"{graph.rank} is not a member",
-            f"its members are {members_text(group.ranks)}",
+            f"is a collective of process group {group.name!r}, but rank {graph.rank} "
+            "is not a member",
+            f"the members are {members_text(group.ranks)}",
         )
     if whole is not None:
         return group
@@ -275,8 +278,7 @@ def _group_of(
     if missing:
         raise MatchingError(
             graph.locate(position),
-            f"process group {group.name!r} has rank {missing[0]}, of which there is "
-            "no trace",
+            f"process group {group.name!r} has rank {missing[0]}, which has no trace",
             SAME_RUN,
         )
     return group
@@ -285,13 +287,13 @@ def _group_of(
 def _peer_of(
     graph: TraceGraph, position: int, graphs: Mapping[int, TraceGraph]
 ) -> tuple[int, int]:
-    """Return the other rank of a message, and its tag (0 where it has none)."""
+    """Return the other rank and the tag of a message (0 if it has no tag)."""
     node = graph.node(position)
     if node.peer is None:
         raise MatchingError(
             graph.locate(position),
-            "is a message that does not say to or from whom",
-            "its producer must write comm_dst and comm_src",
+            "is a message without a peer",
+            "fix the producer: it must write comm_dst and comm_src",
         )
     if node.peer == graph.rank:
         raise MatchingError(
@@ -300,7 +302,7 @@ def _peer_of(
     if node.peer not in graphs:
         raise MatchingError(
             graph.locate(position),
-            f"names rank {node.peer}, of which there is no trace",
+            f"names rank {node.peer}, which has no trace",
             SAME_RUN,
         )
     return node.peer, node.tag or 0
@@ -313,7 +315,7 @@ def _match_messages(
     receives: Mapping[int, Sequence[int]],
     faults: Disagreements,
 ) -> list[tuple[int, int]]:
-    """Return the pairs of send and receive between two ranks, in their order."""
+    """Return the pairs of send and receive between two ranks, in order."""
     pairs: list[tuple[int, int]] = []
     for tag in sorted(sends.keys() | receives.keys()):
         sent, received = sends.get(tag, ()), receives.get(tag, ())
@@ -340,8 +342,8 @@ def _match_messages(
                 MatchingError(
                     lonely,
                     f"has no counterpart: rank {source.rank} sends {len(sent)} "
-                    f"messages with tag {tag} to rank {destination.rank}, which "
-                    f"receives {len(received)}",
+                    f"messages with tag {tag} to rank {destination.rank}, but rank "
+                    f"{destination.rank} receives {len(received)}",
                     SAME_RUN,
                 )
             )
@@ -353,9 +355,9 @@ def without_zero_time(
     matching: Matching,
     select: frozenset[CollectiveOp] | None,
 ) -> Matching:
-    """Return the matching without what takes no time; the rest is counted anew.
+    """Return the matching without operations that take no time, renumbered.
 
-    Collectives of one rank move nothing, nor does what *select* leaves out.
+    These are collectives of a single rank, and operations outside *select*.
     """
 
     def kept(identity: CollectiveId, rank: int, position: int) -> bool:

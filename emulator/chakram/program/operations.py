@@ -1,9 +1,9 @@
-"""The program of a rank: its ordered work with dependencies, a few numbers a row.
+"""The program of a rank: its operations with dependencies, one row each.
 
-Lowering makes it from a trace; the planner places it; replay walks it.  A collective
-stays one row, whatever the number of its ranks.  A program is columns
-(``chakram.program.columns``); an ``Operation`` is a row for people, or for whoever
-writes programs by hand.
+Lowering creates a program from a trace, the planner places it, and replay executes it.
+A collective is one row, regardless of its number of ranks. A program is stored in
+columns (``chakram.program.columns``). An ``Operation`` represents a row as an object,
+for display and for programs written by hand.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ POINT_TO_POINT = "p2p"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Operation:
-    """What all operations have.
+    """Properties of all operations.
 
-    ``dependencies`` are indices of operations.  ``start_ns`` is when it started when
-    the trace was recorded, from the first start of its rank; None where nobody asked.
+    ``dependencies`` are indices of operations. ``start_ns`` is the recorded start time,
+    relative to the first start of the rank, or None if start times are not kept.
     """
 
     node_id: int | None
@@ -51,12 +51,12 @@ class _Operation:
 class CollectiveOperation(_Operation):
     """One collective of a process group.
 
-    ``number`` is k: with job, iteration and group it is the identity of the
-    collective on every member.  ``input_bytes`` is what this run moves (see
-    ``chakram.collectives.ops``), ``trace_bytes`` the same before ``size_scale``.
-    ``root`` is a position in the group.  ``splits`` are this rank's bytes of an
-    all_to_all_v, as this run moves them, and ``passed_bytes`` what it passes on for
-    others (``chakram.collectives.uneven_messages``); nothing else has any.
+    Together with job, iteration and group, ``number`` identifies the collective on
+    every member. ``input_bytes`` is the size in this run (see
+    ``chakram.collectives.ops``), and ``trace_bytes`` is the size before ``size_scale``.
+    ``root`` is a position in the group. Only an all_to_all_v has ``splits`` and
+    ``passed_bytes``: the bytes that this rank exchanges in this run, and the bytes that
+    it forwards for others (``chakram.collectives.uneven_messages``).
     """
 
     group: str
@@ -72,7 +72,7 @@ class CollectiveOperation(_Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message(_Operation):
-    """What both ends of a point-to-point message have."""
+    """Properties of both ends of a point-to-point message."""
 
     peer: int
     number: int
@@ -84,24 +84,25 @@ class _Message(_Operation):
 class SendOperation(_Message):
     """One point-to-point message to rank ``peer``.
 
-    ``number`` counts the messages from this rank to that peer in one iteration; it
-    tells them apart at the receiver in whatever order they become ready.
+    ``number`` counts the messages from this rank to that peer in one iteration. It
+    identifies the message at the receiver, whatever the order in which messages become
+    ready.
     """
 
     __slots__ = ()
 
 
 class ReceiveOperation(_Message):
-    """The other side of a ``SendOperation`` of rank ``peer``, with its number."""
+    """The receiving end of the ``SendOperation`` of ``peer`` with the same number."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeOperation(_Operation):
-    """A delay.  Those of one ``stream`` (None: the rank's own) do not overlap.
+    """A delay. Delays of one ``stream`` (None: the default stream) do not overlap.
 
-    A duration of 0 ends at once and takes no slot.
+    A delay of 0 ends at once and occupies no slot.
     """
 
     duration_ns: int
@@ -112,7 +113,7 @@ Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOper
 
 
 class RankSplits(NamedTuple):
-    """How a rank divides its buffers in an all_to_all_v, and what it passes on."""
+    """A rank's splits in an all_to_all_v, and the bytes that it forwards."""
 
     splits: Splits
     passed_bytes: tuple[int, ...] = ()
@@ -122,17 +123,17 @@ class RankSplits(NamedTuple):
 class RankProgram:
     """One iteration of one rank.
 
-    Dependencies point anywhere in ``columns`` but form no cycle; the order of the rows
-    is the order of preference among operations that are ready together.
+    Dependencies may refer to any row in ``columns`` but must not form a cycle. Among
+    ready operations, earlier rows take precedence.
 
     Attributes:
-        job: Its job.
-        rank: Its rank in the job.
-        groups: The process groups that its collectives name by their place.
-        columns: Its operations; ranks that do the same share them.
-        peers: The ranks that its messages name.
-        splits: Those that its collectives name.
-        algorithms: Of those that it names, the ones that users brought along.
+        job: The name of the job.
+        rank: The rank in the job.
+        groups: The process groups, to which collectives refer by place.
+        columns: The operations. Ranks with the same work share them.
+        peers: The peers, to which messages refer by place.
+        splits: The splits, to which collectives refer by place.
+        algorithms: The user-defined algorithms that the operations use.
     """
 
     job: str
@@ -145,7 +146,7 @@ class RankProgram:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations as objects, made anew."""
+        """The operations as objects, created on each access."""
         return tuple(map(self.operation, range(len(self.columns))))
 
     def operation(self, row: int) -> Operation:
@@ -191,10 +192,10 @@ def program_of(
     groups: tuple[ProcessGroup, ...],
     algorithms: tuple[ListedAlgorithm, ...] = (),
 ) -> RankProgram:
-    """Return the program of some operations.
+    """Return a program with the given operations.
 
     Raises:
-        ValueError: If one names a group that is not among *groups*.
+        ValueError: If an operation names a group that is not in *groups*.
     """
     place_of = {group.name: place for place, group in enumerate(groups)}
     peers: dict[int, int] = {}
@@ -248,9 +249,9 @@ def program_of(
 def split_matrices(
     programs: Iterable[RankProgram],
 ) -> Mapping[tuple[str, str, int], Matrix]:
-    """Return the matrix of every collective with splits: by job, group and number.
+    """Return the matrix of every collective with splits, by job, group and number.
 
-    The programs are those of all ranks of their jobs.
+    The programs must be those of all ranks of their jobs.
     """
     rows: dict[tuple[str, str, int], dict[int, tuple[int, ...]]] = {}
     for program in programs:

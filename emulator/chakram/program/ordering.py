@@ -1,18 +1,19 @@
-"""In which order the collectives of a process group run, so that nobody waits for ever.
+"""Deadlock-free order of the collectives of each process group.
 
-Collectives of one process group run one at a time, in one order, on every member,
-whatever edges the trace lacks.  The order is the one they are counted in: k before
-k + 1.  Adding that chain to what the trace demands could make a cycle across ranks, so
-all ranks are merged into one graph, in which the nodes of one collective are one node
-and a receive follows its send; a replay that waits for nothing but the edges of an
-acyclic graph cannot deadlock.
+Collectives of one process group run one at a time, in the same order on every member,
+even if the trace lacks such edges. The order is that of their numbers: k before k + 1.
+Adding these chains to the dependencies of the trace could create a cycle across ranks.
+So all ranks are merged into one graph, in which each collective is one node and each
+receive follows its send. A replay that waits only for the edges of an acyclic graph
+cannot deadlock.
 
-Only where the chains of some groups make a cycle are those groups counted anew, in one
-order of the merged graph that respects all the rest: the collective that comes first in
-the order of one of its ranks goes first, then the group's name, then the rank.
+Only groups whose chains create a cycle are renumbered. Their new order respects all
+other edges of the merged graph. Among collectives that are ready, the one with the
+smallest index in any of its ranks comes first. Ties are broken by group name, then by
+rank.
 
-Two collectives of different groups are ordered by nothing but the trace's dependencies,
-unless a rank has one communication slot (``communication_order``).
+Collectives of different groups are ordered only by the trace's dependencies, unless a
+rank has one communication slot (``communication_order``).
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ if TYPE_CHECKING:
 
 
 _SHOWN_NODES = 6
-"""How many nodes of a cycle an error shows."""
+"""Maximum number of nodes of a cycle that an error shows."""
 
 Edges: TypeAlias = "tuple[array[int], array[int]]"
-"""Nodes that come first, and those that wait for them, one by one."""
+"""Two parallel arrays: nodes that come first, and nodes that wait for them."""
 
 
 class MergedGraph:
     """The graphs of all ranks in one, in columns: one node per collective.
 
-    Millions of nodes make it, so it holds edges as two arrays and nothing else; what a
-    node is, and where it stands, is looked up for the few that are asked for.
+    The graph may have millions of nodes, so it stores only edges, as two arrays. The
+    properties of nodes are looked up only when needed.
 
-    Nodes are numbers: first the collectives, then all positions of each rank.  Those of
-    its collectives are not used, and have no edges.
+    Nodes are numbered: first the collectives, then all positions of each rank. The
+    positions of collectives are unused and have no edges.
     """
 
     def __init__(self, graphs: Mapping[int, TraceGraph], matching: Matching) -> None:
@@ -103,27 +104,28 @@ class MergedGraph:
                     self._after.append(receive)
 
     def chains(self) -> dict[str, list[int]]:
-        """Return the nodes of the collectives of every group, in their order."""
+        """Return the nodes of the collectives of every group, in order."""
         chains: dict[str, list[int]] = {}
         for node, identity in enumerate(self._identities):
             chains.setdefault(identity.group, []).append(node)
         return chains
 
     def on_cycles(self, chains: Iterable[Sequence[int]]) -> bytearray:
-        """Return by node whether it is on a cycle, or between cycles.
+        """Return for each node whether it is on a cycle, or between cycles.
 
         Args:
-            chains: Nodes each of which waits for the one before it, besides the edges
-                of the graphs.
+            chains: Sequences in which each node waits for the previous one, in addition
+                to the edges of the graphs.
 
         Returns:
-            Nothing where there is no cycle.
+            One flag per node; empty if there is no cycle.
         """
         before, after = self._with(chains)
         missing = self._unmet(before, after)
         if missing is None:
             return bytearray()
-        # What only waits for cycles goes, too: seen from behind, it waits for none.
+        # Also drop nodes that only wait for cycles: in the reversed graph, they do not
+        # wait for any cycle.
         within = bytearray(map(bool, missing))
         selected = array(
             "b", (within[a] & within[b] for a, b in zip(before, after, strict=True))
@@ -139,10 +141,10 @@ class MergedGraph:
         """Return all nodes in topological order, the earliest place first.
 
         The place of a node is its index in the order of its rank, then the name of its
-        group, then the rank; that of a collective is its members' first.
+        group, then the rank. A collective has the first place of its members.
 
         Raises:
-            MatchingError: If there is a cycle even so.
+            MatchingError: If there is still a cycle.
         """
         edges = self._with(chains)
         order, missing = self._sorted(*edges, self._places())
@@ -151,11 +153,11 @@ class MergedGraph:
         return order
 
     def issue_order(self, chains: Iterable[Sequence[int]]) -> dict[int, list[int]]:
-        """Return by rank its positions in one order of all ranks, the earliest first.
+        """Return each rank's positions, sorted by one common order of all ranks.
 
-        In it a message also leaves no earlier than its receiver can take it up.  So
-        whatever waits only for what comes before it here waits for nothing for ever,
-        even if messages wait for their receivers.
+        In this order, a send comes after everything that its receive waits for. So
+        operations that wait only for earlier ones never deadlock, even if sends block
+        until the receiver is ready.
 
         Raises:
             MatchingError: If there is no such order.
@@ -173,8 +175,8 @@ class MergedGraph:
             self._refuse(
                 edges,
                 missing,
-                "a rank that communicates one thing at a time could wait for ever "
-                "here: do without resources: astra-sim",
+                "remove resources: astra-sim, which lets a rank communicate one thing "
+                "at a time and can cause this deadlock",
             )
         place = array("i", bytes(4 * self._count))
         for at, node in enumerate(order):
@@ -205,7 +207,7 @@ class MergedGraph:
         return before, after
 
     def _unmet(self, before: array[int], after: array[int]) -> array[int] | None:
-        """Return how many edges to each node are never met; None if all are."""
+        """Return the number of unmet edges by node, or None if all are met."""
         order, missing = self._sorted(before, after, array("Q", range(self._count)))
         return None if len(order) == self._count else missing
 
@@ -217,7 +219,8 @@ class MergedGraph:
     def _places(self) -> array[int]:
         groups = {name: n for n, name in enumerate(sorted(self._matching.groups), 1)}
         number_of = {identity: n for n, identity in enumerate(self._identities)}
-        # One number that compares like (index, group, rank); no group comes first.
+        # One number that compares like (index, group, rank). Nodes without a group come
+        # first.
         of_index = (len(groups) + 1) * (max(self._ranks, default=0) + 1)
         of_group = max(self._ranks, default=0) + 1
         places = array("Q", bytes(8 * self._count))
@@ -242,9 +245,9 @@ class MergedGraph:
         self,
         edges: Edges,
         missing: Sequence[int],
-        hint: str = "these ranks would deadlock; their traces do not belong together",
+        hint: str = "check that the traces belong together: these ranks would deadlock",
     ) -> NoReturn:
-        """Walk back over unmet edges until a node comes again; show that cycle."""
+        """Follow unmet edges backward to a cycle, and raise an error that shows it."""
         waits_for: dict[int, int] = {}
         for before, after in zip(*edges, strict=True):
             if missing[before] and missing[after]:
@@ -287,10 +290,10 @@ class Ordering:
     """The order of collectives within their groups.
 
     Attributes:
-        collectives: Of every rank, by position, what its collectives are; the numbers
+        collectives: Identities of every rank's collectives, by position; the numbers
             are the order.
-        chained: Whether k + 1 of a group waits for k.
-        warnings: Which groups had to be counted anew, in sentences.
+        chained: Whether collective k + 1 of a group waits for collective k.
+        warnings: Sentences about the groups that were renumbered.
     """
 
     collectives: Mapping[int, Mapping[int, CollectiveId]]
@@ -305,12 +308,12 @@ def order_collectives(
 
     Args:
         graphs: The trace of every rank.
-        matching: What belongs together in them.
-        overlap: Do not order: collectives of one group may overlap, too.
+        matching: Matched collectives and messages of the graphs.
+        overlap: Whether collectives of one group may overlap. If so, they get no order.
 
     Raises:
-        MatchingError: If the ranks would wait for one another for ever even without
-            any order; it shows the nodes of the cycle.
+        MatchingError: If the ranks would deadlock even without any order; the error
+            shows the nodes of the cycle.
     """
     merged = MergedGraph(graphs, matching)
     chains = {} if overlap else merged.chains()
@@ -346,9 +349,8 @@ def order_collectives(
         },
         chained=True,
         warnings=tuple(
-            f"process group {group!r}: its collectives cannot run in the order of "
-            "their node ids without a deadlock; they run in one merged order of all "
-            "ranks"
+            f"process group {group!r}: its collectives would deadlock in the order of "
+            "their node ids; they run in one merged order of all ranks"
             for group in sorted(broken)
         ),
     )
@@ -357,17 +359,17 @@ def order_collectives(
 def communication_order(
     graphs: Mapping[int, TraceGraph], matching: Matching, ordering: Ordering
 ) -> dict[int, list[int]]:
-    """Return by rank in which order its nodes may have its one communication slot.
+    """Return the order in which nodes take the communication slot, by rank.
 
-    Every rank starts whatever communicates in an order of its own, as soon as it is
-    ready: so does ASTRA-sim, and ranks that computed a little longer than others can
-    then wait for one another for ever.  Here all ranks follow one order, the earliest
-    in its rank first, in which nobody waits for anything later.
+    In ASTRA-sim, every rank starts communication as soon as it is ready. Ranks with
+    slightly different compute times can then choose different orders and wait for each
+    other forever. Here, all ranks follow one common order, in which no node waits for a
+    later one.
 
     Args:
         graphs: The trace of every rank.
-        matching: What belongs together in them.
-        ordering: In which order the collectives of every group run.
+        matching: Matched collectives and messages of the graphs.
+        ordering: The order of the collectives of every group.
 
     Raises:
         MatchingError: If there is no such order.

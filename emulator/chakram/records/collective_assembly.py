@@ -1,17 +1,19 @@
-"""Joins what the ranks report of a collective into one record of it.
+"""Assembly of a collective's record from the reports of its ranks.
 
-Shards report in batches, each in its own time; within a batch the flows of a rank's
-share stand before the share, because a share ends with its last acknowledgement.  So
-once every rank's share has come, all flows have come too, and the record is complete:
-memory follows what is under way.
+Shards report in batches, at different times.  Within a batch, the flows of a rank's
+share precede the share, because a share ends with its last acknowledgment.  So when all
+shares of a collective have arrived, all its flows have arrived, and its record is
+complete.  Memory use is proportional to the collectives in flight.
 
-**Arrivals.**  When a message was complete only its receiver knows, who reports it ahead
-of its share: a flow waits for that, at most until its collective is complete.
+**Arrivals.**  Only the receiver knows when a message completed.  It reports that time
+before its share.  A flow waits for this report, but no longer than until its collective
+is complete.
 
-**Generator wait.**  Each flow says how long its due packets waited for the data plane.
-Flows of a rank that the same event released wait at the same time, so of these only the
-longest wait counts; a flow that a message released waits after those of earlier steps,
-so the waits of steps add up.  The largest sum over the ranks is the collective's.
+**Generator wait.**  Each flow reports how long its due packets waited for the data
+plane.  Flows of a rank that the same event released wait at the same time, so only the
+longest of these waits counts.  A flow released by a message waits after the flows of
+earlier steps, so the waits of steps add up.  The generator wait of a collective is the
+largest sum of any rank.
 """
 
 from __future__ import annotations
@@ -73,12 +75,12 @@ _WIDTH = len(FLOW_FIELDS)
 )
 
 _RELEASED_TOGETHER = -1
-"""Stands for the step of all flows that the start of the collective released."""
+"""Step number used for all flows that the start of the collective released."""
 
 
 @dataclass(slots=True)
 class _Gathering:
-    """What has been reported of one collective in one iteration."""
+    """Reports of one collective in one iteration so far."""
 
     shares: int = 0
     starts: int = 0
@@ -96,22 +98,22 @@ class _Gathering:
     flow_end_ns: int | None = None
     critical: CriticalFlow | None = None
     waits_ns: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By rank and step, the longest that a flow waited for the generator."""
+    """Longest wait of a flow for the generator, by rank and step."""
     arrived_ns: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """By sender, receiver and number: messages whose flows have not come."""
+    """Arrival times without a flow so far, by sender, receiver and message number."""
     waiting: dict[tuple[int, int, int], FlowRow] = field(default_factory=dict)
-    """Likewise, flows of messages whose receivers have not spoken."""
+    """Flows without an arrival so far, by sender, receiver and message number."""
 
 
 class CollectiveJoiner:
-    """Takes rows as they come and gives records of collectives as they are complete.
+    """Incremental join of rows into records of complete collectives.
 
     Args:
-        operations: Of the plan that the rows were recorded under.
-        warmup: Iterations that are not measured.
-        offsets_ns: By rank number, what to add to the times of that rank's clock to
-            get the controller's; nothing where it is empty.
-        has_arrivals: Whether receivers tell when messages were complete.
+        operations: Operations of the plan of the run.
+        warmup: Number of iterations that are not measured.
+        offsets_ns: By rank number, the offset that converts times of the rank's clock
+            to the controller's clock; empty if all offsets are 0.
+        has_arrivals: Whether receivers report when messages completed.
     """
 
     def __init__(
@@ -129,10 +131,10 @@ class CollectiveJoiner:
         self._gathering: dict[tuple[int, int], _Gathering] = {}
 
     def add(self, rows: RecordRows) -> list[CollectiveRecord]:
-        """Take a batch of rows; return the collectives that it completed.
+        """Take a batch of rows and return the collectives that it completes.
 
-        Arrivals are taken out of *rows*, and so are flows that wait for theirs; flows
-        that have waited are put in.
+        Removes arrivals from *rows*, and flows whose arrival is missing.  Adds earlier
+        flows whose arrival is in this batch.
 
         Raises:
             ValueError: If a row does not belong to the plan.
@@ -144,23 +146,23 @@ class CollectiveJoiner:
         return self._add_shares(rows)
 
     def waiting(self) -> array[int]:
-        """Return and forget the flows that still wait."""
+        """Remove and return the flows that still wait for an arrival."""
         flows = array("q")
         for gathering in self._gathering.values():
             _release(gathering, flows)
         return flows
 
     def unfinished(self) -> list[CollectiveRecord]:
-        """Return a record of each collective that not all its ranks have reported."""
+        """Return a record of each collective with missing reports of ranks."""
         return [
             self._record(self._operations.identities[index], iteration, gathering)
             for (iteration, index), gathering in sorted(self._gathering.items())
-            # Of some only an arrival was reported before the run was over.
+            # Skip collectives with no report except an arrival.
             if gathering.end_ns is not None or gathering.flow_end_ns is not None
         ]
 
     def _add_arrivals(self, rows: RecordRows) -> list[FlowRow]:
-        """Take note of arrivals; return the flows that have waited for them."""
+        """Store arrivals and return the flows that waited for them."""
         operations, offsets_ns = self._operations, self._offsets_ns
         found = []
         for row in rows_of(ArrivalRow, rows.arrivals):
@@ -169,7 +171,7 @@ class CollectiveJoiner:
             gathering = self._gather(row.iteration, operations.identity_of[number])
             received_ns = row.received_ns
             if offsets_ns:
-                # On the sender's clock, as all times of a flow.
+                # Convert to the sender's clock, as for all times of a flow.
                 received_ns += offsets_ns[row.rank] - offsets_ns[row.peer]
             key = (row.peer, row.rank, row.number)
             flow = gathering.waiting.pop(key, None)
@@ -181,12 +183,12 @@ class CollectiveJoiner:
         return found
 
     def _add_flows(self, rows: RecordRows) -> None:
-        """Take note of flows; there may be millions, so none becomes an object."""
+        """Add flows without creating an object for each; there may be millions."""
         operations, flows = self._operations, rows.flows
         if len(flows) % _WIDTH:
             raise ValueError(f"{len(flows)} numbers are not rows of {_WIDTH}")
         late = []
-        # Flows of one operation of a rank come together.
+        # Flows of one operation of a rank are adjacent.
         iteration = rank = operation = UNKNOWN
         gathering: _Gathering | None = None
         offset_ns = 0
@@ -276,7 +278,7 @@ class CollectiveJoiner:
         waits_ns: dict[int, int] = {}
         for (rank, _), wait_ns in gathering.waits_ns.items():
             waits_ns[rank] = waits_ns.get(rank, 0) + wait_ns
-        # A complete collective has starts; of a partial one there may be flows only.
+        # A complete collective has starts; a partial one may have only flows.
         starts_ns = (gathering.first_start_ns, gathering.flow_start_ns)
         ends_ns = (gathering.end_ns, gathering.flow_end_ns)
         end_ns = max(time_ns for time_ns in ends_ns if time_ns is not None)
@@ -303,14 +305,14 @@ class CollectiveJoiner:
 
 
 def _release(gathering: _Gathering, flows: array[int]) -> None:
-    """Move the flows of a collective that still wait to *flows*."""
+    """Move the waiting flows of a collective to *flows*."""
     for row in gathering.waiting.values():
         flows.extend(row)
     gathering.waiting.clear()
 
 
 def _has_arrived(flows: array[int], at: int, gathering: _Gathering) -> bool:
-    """Fill in when a message was complete; if its receiver has not spoken, keep it."""
+    """Set the arrival time of a flow; store the flow and return False if unknown."""
     if flows[at + _RECEIVED_NS] >= 0 or flows[at + _NUMBER] < 0:
         return True
     message = (flows[at + _RANK], flows[at + _PEER], flows[at + _NUMBER])

@@ -1,12 +1,16 @@
-"""What is counted: each counter declared once, as a field of what it is counted of.
+"""Definitions of all counters, each declared once as a field of a dataclass.
 
-A field says where the engine keeps the number, what it means, and where it goes: its
-slot in the memory that a shard shares (``chakram.records.counter_slots``), its column
-in the tables of a run (``chakram.records.row_layout``), and its metric
-(``chakram.metrics.catalogue``).  Snapshots, rows, slots and metrics are made from here.
+A field declares the meaning of the number, where the engine keeps it, and its
+destinations:
 
-To count something more: a line here, the attribute in the engine, and the place there
-that adds to it.
+* a slot in the memory that a shard shares (``chakram.records.counter_slots``);
+* a column in the tables of a run (``chakram.records.row_layout``);
+* a metric (``chakram.metrics.catalogue``).
+
+Snapshots, rows, slots and metrics are generated from these declarations.
+
+To add a counter, add a field here, an attribute in the engine, and the engine's code
+that increments it.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ Snapshot = TypeVar("Snapshot", "QueuePairStatistics", "PortStatistics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric of which several counters are the series.
+    """A metric whose series are several counters.
 
     Attributes:
-        help: What the metric says.
-        label: The label that tells them apart.
+        help: Help text of the metric.
+        label: Label that distinguishes the series.
     """
 
     help: str
@@ -36,36 +40,36 @@ class Family:
 
 FAMILIES = {
     "chakram_flows_completed_total": Family(
-        help="Messages that came to an end.", label="outcome"
+        help="Messages that finished or failed.", label="outcome"
     ),
     "chakram_retransmitted_packets_total": Family(
-        help="Packets sent again.", label="reason"
+        help="Retransmitted packets.", label="reason"
     ),
     "chakram_invalid_packets_total": Family(
-        help="Packets that were not taken, by what is wrong with them.", label="reason"
+        help="Rejected packets, by reason.", label="reason"
     ),
     "chakram_injected_disturbances_total": Family(
-        help="Packets disturbed otherwise on purpose (`faults.packets`).",
+        help="Packets disturbed by injected faults except drops (`faults.packets`).",
         label="disturbance",
     ),
 }
-"""The metrics with a label of their own; all others are of one counter."""
+"""Metrics with an additional label; every other metric has one counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """Where a number comes from, and where it goes.
+    """Source and destinations of a number.
 
     Attributes:
-        name: The field.
-        part: Which part of the engine keeps it; empty: whoever makes the snapshot.
-        reads: The attribute there.
-        about: What it says.
-        slot: Its name among the slots that shards share; None: it has none.
-        column: Its column in the table of a run; likewise.
-        metric: The metric that its slot is exported as.
-        label: Value of that metric's own label, for one of ``FAMILIES``.
-        factor: From its unit to that of the metric.
+        name: Name of the field.
+        part: Part of the engine that keeps it; empty: the caller supplies the value.
+        reads: Attribute of that part.
+        about: Description.
+        slot: Name of its slot in shared memory; None: no slot.
+        column: Column in the table of a run; None: no column.
+        metric: Metric that exports the slot.
+        label: Value of the metric's additional label, for one of ``FAMILIES``.
+        factor: Factor from its unit to the unit of the metric.
     """
 
     name: str
@@ -91,7 +95,7 @@ def _counted(
     factor: float = 1,
     **options: Any,
 ) -> Any:
-    """Declare a counter: see ``Counter``. A metric's slot is named like it."""
+    """Declare a counter, see ``Counter``; a slot is named after its metric."""
     if metric is not None and slot is None:
         slot = metric.removeprefix("chakram_").removesuffix("_total")
         slot += f"_{label}" if label is not None else ""
@@ -111,12 +115,12 @@ def _counted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramCounts:
-    """What a histogram holds.
+    """Content of a histogram of times.
 
     Attributes:
-        counts: By bucket, not cumulative; the bounds are those of completion times,
+        counts: Counts by bucket, not cumulative.  The bounds of the buckets are
             ``chakram.records.counter_slots.FCT_BUCKET_BOUNDS_NS``.
-        sum_ns: Of all times.
+        sum_ns: Sum of all times.
     """
 
     counts: tuple[int, ...]
@@ -126,34 +130,37 @@ class HistogramCounts:
 _REQUESTER, _RESPONDER = "requester", "responder"
 
 
-@dataclass(slots=True, kw_only=True)  # one is made per turn: frozen takes twice as long
+@dataclass(slots=True, kw_only=True)  # frozen would take twice as long to create
 class QueuePairStatistics:
-    """What a queue pair has done since it was made. Bytes are payload but for wire.
+    """Statistics of a queue pair since its creation.
 
-    The columns are called as in the Open Traffic Generator's models of RoCEv2, where
-    those have the number, and stand in this order.
+    Bytes are payload, except in ``wire_bytes_sent``.  Columns have the order of the
+    fields.  Their names follow the RoCEv2 models of the Open Traffic Generator where
+    these have the value.
 
     Attributes:
-        rate_bps: What congestion control allows now; None: no limit.
-        target_bps: What it wants to return to; None: it has no such thing.
-        alpha: How congested it takes the path to be, 0 to 1; None: likewise.
-        failure: Why the queue pair is in the error state; None: it is not.
+        rate_bps: Current rate limit of congestion control; None: no limit.
+        target_bps: Target rate of congestion control; None: no target rate.
+        alpha: Estimated congestion of the path, 0 to 1; None: no estimate.
+        failure: Reason for the error state; None: no error.
     """
 
     packets_sent: int = _counted(
-        _REQUESTER, "Data packets, new and again.", column="data_frames_tx"
+        _REQUESTER,
+        "Data packets sent, retransmissions included.",
+        column="data_frames_tx",
     )
     packets_received: int = _counted(
-        _RESPONDER, "Data packets that came, wanted or not.", column="data_frames_rx"
+        _RESPONDER, "Data packets received, accepted or not.", column="data_frames_rx"
     )
     packets_retransmitted: int = _counted(
         _REQUESTER,
-        "Of those sent, those that had been sent before.",
+        "Data packets retransmitted.",
         column="data_frames_retransmitted",
     )
     retransmitted_for_nak: int = _counted(
         _REQUESTER,
-        "Of these, those that the peer had missed.",
+        "Data packets retransmitted after a NAK.",
         reads="retries.for_nak",
         column="retransmitted_nak",
         metric="chakram_retransmitted_packets_total",
@@ -161,7 +168,7 @@ class QueuePairStatistics:
     )
     retransmitted_for_timeout: int = _counted(
         _REQUESTER,
-        "Those for which no ACK had come in time.",
+        "Data packets retransmitted after a timeout.",
         reads="retries.for_timeout",
         column="retransmitted_timeout",
         metric="chakram_retransmitted_packets_total",
@@ -169,7 +176,7 @@ class QueuePairStatistics:
     )
     retransmitted_for_rnr: int = _counted(
         _REQUESTER,
-        "Those that the peer had not been ready for.",
+        "Data packets retransmitted because the peer was not ready.",
         reads="retries.for_rnr",
         column="retransmitted_rnr",
         metric="chakram_retransmitted_packets_total",
@@ -181,9 +188,11 @@ class QueuePairStatistics:
         column="frame_sequence_error",
         metric="chakram_out_of_sequence_packets_total",
     )
-    bytes_sent: int = _counted(_REQUESTER, "Of the packets sent.", column="tx_bytes")
+    bytes_sent: int = _counted(
+        _REQUESTER, "Payload of the packets sent.", column="tx_bytes"
+    )
     bytes_received: int = _counted(
-        _RESPONDER, "Of the packets that were accepted.", column="rx_bytes"
+        _RESPONDER, "Payload of the packets accepted.", column="rx_bytes"
     )
     messages_posted: int = _counted(
         _REQUESTER,
@@ -192,11 +201,11 @@ class QueuePairStatistics:
         metric="chakram_flows_started_total",
     )
     messages_received: int = _counted(
-        _RESPONDER, "Complete messages of the peer.", column="message_complete_rx"
+        _RESPONDER, "Messages received completely.", column="message_complete_rx"
     )
     messages_flushed: int = _counted(
         _REQUESTER,
-        "Given up when the queue pair failed, or posted after that.",
+        "Messages given up when the queue pair failed, or posted after that.",
         column="message_fail",
         metric="chakram_flows_completed_total",
         slot="flows_failed",
@@ -204,14 +213,14 @@ class QueuePairStatistics:
     )
     messages_completed: int = _counted(
         _REQUESTER,
-        "Acknowledged to the last byte.",
+        "Messages acknowledged to the last byte.",
         metric="chakram_flows_completed_total",
         slot="flows_completed",
         label="acknowledged",
     )
     ce: int = _counted(
         _RESPONDER,
-        "Data packets received with the mark congestion experienced.",
+        "Data packets received with a congestion mark (CE).",
         column="ecn_ce_rx",
         metric="chakram_ecn_marked_packets_total",
     )
@@ -227,8 +236,8 @@ class QueuePairStatistics:
         column="cnp_rx",
         metric="chakram_cnp_received_total",
     )
-    acks_sent: int = _counted(_RESPONDER, "ACKs to the peer.", column="ack_tx")
-    acks_received: int = _counted(_REQUESTER, "ACKs of the peer.", column="ack_rx")
+    acks_sent: int = _counted(_RESPONDER, "ACKs sent.", column="ack_tx")
+    acks_received: int = _counted(_REQUESTER, "ACKs received.", column="ack_rx")
     naks_sent: int = _counted(
         _RESPONDER,
         "Negative acknowledgements sent.",
@@ -243,44 +252,44 @@ class QueuePairStatistics:
     )
     timeouts: int = _counted(
         _REQUESTER,
-        "Times that no acknowledgement came.",
+        "Acknowledgement timeouts.",
         column="ack_timeouts",
         metric="chakram_ack_timeouts_total",
     )
     sequence_naks_sent: int = _counted(
         _RESPONDER,
-        "Of the NAKs sent, those that asked for a packet that was missing.",
+        "NAKs sent for a missing packet.",
         column="nak_sequence_tx",
     )
     sequence_naks_reordered: int = _counted(
         _RESPONDER,
-        "Of these, those whose packet was seen to be late and not lost: it came by "
-        "itself, and once more because of the NAK.",
+        "NAKs sent for a packet that was late and not lost: it arrived by itself, and "
+        "again because of the NAK.",
         column="nak_reordered_tx",
     )
     naks_overtaken: int = _counted(
         _REQUESTER,
-        "NAKs of the peer that asked for a packet that was late and not lost: it was "
-        "acknowledged before it had been sent again. The peer cannot know, so these "
-        "are not among its sequence_naks_reordered.",
+        "NAKs received for a packet that was late and not lost: it was acknowledged "
+        "before it was retransmitted. The peer cannot know this, so its "
+        "sequence_naks_reordered does not include them.",
         column="nak_reordered_rx",
     )
     wire_bytes_sent: int = _counted(
-        _REQUESTER, "Of the packets sent, from Ethernet header to ICRC."
+        _REQUESTER, "Bytes of the packets sent, from Ethernet header to ICRC."
     )
-    bytes_retransmitted: int = _counted(_REQUESTER, "Of the packets sent again.")
+    bytes_retransmitted: int = _counted(
+        _REQUESTER, "Payload of the packets retransmitted."
+    )
     acks_invalid: int = _counted(
         _REQUESTER,
-        "ACKs and NAKs of packets that were never sent.",
+        "ACKs and NAKs for packets that were never sent.",
         metric="chakram_invalid_packets_total",
         slot="invalid_ack",
         label="ack",
     )
-    naks_stale: int = _counted(
-        _REQUESTER, "NAKs that changed nothing: overtaken, or said twice."
-    )
-    receiver_not_ready: int = _counted(_REQUESTER, "NAKs that asked to try later.")
-    receiver_not_ready_sent: int = _counted(_RESPONDER, "Likewise, to the peer.")
+    naks_stale: int = _counted(_REQUESTER, "NAKs without effect: outdated or repeated.")
+    receiver_not_ready: int = _counted(_REQUESTER, "Receiver-not-ready NAKs received.")
+    receiver_not_ready_sent: int = _counted(_RESPONDER, "Receiver-not-ready NAKs sent.")
     duplicates: int = _counted(
         _RESPONDER,
         "Packets that had arrived before.",
@@ -288,21 +297,22 @@ class QueuePairStatistics:
     )
     invalid_requests: int = _counted(
         _RESPONDER,
-        "Packets that no requester may send.",
+        "Packets that a requester must not send.",
         metric="chakram_invalid_packets_total",
         slot="invalid_request",
         label="request",
     )
     kept_out_of_order: int = _counted(
         _RESPONDER,
-        "Of the packets that arrived ahead, those that were kept until what was "
-        "missing had come.",
+        "Packets that arrived ahead of a missing packet and were kept until it "
+        "arrived.",
         column="reordered_rx",
         metric="chakram_kept_out_of_order_packets_total",
     )
     beyond_window: int = _counted(
         _RESPONDER,
-        "Those that were dropped, beyond the window of `transport.reordering`.",
+        "Packets that arrived ahead and were dropped, beyond the window of "
+        "`transport.reordering`.",
         column="beyond_window_rx",
         metric="chakram_beyond_window_packets_total",
     )
@@ -329,15 +339,15 @@ def _disturbed(kind: str, about: str) -> Any:
     return _counted("", about, slot=slot, metric=_DISTURBED, label=kind, default=0)
 
 
-@dataclass(slots=True, kw_only=True)  # one is made per turn: frozen takes twice as long
+@dataclass(slots=True, kw_only=True)  # frozen would take twice as long to create
 class PortStatistics:
-    """What a port has done since it was made. Bytes are from Ethernet header to ICRC.
+    """Statistics of a port since its creation; bytes are Ethernet header to ICRC.
 
     Attributes:
-        round_trips: Times from a packet that asked for an ACK to that ACK, of packets
-            that were sent once.
-        pacing_errors: How much later than their pace allowed bursts of data were
-            offered to the wire; only those of ports or queue pairs with a rate.
+        round_trips: Times from a packet that requested an ACK to the ACK, without
+            retransmitted packets.
+        pacing_errors: Delays of data bursts against their pace, for ports or queue
+            pairs with a rate.
     """
 
     bytes_sent: int = _counted(
@@ -356,60 +366,60 @@ class PortStatistics:
         metric="chakram_rx_packets_total",
     )
     malformed: int = _invalid(
-        "header", "Datagrams, or segments of one, that are no packets."
+        "header", "Datagrams, or segments of one, that are not valid packets."
     )
-    partition_key_errors: int = _invalid("partition_key", "Of another partition.")
-    unknown_queue_pair: int = _invalid("queue_pair", "To a QPN that is not here.")
+    partition_key_errors: int = _invalid(
+        "partition_key", "Packets of another partition."
+    )
+    unknown_queue_pair: int = _invalid("queue_pair", "Packets to an unknown QPN.")
     foreign_address: int = _invalid(
-        "address", "From another address than that of the queue pair's peer."
+        "address", "Packets from an address that is not the queue pair's peer."
     )
-    unsupported: int = _invalid("opcode", "Of an operation that is not served here.")
-    icrc_errors: int = _invalid(
-        "icrc", "With a wrong ICRC, of those that were looked at."
-    )
+    unsupported: int = _invalid("opcode", "Packets of an unsupported operation.")
+    icrc_errors: int = _invalid("icrc", "Checked packets with a wrong ICRC.")
     verified: int = _counted(
         _RECEIVED,
-        "Packets that arrived and had ICRC and payload looked at.",
+        "Received packets whose ICRC and payload were checked.",
         column="verified_packets",
         metric="chakram_verified_packets_total",
     )
     wrong_payloads: int = _counted(
         _RECEIVED,
-        "Packets that were taken with another payload than was sent.",
+        "Packets accepted with a wrong payload.",
         column="wrong_payloads",
         metric="chakram_wrong_payload_packets_total",
     )
     faults_dropped: int = _counted(
         "",
-        "Packets dropped on purpose (`faults`).",
+        "Packets dropped by injected faults (`faults`).",
         column="injected_drops",
         metric="chakram_injected_drops_total",
         default=0,
     )
-    faults_delayed: int = _disturbed("delays", "Kept for a while.")
-    faults_duplicated: int = _disturbed("duplicates", "Taken or sent twice.")
-    faults_reordered: int = _disturbed("reorders", "Overtaken by others.")
-    faults_marked: int = _disturbed("marks", "Taken as marked.")
-    faults_not_ready: int = _disturbed("not_ready", "Answered: receiver not ready.")
-    faults_corrupted: int = _disturbed("corruptions", "With one bit flipped.")
+    faults_delayed: int = _disturbed("delays", "Packets delayed.")
+    faults_duplicated: int = _disturbed("duplicates", "Packets duplicated.")
+    faults_reordered: int = _disturbed("reorders", "Packets reordered.")
+    faults_marked: int = _disturbed("marks", "Packets treated as marked.")
+    faults_not_ready: int = _disturbed(
+        "not_ready", "Packets answered with receiver not ready."
+    )
+    faults_corrupted: int = _disturbed("corruptions", "Packets with one bit flipped.")
     generator_wait_ns: int = _counted(
         _LINE,
-        "How long due packets waited for the data plane, summed over flows.",
+        "Time that due packets waited for the data plane, summed over flows.",
         column="generator_wait_ns",
         metric="chakram_generator_wait_seconds_total",
         slot="generator_wait_ns",
         factor=1e-9,
     )
     generator_waits: int = _counted(
-        _LINE, "Times that the port stood still for the data plane."
+        _LINE, "Number of times that the port stalled for the data plane."
     )
-    bursts_sent: int = _counted(
-        _SENT, "Bursts that the packets left in, those of control included."
-    )
-    control_sent: int = _counted(_SENT, "ACKs, NAKs and CNPs among the packets.")
+    bursts_sent: int = _counted(_SENT, "Bursts sent, control packets included.")
+    control_sent: int = _counted(_SENT, "ACKs, NAKs and CNPs sent.")
     paused_ns: int = _counted(
         _SENT,
-        "How long data rested for pause frames of the fabric.",
+        "Time that data was paused by pause frames of the fabric.",
         column="paused_ns",
         metric="chakram_paused_seconds_total",
         slot="paused_ns",
@@ -421,10 +431,10 @@ class PortStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatistics:
-    """What is counted of a process of the data plane, beside its engine."""
+    """Statistics of a data-plane process that its engine does not count."""
 
     received_bytes: int = _counted(
-        "", "Bytes received, likewise.", metric="chakram_rx_bytes_total"
+        "", "Bytes received: layer 2 without FCS.", metric="chakram_rx_bytes_total"
     )
     delivered_bytes: int = _counted(
         "",
@@ -433,17 +443,18 @@ class ProcessStatistics:
     )
     socket_drops: int = _counted(
         "",
-        "Packets that the kernel dropped for want of receive buffer.",
+        "Packets that the kernel dropped because the receive buffer was full.",
         metric="chakram_socket_drops_total",
     )
     send_retries: int = _counted(
         "",
-        "Times that the kernel had no room to send, or the interface was down.",
+        "Failed sends: the kernel had no buffer space, or the interface was down.",
         metric="chakram_send_retries_total",
     )
     samples_dropped: int = _counted(
         "",
-        "Records lost because a queue was full; above 0, the results miss them.",
+        "Records lost because a queue was full. If above 0, the results are "
+        "incomplete.",
         metric="chakram_samples_dropped_total",
     )
     cpu_ns: int = _counted(
@@ -474,16 +485,16 @@ FAULT_COUNTERS = tuple(
     for each in _COUNTERS[PortStatistics]
     if each.slot is not None and each.slot.startswith("injected_")
 )
-"""What ports do to packets on purpose, in the order of ``plan.faults.FaultAction``."""
+"""Counters of injected faults, in the order of ``plan.packet_faults.FaultAction``."""
 
 
 def counters_of(kind: type) -> tuple[Counter, ...]:
-    """Return the counters of one of the kinds of statistics, in their order."""
+    """Return the counters of a kind of statistics, in order."""
     return _COUNTERS[kind]
 
 
 def columns_of(kind: type) -> tuple[str, ...]:
-    """Return the columns of its counters in the tables of a run, in their order."""
+    """Return the columns of a kind of statistics in the tables of a run, in order."""
     return tuple(each.column for each in _COUNTERS[kind] if each.column is not None)
 
 
@@ -496,7 +507,7 @@ _ROW_READERS: dict[type, Callable[[object], tuple[int, ...]]] = {
 
 
 def row_of(statistics: QueuePairStatistics | PortStatistics) -> tuple[int, ...]:
-    """Return the values of ``columns_of`` its kind."""
+    """Return the values of the columns in ``columns_of``."""
     return _ROW_READERS[type(statistics)](statistics)
 
 
@@ -521,17 +532,17 @@ _READERS = {kind: _readers(kind) for kind in (QueuePairStatistics, PortStatistic
 
 
 def sampled_of(statistics: PortStatistics) -> tuple[tuple[int, ...], int]:
-    """Return of a snapshot what ``PortEngine.sampled`` says of a port."""
+    """Return the values of ``PortEngine.sampled`` from a snapshot."""
     return row_of(statistics), sum(_disturbances(statistics))
 
 
 def row_reader(
     kind: type[QueuePairStatistics] | type[PortStatistics],
 ) -> Callable[[Mapping[str, object]], tuple[int, ...]]:
-    """Return what reads the values of ``columns_of`` a kind where they are counted.
+    """Return a function that reads the values of ``columns_of`` from the engine.
 
-    It takes the parts of the engine, as ``gather`` does; what no part counts is 0. A
-    snapshot would take three times as long.
+    The function takes the parts of the engine, as ``gather`` does. Values that no part
+    counts are 0. A snapshot would take three times as long.
     """
     places = [name for _, names, _ in _READERS[kind] for name in names]
     in_order = itemgetter(
@@ -560,13 +571,13 @@ _disturbances = attrgetter(
 def gather(
     kind: type[Snapshot], parts: Mapping[str, object], **others: Any
 ) -> Snapshot:
-    """Return a snapshot of counters as they are now.
+    """Return a snapshot of the current counters.
 
     Args:
-        kind: What they are counted of.
-        parts: The parts of the engine that keep them, by the names that they have in
-            the declarations.
-        others: The fields that no part keeps.
+        kind: Kind of statistics.
+        parts: Parts of the engine that keep the counters, by their names in the
+            declarations.
+        others: Values of the fields that no part keeps.
     """
     for part, names, read in _READERS[kind]:
         others.update(zip(names, read(parts[part]), strict=True))

@@ -1,24 +1,25 @@
-"""The counters that the data plane keeps while it runs, as slots of one flat array.
+"""Live counters of the data plane, as slots of one flat array.
 
-A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory and only ever
-adds to it; whoever wants to know reads a copy.  The layout stands here, once, so that
-the data plane writes plain integers and the exporter gives them names and units, which
-``chakram.records.counter_definitions`` declares:
+A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory, and only adds
+to it.  Readers take copies.  This module defines the layout, so the data plane writes
+plain integers.  ``chakram.records.counter_definitions`` declares names and units for
+the exporter.
 
 ====================  ================================================================
 slots                 contents
 ====================  ================================================================
-one per name          ``COUNTER_NAMES``, found by ``slot(name)``
-28 per collective     flows by completion time: ``FCT_BUCKET_BOUNDS_NS`` and one more
-                      for longer ones, not cumulative; ``fct_slot(op, bucket)``
-one per collective    sum of the completion times in ns; ``fct_sum_slot(op)``
-29 per distribution   of ``DISTRIBUTIONS``: its buckets, with the same bounds, and the
-                      sum of its times; ``distribution_slot(name)`` is the first
-64, one per fault     packets that the faults of a run have disturbed, in their order;
-                      ``fault_slot(index)``
+one per name          ``COUNTER_NAMES``, at ``slot(name)``
+28 per collective     flows by completion time, not cumulative: a bucket for each of
+                      ``FCT_BUCKET_BOUNDS_NS`` and one for longer times; at
+                      ``fct_slot(op, bucket)``
+one per collective    sum of the completion times in ns; at ``fct_sum_slot(op)``
+29 per distribution   for each of ``DISTRIBUTIONS``: buckets with the same bounds, and
+                      the sum of the times; the first is ``distribution_slot(name)``
+64, one per fault     packets disturbed by each fault of a run, in the order of the
+                      faults; at ``fault_slot(index)``
 ====================  ================================================================
 
-All slots count upwards, so the counters of several shards or agents simply add.
+All slots count upwards, so counters of several shards or agents can be added.
 """
 
 from __future__ import annotations
@@ -43,33 +44,33 @@ COUNTERS: tuple[Counter, ...] = tuple(
     for counter in counters_of(kind)
     if counter.slot is not None
 )
-"""The counters that have a slot, in the order of their slots."""
+"""Counters that have a slot, in the order of their slots."""
 
 COUNTER_NAMES: tuple[str, ...] = tuple(str(counter.slot) for counter in COUNTERS)
 """Names of the scalar slots, in order."""
 
 FCT_BUCKET_BOUNDS_NS: tuple[int, ...] = tuple(1000 << n for n in range(27))
-"""Upper bounds, inclusive: 1 us, 2 us, 4 us ... 67.1 s."""
+"""Inclusive upper bounds of the buckets: 1 us, 2 us, 4 us ... 67.1 s."""
 
 FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
-"""Buckets of one histogram: one per bound, and one for what is longer."""
+"""Buckets of one histogram: one per bound, and one for longer times."""
 
 OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
-"""The collectives in the order of their histograms."""
+"""Collectives in the order of their histograms."""
 
 INJECTED = tuple(
     name.removeprefix("injected_")
     for name in COUNTER_NAMES
     if name.startswith("injected_")
 )
-"""What ports do to packets on purpose; each has a counter ``injected_...``."""
+"""Faults that ports inject; each has a counter ``injected_...``."""
 
 INVALID = tuple(
     name.removeprefix("invalid_")
     for name in COUNTER_NAMES
     if name.startswith("invalid_")
 )
-"""What may be wrong with a packet; each has a counter ``invalid_...``."""
+"""Reasons why a packet is invalid; each has a counter ``invalid_...``."""
 
 _SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
 _OP_SLOTS = {
@@ -77,11 +78,11 @@ _OP_SLOTS = {
 }
 
 DISTRIBUTIONS = (
-    "round_trip",  # from a packet that asks for an acknowledgement to that
-    "pacing_error",  # how much later than its pace allowed a burst was offered
-    "generator_lag",  # how long something due waited for the loop
+    "round_trip",  # from a packet that requests an acknowledgment to the ACK
+    "pacing_error",  # delay of a burst against its pace
+    "generator_lag",  # wait of due work for the loop
 )
-"""Names of the distributions of times beside those of completion, in order."""
+"""Names of the distributions of times other than completion times, in order."""
 
 _FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
 
@@ -95,7 +96,7 @@ def slot(name: str) -> int:
     """Return the index of the scalar counter *name*.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If there is no counter with that name.
     """
     try:
         return _SLOTS[name]
@@ -104,12 +105,11 @@ def slot(name: str) -> int:
 
 
 def fct_bucket(fct_ns: int) -> int:
-    """Return the number of the bucket of a completion time.
+    """Return the index of the bucket of a completion time.
 
-    It is the first whose bound is not below *fct_ns*.
+    It is the first bucket whose bound is not below *fct_ns*.
     """
-    # Bounds double, so the number is the length of "how many microseconds more than
-    # one, rounded up": no search.
+    # Bounds double from 1 us, so a bit length replaces a search.
     bucket = (max(fct_ns, 1) - 1) // 1000
     return min(bucket.bit_length(), FCT_BUCKETS - 1)
 
@@ -131,19 +131,21 @@ def fct_sum_slot(op: CollectiveOp) -> int:
 
 
 def distribution_slot(name: str) -> int:
-    """Return the index of the first bucket of a distribution; its sum is the last.
+    """Return the index of the first bucket of a distribution.
+
+    The sum of the times follows the last bucket.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If there is no distribution with that name.
     """
     return _FIRST_DISTRIBUTION + DISTRIBUTIONS.index(name) * (FCT_BUCKETS + 1)
 
 
 def fault_slot(index: int) -> int:
-    """Return the index of what the fault at *index* of a run has hit.
+    """Return the slot that counts the packets disturbed by fault *index* of a run.
 
     Raises:
-        ValueError: If a run cannot have so many.
+        ValueError: If *index* is not below the maximum number of faults.
     """
     if not 0 <= index < MAX_FAULTS:
         raise ValueError(f"there is no fault {index}")
@@ -154,7 +156,7 @@ def fault_slot(index: int) -> int:
 class FctHistogram:
     """Completion times of the flows of one collective.
 
-    ``counts`` are those of the single buckets, not cumulative.
+    ``counts`` has the count of each bucket, not cumulative.
     """
 
     op: CollectiveOp
@@ -163,12 +165,12 @@ class FctHistogram:
 
     @property
     def total(self) -> int:
-        """All flows of the histogram."""
+        """Number of flows in the histogram."""
         return sum(self.counts)
 
 
 def fct_histograms(values: Sequence[int]) -> list[FctHistogram]:
-    """Return the histograms in an array of counters; those without a flow left out."""
+    """Return the histograms in an array of counters, without empty ones."""
     histograms = []
     for op in OPS:
         first = _OP_SLOTS[op]
@@ -181,10 +183,10 @@ def fct_histograms(values: Sequence[int]) -> list[FctHistogram]:
 
 
 def sum_counters(arrays: Iterable[Sequence[int]]) -> array[int]:
-    """Return the counters of several shards or agents as one array.
+    """Return the sum of the counters of several shards or agents.
 
     Raises:
-        ValueError: If one of them has another length than ``TOTAL_SLOTS``.
+        ValueError: If the length of an array is not ``TOTAL_SLOTS``.
     """
     total = array("q", bytes(8 * TOTAL_SLOTS))
     for values in arrays:

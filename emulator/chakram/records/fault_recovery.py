@@ -1,4 +1,4 @@
-"""When traffic has recovered from a fault: its sessions are back at their rate."""
+"""Time at which traffic has recovered from a fault."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 _BACK = 0.9
-"""A message is back at its rate with that part of the least rate before."""
+"""Share of the lowest earlier rate at which a message counts as recovered."""
 
 
 class SentAcross(NamedTuple):
-    """A message that crossed the place of a fault.
+    """A message that crossed the location of a fault.
 
-    ``session`` is the pair of ranks, ``like`` what messages have in common whose times
-    can be compared: collective and size.
+    ``session`` is the pair of ranks.  ``like`` is the collective and size.  Messages
+    with the same ``like`` have comparable times.
     """
 
     session: Hashable
@@ -25,20 +25,21 @@ class SentAcross(NamedTuple):
 def recovered_ns(
     messages: Sequence[SentAcross], start_ns: int, end_ns: int
 ) -> int | None:
-    """Return when the last session was back at its rate, *end_ns* at the earliest.
+    """Return when the last session recovered, *end_ns* at the earliest.
 
-    A message is slow if it has less than 0.9 of the least rate that messages like it,
-    of its session, had before the fault.  A session is back with the first one begun
-    after the fault that is not slow; what was slow before that has to be acknowledged.
+    A message is slow if its rate is below 0.9 of the lowest rate that comparable
+    messages of its session had before the fault.  A session recovers with the first
+    message sent after the fault that is not slow.  Earlier slow messages must also be
+    acknowledged.
 
     Args:
-        messages: All that crossed its place.
-        start_ns: When the fault began.
-        end_ns: When it was over.
+        messages: All messages that crossed the place of the fault.
+        start_ns: Start of the fault.
+        end_ns: End of the fault.
 
     Returns:
-        None: nobody knows, for nothing like what came afterwards was sent before, or
-        a session was slow to its last message.
+        The time, or None if it is unknown.  It is unknown if there were no comparable
+        messages before the fault, or if a session was slow to its last message.
     """
     longest_ns: dict[Hashable, int] = {}
     for each in messages:

@@ -1,9 +1,8 @@
-"""From rows of numbers to named records: what the rows of a run mean.
+"""Conversion of rows of numbers to named records.
 
-Rows name ranks and operations by number (``chakram.records.row_layout``); the plan says
-what the numbers stand for.  Flows stay columns, because there are millions of them;
-collectives become objects, because a collective is the work of several ranks and its
-record exists only when their shares have been joined.
+Rows identify ranks and operations by number (``chakram.records.row_layout``).  The plan
+maps these numbers to names.  Flows remain columns, because there are millions of them.
+Collectives become objects, because each one joins the shares of several ranks.
 """
 
 from __future__ import annotations
@@ -29,15 +28,16 @@ if TYPE_CHECKING:
 
 
 class OperationTable:
-    """Looks up what the numbers in rows stand for.
+    """Lookup table for the numbers in rows.
 
-    Operations of all ranks have one number each: ``first[rank] + operation``.
+    The operations of all ranks are numbered consecutively, as ``first[rank] +
+    operation``.
 
     Attributes:
         identities: All collectives and point-to-point messages of an iteration.
         first: By rank number, the number of its first operation.
-        identity_of: By operation number, index into ``identities``; -1 for compute.
-        ranks: By rank number: job, and rank in the job.
+        identity_of: By operation number, the index in ``identities``; -1 for compute.
+        ranks: By rank number, the job and the rank in the job.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -108,22 +108,22 @@ class OperationTable:
         raise ValueError(f"the plan has no operation {operation} of rank {rank}")
 
     def rank(self, number: int) -> tuple[str, int]:
-        """Return job and rank in the job of the rank *number*.
+        """Return the job, and the rank in the job, of rank *number*.
 
         Raises:
-            ValueError: If there is none.
+            ValueError: If there is no such rank.
         """
         if not 0 <= number < len(self.ranks):
             raise ValueError(f"the plan has no rank number {number}")
         return self.ranks[number]
 
     def is_receive(self, number: int) -> bool:
-        """Tell whether an operation is the receiving side of a message."""
+        """Return whether an operation is the receiving side of a message."""
         return bool(self._receives[number])
 
 
 def _key(program: RankProgram, row: int) -> CollectiveKey:
-    """Return what an operation that communicates is a share of."""
+    """Return the key of the collective or message that an operation is a share of."""
     columns = program.columns
     target, number = columns.targets[row], columns.numbers[row]
     if columns.kinds[row] == COLLECTIVE:
@@ -135,7 +135,7 @@ def _key(program: RankProgram, row: int) -> CollectiveKey:
 
 
 def _identity(program: RankProgram, row: int, key: CollectiveKey) -> CollectiveIdentity:
-    """Return what an operation is a share of, as far as one rank knows it."""
+    """Return the collective or message of an operation, from one rank's program."""
     columns = program.columns
     kind, name = columns.kinds[row], columns.name(row)
     if kind == COLLECTIVE:
@@ -172,7 +172,7 @@ def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
     """Return the columns of a flat table by name.
 
     Raises:
-        ValueError: If *rows* does not hold whole rows.
+        ValueError: If *rows* does not contain whole rows.
     """
     width = len(fields)
     if len(rows) % width:
@@ -187,7 +187,7 @@ def rank_records(
     warmup: int,
     offsets_ns: Sequence[int] = (),
 ) -> list[RankRecord]:
-    """Return the iterations of ranks in *rows* (of ``ITERATION_FIELDS``).
+    """Return the rank iterations in *rows*, whose columns are ``ITERATION_FIELDS``.
 
     Raises:
         ValueError: If a row does not belong to the plan.

@@ -1,8 +1,8 @@
-"""What a run records, as rows of 64-bit integers.
+"""Layout of the records of a run, as rows of 64-bit integers.
 
-Replay writes these rows while it runs; shards send them in batches of little-endian
-int64; the controller resolves the numbers (rank, operation) through the plan into the
-columns of the run directory.  Times are nanoseconds of the sender's clock.
+Replay writes these rows.  Shards send them in batches of little-endian int64.  The
+controller uses the plan to convert rank and operation numbers into the columns of the
+run directory.  Times are in nanoseconds, on the sender's clock.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from chakram.records.counter_definitions import (
 )
 
 UNKNOWN = -1
-"""Stands for what is not known, or is not there, in rows."""
+"""Value in rows for an unknown or missing number."""
 
 
 class FlowRow(NamedTuple):
-    """One message between two ranks, written when its last byte was acknowledged."""
+    """One message between two ranks, written when its last byte is acknowledged."""
 
     iteration: int
     rank: int  # number of the sending rank in the plan
-    operation: int  # index in its program
+    operation: int  # index in the rank's program
     step: int
     channel: int
     peer: int  # number of the receiving rank in the plan
     qpn: int
     size_bytes: int
-    ready_ns: int  # its dependencies were done
+    ready_ns: int  # end of its last dependency
     posted_ns: int
     first_sent_ns: int
     last_acked_ns: int
     rate_at_start_bps: int  # 0: not limited by congestion control
     packets: int
     retransmitted: int
-    cnp: int  # congestion notifications that its queue pair got meanwhile
+    cnp: int  # congestion notifications to its queue pair in that time
     generator_wait_ns: int
     cause_kind: int  # a CAUSE_* number
-    cause_rank: int  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
-    cause_number: int  # CAUSE_MESSAGE: its number; CAUSE_OPERATION: the operation
+    cause_rank: int  # CAUSE_MESSAGE: its sender; CAUSE_GRANT: the granting rank
+    cause_number: int  # CAUSE_MESSAGE: its number; CAUSE_OPERATION: its index
     number: int = UNKNOWN  # of the message: channel << 32 | immediate data
-    departed_ns: int = UNKNOWN  # what follows: see ``chakram.roce.events.MessageParts``
+    departed_ns: int = UNKNOWN  # from here: see ``chakram.roce.events.MessageParts``
     received_ns: int = UNKNOWN
     own_port_ns: int = UNKNOWN
     window_ns: int = UNKNOWN
@@ -81,31 +81,32 @@ class ShareRow(NamedTuple):
     received_bytes: int
     generator_wait_ns: int
     retransmitted: int
-    ce: int  # received packets that were marked "congestion experienced"
+    ce: int  # received packets with the mark "congestion experienced"
     slip_ns: (
-        int  # how much later than recorded it started, if it goes by recorded times
+        int  # delay of its start against the recorded time, if it follows that time
     )
-    wrong: int  # received packets whose payload was not what it should have been
-    released_by: int = UNKNOWN  # operation that it waited for longest; or no other one
-    end_kind: int = UNKNOWN  # an END_* number: what ended last
+    wrong: int  # received packets with a wrong payload
+    released_by: int = UNKNOWN  # operation that it waited for longest, if any
+    end_kind: int = UNKNOWN  # an END_* number: event that ended it
     end_rank: int = UNKNOWN  # number of the rank at the other end of that message
-    end_number: int = UNKNOWN  # and the message's
+    end_number: int = UNKNOWN  # number of that message
 
 
 SHARE_FIELDS = ShareRow._fields
 
 
 class ArrivalRow(NamedTuple):
-    """When a message was complete, on the clock of the rank that received it.
+    """Time when a message was complete, on the clock of the receiving rank.
 
-    There are none in virtual time, where the sender's flow says so.
+    Runs in virtual time have no such rows, because the sender's flow contains this
+    time.
     """
 
     iteration: int
     rank: int  # number of the receiving rank in the plan
-    operation: int  # index in its program
+    operation: int  # index in the rank's program
     peer: int  # number of the sending rank in the plan
-    number: int  # of the message, as that of a flow
+    number: int  # of the message, as in its flow
     received_ns: int
 
 
@@ -121,8 +122,8 @@ class ComputationRow(NamedTuple):
     ready_ns: int
     start_ns: int
     end_ns: int
-    released_by: int  # as that of a share
-    held_by: int  # operation that had its stream until it started; or none had
+    released_by: int  # as in a share
+    held_by: int  # operation that occupied its stream until it started, if any
 
 
 COMPUTATION_FIELDS = ComputationRow._fields
@@ -136,7 +137,7 @@ class IterationRow(NamedTuple):
     start_ns: int
     end_ns: int
     compute_ns: int  # at least one compute operation ran
-    communication_ns: int  # at least one collective or message was under way
+    communication_ns: int  # at least one collective or message was in flight
     exposed_ns: int  # communication without compute
     idle_ns: int  # neither
 
@@ -146,24 +147,25 @@ ITERATION_FIELDS = IterationRow._fields
 QUEUE_PAIR_FIELDS = (
     "time_ns",
     "rank",  # number in the plan
-    "peer",  # likewise
+    "peer",  # number in the plan
     "qpn",
     "rate_bps",  # 0: not limited by congestion control
-    "target_bps",  # 0: there is none
-    "alpha",  # in parts of SHARE_UNIT; -1: there is none
+    "target_bps",  # 0: no target rate
+    "alpha",  # in units of 1 / SHARE_UNIT; -1: no alpha
     *columns_of(QueuePairStatistics),
 )
-"""One sample of one queue pair.
+"""Columns of a sample of one queue pair.
 
-Counts are from the start of the run on. Names are those of the RoCEv2 metrics of the
-Open Traffic Generator models where they have one. A NAK for what was late and not lost
-is counted by one of its two ends: ``nak_reordered_tx`` and ``nak_reordered_rx`` add.
+Counts begin at the start of the run. Names follow the RoCEv2 metrics of the Open
+Traffic Generator models where these have the metric. Only one of the two ends counts a
+NAK for a packet that was late but not lost. So the total is ``nak_reordered_tx`` plus
+``nak_reordered_rx``.
 """
 
 _PORT_FIRST = (
     "time_ns",
     "port",  # number in the plan
-    "shard",  # that sent and received this: see below
+    "shard",  # that sent and received these packets, see below
     "tx_bytes",  # layer 2 without FCS
     "rx_bytes",
     "tx_packets",
@@ -187,31 +189,31 @@ PORT_FIELDS = (
     ),
     *_PORT_LAST,
 )
-"""One sample of one port; counts are from the start of the run on.
+"""Columns of a sample of one port; counts begin at the start of the run.
 
-Of a divided port every shard has samples of its own, of what went through its sockets:
-the port's counts are the sums of the last ones of each.
+If several shards share a port, each shard has separate samples of the traffic through
+its own sockets. The counts of the port are the sums of the last samples of all shards.
 """
 
 LINK_SAMPLE_FIELDS = (
     "time_ns",
-    "port",  # of the fabric: where a direction of a link begins
+    "port",  # of the fabric, where a link direction begins
     "traffic_class",
     "bytes",  # sent into the link
-    "queue_bytes",  # what waits for it now
-    "queue_max_bytes",  # the most that has waited since the row before
+    "queue_bytes",  # current queue length
+    "queue_max_bytes",  # maximum queue length since the previous row
     "marked",
     "drops",
-    "pauses",  # frames that paused it, or let it go on
+    "pauses",  # received frames that paused or resumed it
     "paused_ns",
 )
-"""One sample of one traffic class of one port of the fabric.
+"""Columns of a sample of one traffic class at one port of the fabric.
 
-But for the queue, numbers count from the start of the run on.
+All counts except the queue lengths begin at the start of the run.
 """
 
 SHARE_UNIT = 1 << 20
-"""Shares are integers in parts of it."""
+"""Denominator of shares, which are stored as integers."""
 
 END_START = 0
 END_RECEIVED = 1
@@ -226,7 +228,7 @@ CAUSE_GRANT = 3
 if TYPE_CHECKING:
     Numbers = array[int]
 else:
-    Numbers = array  # before Python 3.12 it takes no parameter
+    Numbers = array  # not generic before Python 3.12
 
 
 def _none() -> Numbers:
@@ -235,7 +237,7 @@ def _none() -> Numbers:
 
 @dataclass(slots=True)
 class RecordRows:
-    """Rows of the tables, flat: every table is one array of int64."""
+    """Rows of all tables; each table is one flat array of int64."""
 
     flows: Annotated[Numbers, Rows(len(FLOW_FIELDS))] = field(default_factory=_none)
     shares: Annotated[Numbers, Rows(len(SHARE_FIELDS))] = field(default_factory=_none)
@@ -260,7 +262,7 @@ class RecordRows:
             getattr(self, name).extend(getattr(other, name))
 
     def take(self) -> RecordRows:
-        """Return the rows collected so far and start anew."""
+        """Return the rows collected so far and clear all tables."""
         taken = RecordRows(*(getattr(self, name) for name in _TABLES))
         for name in _TABLES:
             setattr(self, name, array("q"))
@@ -284,7 +286,7 @@ def rows_of(kind: type[_Row], values: array[int]) -> Iterator[_Row]:
     """Yield the rows of one table of ``RecordRows``.
 
     Raises:
-        ValueError: If *values* are no whole rows.
+        ValueError: If *values* does not contain whole rows.
     """
     width = len(kind._fields)
     if len(values) % width:

@@ -1,14 +1,15 @@
-"""What is known of a run: its collectives, flows, ranks and links as named records.
+"""Named records of the collectives, ranks and links of a run.
 
-What a ``CollectiveRecord`` states:
+Definitions for a ``CollectiveRecord``:
 
-* Its *time* is first start to last end over the ranks of its group, on the clock of the
-  controller (offsets of the agents' clocks are added).  For a point-to-point message it
-  starts when the sender starts: the receiver may have been waiting for long.  For a
-  barrier it starts when the last rank starts: before that there is nothing to do.
-* Its *critical flow* is the one that was acknowledged last.
-* Its *generator wait* is how long the data plane kept its slowest rank from sending
-  what was due (``chakram.records.collective_assembly``).
+* Its *time* lasts from the first start to the last end over the ranks of its group.
+  All times are on the controller's clock (the offsets of the agents' clocks are added).
+  The time of a point-to-point message begins at the sender's start, because the
+  receiver may wait for a long time.  The time of a barrier begins at the start of the
+  last rank, because it cannot progress before that.
+* Its *critical flow* is the flow that was acknowledged last.
+* Its *generator wait* is how long the data plane delayed due packets of the rank that
+  it delayed most (``chakram.records.collective_assembly``).
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from typing import NamedTuple
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 
 GENERATOR_BOUND_PERCENT = 5
-"""What waits for the generator for a larger part of its time is generator-bound."""
+"""Percentage of waiting time above which a collective is generator-bound."""
 
 
 def is_generator_bound(wait_share: float) -> bool:
-    """Tell whether a time is more the generator's than it may be."""
+    """Return whether a share of waiting time makes a collective generator-bound."""
     return 100 * wait_share > GENERATOR_BOUND_PERCENT
 
 
 class CollectiveKey(NamedTuple):
-    """Identity of a collective in every iteration: k counts those of its group.
+    """Key of a collective within each iteration.
 
-    The group of a point-to-point message from rank 3 to rank 5 is ``p2p:3>5``.
+    ``k`` is its index among the collectives of its group.  The group of a
+    point-to-point message from rank 3 to rank 5 is ``p2p:3>5``.
     """
 
     job: str
@@ -41,12 +43,12 @@ class CollectiveKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveIdentity:
-    """What the plan says of one collective, the same in every iteration.
+    """Properties of one collective in the plan, equal in every iteration.
 
-    ``shares`` is how many ranks of the plan take part; ``root`` is None where there
-    is none.  Of a message between two ranks ``name`` is that of the sender's node,
-    ``receive_name`` that of the receiver's, and the ids are those of both nodes; all
-    other collectives have none of these.
+    ``shares`` is the number of ranks of the plan that take part.  ``root`` is None if
+    there is no root.  For a message between two ranks, ``name`` and ``send_node_id``
+    belong to the sender's node.  ``receive_name`` and ``receive_node_id`` belong to the
+    receiver's node.  Other collectives have no node ids and no ``receive_name``.
     """
 
     key: CollectiveKey
@@ -64,26 +66,25 @@ class CollectiveIdentity:
 
     @property
     def size_bytes(self) -> int:
-        """S of nccl-tests, of this run."""
+        """Size S of nccl-tests in this run."""
         return nccl_size_bytes(
             self.op, input_bytes=self.input_bytes, nranks=self.nranks
         )
 
     @property
     def trace_size_bytes(self) -> int:
-        """S of nccl-tests, as the trace has it: before ``size_scale``."""
+        """Size S of nccl-tests in the trace, before ``size_scale``."""
         return nccl_size_bytes(
             self.op, input_bytes=self.trace_bytes, nranks=self.nranks
         )
 
 
-# These two are tuples: a run of messages has hundreds of thousands of them, made once
-# when they are joined and again when they are read, and a frozen dataclass takes two to
-# four times as long to make.
+# The next two classes are tuples.  A run may have hundreds of thousands of messages,
+# and a frozen dataclass takes two to four times as long to create.
 
 
 class CriticalFlow(NamedTuple):
-    """The flow of a collective that was acknowledged last; ranks of its job."""
+    """The flow of a collective that was acknowledged last, with ranks of the job."""
 
     src: int
     dst: int
@@ -93,16 +94,17 @@ class CriticalFlow(NamedTuple):
 
 
 class CollectiveRecord(NamedTuple):
-    """One collective in one iteration, of all its ranks.
+    """One collective in one iteration, over all its ranks.
 
-    ``shares`` is how many ranks have reported; fewer than its identity has means that
-    the run ended before (``complete`` is False).  ``mean_duration_ns`` is the mean over
-    the ranks of own start to own end, as nccl-tests reports by default;
-    ``start_spread_ns`` is last start minus first start.  ``packets`` are those of
-    its messages, each counted once, ``retransmitted`` those sent again; ``ce`` counts
-    received packets that a switch had marked "congestion experienced"; ``slip_ns`` is
-    how much later than recorded the latest of its ranks started, where the job goes by
-    recorded times; ``wrong`` counts received packets with another payload than sent.
+    ``shares`` is the number of ranks that reported.  If it is below the number in the
+    identity, the run ended too early (``complete`` is False).  ``mean_duration_ns`` is
+    the mean over the ranks of the time from own start to own end, which nccl-tests
+    reports by default.  ``start_spread_ns`` is last start minus first start.
+    ``packets`` counts the packets of its messages once each, and ``retransmitted``
+    their retransmissions.  ``ce`` counts received packets with the mark "congestion
+    experienced".  ``slip_ns`` is the largest delay of a rank's start against its
+    recorded time, if the job follows recorded times.  ``wrong`` counts received packets
+    with a wrong payload.
     """
 
     identity: CollectiveIdentity
@@ -129,20 +131,23 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """First start to last end over the ranks; of a barrier from the last start."""
+        """Time from the first start (for a barrier, the last start) to the last end."""
         if self.identity.op is CollectiveOp.BARRIER:
             return self.end_ns - self.start_ns - self.start_spread_ns
         return self.end_ns - self.start_ns
 
     @property
     def generator_bound(self) -> bool:
-        """Whether the generator held it up for more than 5 % of its time."""
+        """Whether the generator delayed it for more than 5 % of its time."""
         return is_generator_bound(self.generator_wait_ns / max(1, self.duration_ns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """One iteration of one rank; ``number`` is that of the plan, ``rank`` the job's."""
+    """One iteration of one rank.
+
+    ``number`` is the rank's number in the plan, and ``rank`` its number in the job.
+    """
 
     number: int
     job: str
@@ -159,16 +164,17 @@ class RankRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRecord:
-    """What went through one direction of a link between begin and end of a run.
+    """Traffic in one direction of a link during a run.
 
     ``kind`` is ``host`` (between a host and its switch) or ``uplink`` (between
-    switches); ``direction`` is ``up`` (away from the hosts) or ``down``.  Bytes are
-    counter values of layer 2; what follows is None where nobody counts it: ``drops``,
-    packets ``marked`` when they were sent into it, pause frames (``pauses``) that its
-    sender got, how long that rested, summed over classes, and how long faults had it
-    down.  ``port`` is where this direction begins, ``rate_bps`` what the experiment
-    gives it (None: no limit, or unknown); ports of a switch with the same
-    ``equal_cost`` are choices for the same packets.
+    switches).  ``direction`` is ``up`` (away from the hosts) or ``down``.  Byte counts
+    are layer-2 bytes.  The next five values are None if they are not counted.
+    ``drops`` and ``marked`` are packets dropped, and packets marked when sent into the
+    link.  ``pauses`` are pause frames that its sender received, and ``paused_ns`` is
+    the pause time summed over classes.  ``down_ns`` is how long faults had the link
+    down.  ``port`` is where this direction begins.  ``rate_bps`` is the rate in the
+    experiment (None: no limit, or unknown).  Ports of a switch with the same
+    ``equal_cost`` are alternatives for the same packets.
     """
 
     link: str
@@ -187,14 +193,14 @@ class LinkRecord:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the run."""
+        """Bytes sent during the run."""
         return self.bytes_after - self.bytes_before
 
 
 def generator_wait_share(records: Collection[CollectiveRecord]) -> float:
-    """Return for what share of the time of collectives they waited for the generator.
+    """Return the share of their time that collectives spent waiting for the generator.
 
-    Their mean time is too long by that at most.
+    Their mean time is too long by at most this share.
     """
     waits_ns = sum(record.generator_wait_ns for record in records)
     return waits_ns / max(1, sum(record.duration_ns for record in records))

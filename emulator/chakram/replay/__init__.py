@@ -1,1 +1,4 @@
-"""Walk a rank's program: what may start now, what a completion releases. Pure."""
+"""Replay of rank programs: it starts ready operations and releases their dependents.
+
+The package is pure: it does no I/O and reads no clock.
+"""

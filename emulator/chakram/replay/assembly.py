@@ -1,4 +1,4 @@
-"""From the settings of a plan to the parts of an endpoint: engine and queue pairs."""
+"""Creates the engine and queue pairs of an endpoint from the settings of a plan."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _OF_PORT = notification_scope("port")
 
 
 class CongestionSettings:
-    """What the queue pairs of one port get: a control each, and limiters for CNPs.
+    """Congestion settings of a port; creates controls and CNP limiters of queue pairs.
 
     Args:
         transport: Settings of the queue pairs.
-        line: Of the port, where other processes send through it, too.
+        line: Shared link of the port, if other processes also send through the port.
 
     Raises:
-        ValueError: If there is no such control, or its arguments are not right.
-        PlugInError: If it cannot be imported.
+        ValueError: If the control is unknown or its arguments are invalid.
+        PlugInError: If the control cannot be imported.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class CongestionSettings:
         arguments = dict(transport.congestion_parameters)
         self._name = name
         self._kind = CONTROLS.load(name)
-        # Of the receiver, whose control never hears of them.
+        # CNP parameters are for the receiver, not for the congestion control of the
+        # sender.
         self._interval_ns: int | None = None
         self._scope = 0
         if self._kind.wants_cnps:
@@ -71,16 +72,16 @@ class CongestionSettings:
         self._limiters: dict[int, CnpLimiter] = {}
 
     def control(self) -> CongestionControl:
-        """Return a control for one more queue pair.
+        """Return a control for another queue pair.
 
         Raises:
-            ValueError: If the control refuses its arguments.
-            RunFailed: If it cannot be made.
+            ValueError: If the control rejects its arguments.
+            RunFailed: If the control cannot be created.
         """
         return new_control(self._name, self._kind, self._arguments)
 
     def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
-        """Return the limiter of a queue pair; None: it never sends CNPs."""
+        """Return the CNP limiter of a queue pair, or None if it never sends CNPs."""
         if self._interval_ns is None:
             return None
         key = limiter_key(self._scope, qpn=qpn, destination=destination)
@@ -101,7 +102,7 @@ def make_engine(
     verifier: PacketVerifier | None,
     line: SharedLine | None = None,
 ) -> PortEngine:
-    """Return the engine of a port, with faults where some are asked for."""
+    """Return the engine of a port, with packet faults if the settings have any."""
     faults = list(settings.faults)
     if settings.drop_ratio:
         faults.append(
@@ -113,7 +114,8 @@ def make_engine(
     for index, fault in enumerate(faults):
         qpns = None if fault.is_for_all else frozenset(_qpns_of(fault, ranks))
         if qpns is None or qpns:
-            # What drops without being one of the listed faults has no place there.
+            # The rule for drop_ratio is not one of the listed faults, so it has no
+            # index.
             place = index if index < len(settings.faults) else None
             rules[fault.at_send].append(FaultRule(fault, qpns, index=place))
     make: Callable[..., PortEngine] = PortEngine
@@ -148,7 +150,7 @@ def make_engine(
 
 
 def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
-    """Yield the queue pairs of a port whose packets *fault* is about."""
+    """Yield the queue pairs of a port that *fault* applies to."""
     for rank in ranks:
         program = rank.program
         if fault.job is not None and program.job != fault.job:
@@ -169,10 +171,11 @@ def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
 def burst_time_ns(
     port: PortPlan, transport: TransportPlan, *, overhead_bytes: int
 ) -> int:
-    """Return how much of its rate's time a burst of a paced queue pair may take.
+    """Return the maximum duration of a paced burst, at the rate of its queue pair.
 
-    As much as the port's largest burst takes at the port's rate, so that half the rate
-    means half the burst; but 15 us at least, as ports of real switches are given.
+    It is the duration of the port's largest burst at the port's rate. A queue pair at
+    half that rate thus sends bursts of half that size. The duration is at least 15 us,
+    the burst limit on real switches (``chakram.plan.burst_rule``).
     """
     if port.rate_bps is None:
         return _SHORTEST_BURST_NS
@@ -196,18 +199,18 @@ def make_queue_pair(
     """Return one end of a queue pair of a plan.
 
     Args:
-        pair: Its numbers.
-        destination: Index of the peer's address.
-        transport: Its settings.
-        settings: Of the port that it is for.
+        pair: Numbers of the queue pair.
+        destination: Destination index of the peer.
+        transport: Settings of the queue pair.
+        settings: Congestion settings of the port.
         overhead_bytes: See `QueuePair`.
-        burst_ns: Likewise.
-        remote_memory: Address and key that WRITEs name.
-        memory: Where what arrives is kept; None: nowhere.
-        verifier: Of the port; None: it has none.
+        burst_ns: See `QueuePair`.
+        remote_memory: Remote address and key for WRITEs.
+        memory: Memory that stores received data; None: data are discarded.
+        verifier: Packet verifier of the port; None: packets are not verified.
 
     Raises:
-        ValueError: If one of them is out of range.
+        ValueError: If a value is out of range.
     """
     remote_address, remote_key = remote_memory
     queue_pair = QueuePair(
@@ -224,6 +227,6 @@ def make_queue_pair(
     )
     queue_pair.bind_to(*address_halves(pair.remote_address))
     if verifier is not None:
-        # What is kept is somebody's contents: of a peer that need not be ours.
+        # With receive memory, the peer may run other software and send any payload.
         queue_pair.flow = verifier.flow(pair.remote_address, is_ours=memory is None)
     return queue_pair

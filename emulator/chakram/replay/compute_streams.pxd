@@ -1,4 +1,4 @@
-# C types of streams.py, for the compiled form.
+# C types for the compiled version of compute_streams.py.
 
 cimport cython
 

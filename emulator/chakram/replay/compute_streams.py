@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""The compute slots of a rank: one per stream, for one operation at a time."""
+"""The compute streams of a rank; each runs one operation at a time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ __all__ = ["ComputeStreams"]
 
 
 class ComputeStreams:
-    """Which streams are busy, and what waits for them.
+    """The busy streams and the operations that wait for them.
 
-    Of what waits, the operation of the lowest preference goes first; of equal ones
-    who came first.
+    The waiting operation with the lowest preference goes first. Among operations with
+    equal preference, the first to wait goes first.
     """
 
     __slots__ = ("_arrivals", "_waiting")
 
     def __init__(self) -> None:
         self._arrivals = 0
-        # A stream is in it while it is busy: (preference, arrival, operation, ready).
+        # Waiting operations of each busy stream: (preference, arrival, operation, ready
+        # time).
         self._waiting: dict[int | None, list[tuple[int, int, int, int]]] = {}
 
     def take(
         self, stream: int | None, index: int, ready_ns: int, preference: int = 0
     ) -> bool:
-        """Take *stream* for operation *index*; False: it has to wait, and is noted."""
+        """Take *stream* for operation *index*, or queue the operation if it is busy.
+
+        Return False if the operation was queued.
+        """
         waiting = self._waiting.get(stream)
         if waiting is None:
             self._waiting[stream] = []
@@ -35,9 +39,9 @@ class ComputeStreams:
         return False
 
     def release(self, stream: int | None) -> tuple[int, int] | None:
-        """End what runs on *stream*; return (index, ready time) of what has it now.
+        """End the operation on *stream*; return (index, ready time) of the next one.
 
-        None: it is free.
+        Return None if no operation waits. The stream is then free.
         """
         waiting = self._waiting[stream]
         if waiting:

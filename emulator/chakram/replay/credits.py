@@ -1,14 +1,14 @@
-"""Receiver credits: how many messages a sender may have that are not granted yet.
+"""Receiver credits, which limit the messages that a sender may send without a grant.
 
-A receiver grants a message when it takes it up: when it has reached the collective the
-message belongs to, not when the message arrives.  So a rank that is late holds up those
-who send to it, as receive buffers do that are posted step by step.  A grant is an empty
-message on a queue pair of its own beside that of the messages
-(``chakram.plan.queue_pairs``), so it costs what a small message costs.
+A receiver grants a message only after it has started the collective of the message,
+even if the message arrived earlier. A late rank therefore delays its senders, as with
+receive buffers that are posted step by step. A grant is an empty message on a separate
+queue pair (``chakram.plan.queue_pairs``), so it costs as much as a small message.
 
-Only messages of collectives are counted.  Of one group these run one at a time, in one
-order on all members: what a receiver has not reached yet never holds up what it waits
-for, so credits cannot deadlock.  Messages from rank to rank have no such order.
+Only messages of collectives need credits. The collectives of a group run one at a time
+and in the same order on all members. A collective that a receiver has not reached can
+therefore never delay one that the receiver waits for, so credits cannot deadlock.
+Point-to-point messages have no such order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _IMMEDIATES = 1 << 32
 
 
 class Credits:
-    """The credits of one rank, towards all its peers.
+    """The credits of one rank for all its peers.
 
     Args:
-        credits: Messages that may be under way to each (group, channel, peer).
+        credits: Number of messages without a grant, per (group, channel, peer).
         pairs: The queue pairs of the rank.
-        by_qpn: The same, as replay sees them.
+        by_qpn: The queue pairs by QPN, as used in the replay.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Credits:
         return qpn in self._data_of
 
     def holds(self, flow: Flow) -> bool:
-        """Use a credit for a message; True: there is none, and it is kept."""
+        """Use a credit for a message; if none is left, keep it and return True."""
         qpn = flow.pair.qpn
         left = self._left.get(qpn)
         if left is None:
@@ -88,7 +88,7 @@ class Credits:
         return True
 
     def granted(self, qpn: int) -> Flow | None:
-        """Take a grant that came on *qpn*; return the message that it lets go."""
+        """Handle a grant that arrived on *qpn*; return the message it releases."""
         data = self._data_of[qpn]
         held = self._held.get(data)
         if held:
@@ -97,7 +97,7 @@ class Credits:
         return None
 
     def grant(self, qpn: int) -> Flow | None:
-        """Return the grant for a message that came on *qpn* and was taken up."""
+        """Return the grant for a message that an operation received on *qpn*."""
         grant = self._grant_of.get(qpn)
         if grant is None:
             return None
@@ -105,9 +105,9 @@ class Credits:
         return Flow(self._by_qpn[grant], self._number)
 
     def waiting_for(self) -> list[str]:
-        """Return for each peer how many messages it has not granted, as a clause."""
+        """Return the number of messages that each peer has not granted, as clauses."""
         return [
-            f"holds {len(held)} message(s) until rank {self._peer_of[qpn]} grants them"
+            f"delays {len(held)} message(s) until rank {self._peer_of[qpn]} grants them"
             for qpn, held in self._held.items()
             if held
         ]

@@ -1,4 +1,4 @@
-# C types of early.py, for the compiled form.
+# C types for the compiled version of early_messages.py.
 
 from chakram.replay.queue_pair_roles cimport Pair
 from chakram.roce.events cimport MessageReceived

@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""Messages that come before their rank has reached the operation they belong to."""
+"""Messages that arrive before their rank has started the operation."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from chakram.roce.events import MessageReceived
 
     Early = tuple[Pair, int, MessageReceived]
-    """The queue pair that a message came on, its immediate data, and how it came."""
+    """The queue pair of a message, its immediate data and its receive event."""
 
 __all__ = ["EARLY_LIMIT", "EarlyMessages"]
 
 EARLY_LIMIT = 1 << 20
-"""Messages that a rank keeps; more are nobody's honest work."""
+"""Maximum number of messages that a rank keeps; a correct peer sends fewer."""
 
 
 class EarlyMessages:
-    """Early messages by the key of their operation, in the order in which they came.
+    """Early messages by the key of their operation, in order of arrival.
 
     Attributes:
-        count: Messages that are kept now.
-        refused: Messages that were not, because there were too many already.
+        count: Number of messages kept now.
+        refused: Number of messages discarded because of the limit.
     """
 
     __slots__ = ("_by_key", "_limit", "count", "refused")
@@ -45,7 +45,7 @@ class EarlyMessages:
         self._by_key.setdefault(key, []).append((pair, immediate, event))
 
     def take(self, key: int) -> list[Early]:
-        """Return and forget the messages of an operation, oldest first."""
+        """Remove and return the messages of an operation, oldest first."""
         rows = self._by_key.pop(key, None)
         if rows is None:
             return []

@@ -1,4 +1,4 @@
-# C types of endpoint.py, for the compiled form.
+# C types for the compiled version of endpoint.py.
 
 cimport cython
 

@@ -1,17 +1,18 @@
 # cython: language_level=3, annotation_typing=False
-"""One port with its queue pairs and the replays of the ranks on it.
+"""One port with its queue pairs and the replays of its ranks.
 
-This is what a shell drives, in every world: packets and the time go in, packets and
-the next deadline come out.  A shell's loop is::
+The same endpoint runs in data-plane processes and in virtual time. The caller passes in
+packets and the current time, and gets packets and the next deadline in return. The loop
+of the caller is::
 
-    engine.receive_...(...)              # whatever came
-    endpoint.advance(now_ns)             # completions release operations, timers end
+    engine.receive_...(...)              # packets that have arrived
+    endpoint.advance(now_ns)             # handle completions and timers
     while (burst := engine.next_burst(now_ns)) is not None:
-        ...                              # whatever may leave now
+        ...                              # send the burst
     wait until endpoint.next_wakeup_ns() or the next packet
 
-It goes on until *all* endpoints of the run have finished: one that has still answers
-the retransmissions of others.
+The loop continues until *all* endpoints of the run have finished, because a finished
+endpoint still answers retransmissions of its peers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from chakram.replay.status_text import failure_words, foreign_words
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.packet_verification import PacketVerifier
-from chakram.roce.send_turns import SendOrder
+from chakram.roce.send_order import SendOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,25 +70,26 @@ class Endpoint:
 
     Args:
         port: The port.
-        ranks: All ranks that the plan places on it, in this process.
+        ranks: All ranks that the plan places on the port in this process.
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
-        rank_numbers: Number in the plan of every (job, rank) of the plan.
-        line: Of the port, where other processes send through it, too.
-        has_arrivals: Whether records tell when messages were complete at their
-            receiver; in virtual time flows say so.
+        rank_numbers: Plan number of every (job, rank).
+        line: Shared link of the port, if other processes also send through the port.
+        has_arrivals: Whether to record when messages are complete at the receiver. In
+            virtual time, the rows of flows already contain this.
 
     Attributes:
-        port: As given.
+        port: The port.
         engine: The port's engine.
-        destinations: (address, UDP port), by ``Burst.destination``.
-        records: Rows so far; the shell takes them from time to time.
-        replays: One per rank.
+        destinations: (address, UDP port) by ``Burst.destination``.
+        records: Rows so far; the caller takes them from time to time.
+        replays: One replay per rank.
         local_pairs: Queue pairs whose messages stay within the host.
-        dscps: By QPN the DSCP of data of queue pairs that have a class of their own.
-        events: What happened to queue pairs that belong to no rank, with the QPN,
-            oldest first; whoever posts on them takes it.
-        woken: Endpoints of the process that got such a message since the shell looked.
+        dscps: DSCP of data by QPN, for queue pairs with a separate traffic class.
+        events: (QPN, event) of queue pairs that belong to no rank, oldest first. The
+            code that posts on these queue pairs takes the events.
+        woken: Endpoints of this process that got messages within the host; the caller
+            clears the list.
 
     Raises:
         PlanError: If the plan contradicts itself.
@@ -137,11 +139,11 @@ class Endpoint:
         self.port = port
         self.records = RecordRows()
         self._failure: str | None = None
-        # Earliest timer of the replays, and how many of those awaited have finished.
+        # Earliest timer of the replays, and number of finished replays in `_awaited`.
         self._timer_ns = NEVER
         self._finished = 0
         self._computing_calls = 0
-        # What comes from ranks of the same host: (time, turn, event), by time.
+        # Events within the host: a heap of (time, sequence number, event).
         self._arrivals: list[tuple[int, int, Event]] = []
         self._turn = 0
         self._links: dict[int, LocalLink] = {}
@@ -155,13 +157,13 @@ class Endpoint:
         }
         self.woken: list[Endpoint] = []
         self.replays: list[Replay] = []
-        # Those that have an end; the run does not wait for the others.
+        # Replays with an end; the run does not wait for background jobs.
         self._awaited: list[Replay] = []
         self._pair_of_qpn: dict[int, Pair] = {}
-        # By place of the pair; of those within the host there is no queue pair.
+        # By place of the pair. For pairs within the host, the queue pair is None.
         self._replay_of_place: list[Replay] = []
         self._queue_pairs: list[QueuePair | None] = []
-        # Empty if messages go as they are over the one queue pair that there is.
+        # Empty if every message uses a single queue pair unchanged.
         self._bundle_of_qpn: dict[int, Bundle] = {}
         self.events: deque[tuple[int, Event]] = deque()
         self.destinations: list[tuple[str, int]] = []
@@ -187,50 +189,59 @@ class Endpoint:
                 port, ranks, transport, settings, self._verifier, line
             )
             for rank in ranks:
-                replay = Replay(
-                    plan=rank,
-                    settings=settings,
-                    rank_numbers=rank_numbers,
-                    records=self.records,
-                    has_arrivals=has_arrivals,
-                    first_place=len(self._queue_pairs),
-                )
-                self._pair_of_qpn |= replay.pairs
-                self.replays.append(replay)
-                if not replay.is_background:
-                    self._awaited.append(replay)
-                send_orders: dict[str, SendOrder] = {}
-                lane = Lane()
-                for pair in rank.queue_pairs:
-                    self._replay_of_place.append(replay)
-                    if pair.local_rate_bps is not None:
-                        self.local_pairs.append(pair)
-                        self._lanes[pair.qpn] = lane
-                        self._queue_pairs.append(None)
-                        continue
-                    queue_pair = make_queue_pair(
-                        pair,
-                        self._destination(pair),
-                        transport,
-                        self._congestion_settings,
-                        overhead_bytes=self._overhead_bytes,
-                        burst_ns=self._burst_ns,
-                        verifier=self._verifier,
-                    )
-                    queue_pair.belong_to(replay.pairs[pair.qpn])
-                    self._queue_pairs.append(queue_pair)
-                    self.engine.add_queue_pair(
-                        queue_pair,
-                        # Messages between two ranks, and grants, have no steps to be
-                        # ordered by.
-                        None
-                        if pair.group == POINT_TO_POINT
-                        or pair.channel >= CREDIT_CHANNELS
-                        else send_orders.setdefault(pair.group, SendOrder()),
-                    )
-                self._bundle_of_qpn |= bundles_of(rank, transport)
+                self._add_rank(rank, transport, settings, rank_numbers, has_arrivals)
         except (ValueError, TypeError) as error:
             raise PlanError(f"plan: port {port.number}", str(error)) from error
+
+    def _add_rank(
+        self,
+        rank: RankPlan,
+        transport: TransportPlan,
+        settings: RunSettings,
+        rank_numbers: Mapping[tuple[str, int], int],
+        has_arrivals: bool,
+    ) -> None:
+        """Create the replay of a rank, and its queue pairs."""
+        replay = Replay(
+            plan=rank,
+            settings=settings,
+            rank_numbers=rank_numbers,
+            records=self.records,
+            has_arrivals=has_arrivals,
+            first_place=len(self._queue_pairs),
+        )
+        self._pair_of_qpn |= replay.pairs
+        self.replays.append(replay)
+        if not replay.is_background:
+            self._awaited.append(replay)
+        send_orders: dict[str, SendOrder] = {}
+        lane = Lane()
+        for pair in rank.queue_pairs:
+            self._replay_of_place.append(replay)
+            if pair.local_rate_bps is not None:
+                self.local_pairs.append(pair)
+                self._lanes[pair.qpn] = lane
+                self._queue_pairs.append(None)
+                continue
+            queue_pair = make_queue_pair(
+                pair,
+                self._destination(pair),
+                transport,
+                self._congestion_settings,
+                overhead_bytes=self._overhead_bytes,
+                burst_ns=self._burst_ns,
+                verifier=self._verifier,
+            )
+            queue_pair.belong_to(replay.pairs[pair.qpn])
+            self._queue_pairs.append(queue_pair)
+            self.engine.add_queue_pair(
+                queue_pair,
+                # Point-to-point messages and grants have no steps that define an order.
+                None
+                if pair.group == POINT_TO_POINT or pair.channel >= CREDIT_CHANNELS
+                else send_orders.setdefault(pair.group, SendOrder()),
+            )
+        self._bundle_of_qpn |= bundles_of(rank, transport)
 
     def add_queue_pair(
         self,
@@ -242,17 +253,18 @@ class Endpoint:
     ) -> None:
         """Add a queue pair that belongs to no rank, for example to a peer's NIC.
 
-        Messages are posted on it through `engine`; what happens to them is in `events`.
-        To be called before a shell opens the port.
+        Messages are posted on it through `engine`; its events are in `events`. Call
+        this before the port is opened.
 
         Args:
-            pair: Its numbers; to which group and rank it leads is of no interest.
-            transport: Its settings; congestion control is that of the port.
-            remote_memory: Address and key that WRITEs name.
-            memory: Where what arrives is kept; None: nowhere.
+            pair: Numbers of the queue pair; its group and peer rank are ignored.
+            transport: Settings of the queue pair; congestion control is that of the
+                port.
+            remote_memory: Remote address and key for WRITEs.
+            memory: Memory that stores received data; None: data are discarded.
 
         Raises:
-            PlanError: If the QPN is taken, or something is out of range.
+            PlanError: If the QPN is taken, or a value is out of range.
         """
         try:
             self.engine.add_queue_pair(
@@ -272,7 +284,7 @@ class Endpoint:
             raise PlanError(f"plan: port {self.port.number}", str(error)) from error
 
     def _destination(self, pair: QueuePairPlan) -> int:
-        """Return the index of the peer of *pair*."""
+        """Return the destination index of the peer of *pair*."""
         address = (pair.remote_address, pair.remote_udp_port)
         index = self._destination_of.get(address)
         if index is None:
@@ -281,7 +293,7 @@ class Endpoint:
         return index
 
     def arm(self, start_ns: int) -> None:
-        """Let all ranks start their first iteration at *start_ns*."""
+        """Schedule the start of all ranks at *start_ns*."""
         self._timer_ns = _NEVER
         for replay in self.replays:
             replay.arm(start_ns)
@@ -290,7 +302,7 @@ class Endpoint:
             self._timer_ns = start_ns
 
     def advance(self, now_ns: int) -> None:
-        """Carry out everything that is due: timers, completions, new messages."""
+        """Process everything that is due: timers, completions, new messages."""
         engine = self.engine
         engine.handle_timers(now_ns)
         event = engine.take_event()
@@ -309,7 +321,7 @@ class Endpoint:
             self._timer_ns = arrivals[0][0]
 
     def _serve(self, now_ns: int) -> None:
-        """Handle the timers of all replays; post what they have to send."""
+        """Handle the due timers of all replays and post their messages."""
         engine = self.engine
         bundles = self._bundle_of_qpn
         timer_ns = _NEVER
@@ -348,11 +360,11 @@ class Endpoint:
             )
 
     def link(self, pair: QueuePairPlan, other: Endpoint) -> None:
-        """Let the messages of a queue pair of the host go to *other*, maybe itself."""
+        """Connect a queue pair within the host to *other*, possibly this endpoint."""
         self._links[pair.qpn] = LocalLink(self, other, pair, self._lanes[pair.qpn])
 
     def expect(self, due_ns: int, qpn: int, event: Event) -> None:
-        """Take an event that happens to a queue pair of the host at *due_ns*."""
+        """Schedule an event of a queue pair within the host for *due_ns*."""
         self._turn += 1
         event.owner = self._pair_of_qpn[qpn]
         heappush(self._arrivals, (due_ns, self._turn, event))
@@ -360,7 +372,7 @@ class Endpoint:
             self._timer_ns = due_ns
 
     def _dispatch(self, event: Event, now_ns: int) -> None:
-        """Let the replay that an event is for know of it."""
+        """Pass an event to the replay of its rank, or to `events` if it has no rank."""
         if isinstance(event, MessageReceived):
             received: MessageReceived | None = event
             if not isinstance(event.owner, Pair):
@@ -400,7 +412,7 @@ class Endpoint:
             )
 
     def next_timer_ns(self) -> int:
-        """Return when the next compute operation or pause ends; NEVER if none runs."""
+        """Return the next deadline of a replay timer or local event; NEVER if none."""
         return self._timer_ns
 
     def next_wakeup_ns(self) -> int:
@@ -409,14 +421,14 @@ class Endpoint:
         return wakeup_ns if wakeup_ns < self._timer_ns else self._timer_ns
 
     def finished(self) -> bool:
-        """Tell whether all ranks that are waited for have done all their iterations."""
+        """Return whether all ranks except background ones have finished."""
         replays = self._awaited
         while self._finished < len(replays) and replays[self._finished].finished():
             self._finished += 1
         return self._finished == len(replays)
 
     def is_measuring(self) -> bool:
-        """Tell whether any rank communicates in a measured iteration."""
+        """Return whether any rank communicates in a measured iteration."""
         for replay in self.replays:  # noqa: SIM110 - compiled, this is a loop in C
             if replay.is_measuring():
                 return True
@@ -427,9 +439,9 @@ class Endpoint:
         return self._failure
 
     def iterations_done(self) -> int:
-        """Return the number of iterations that every unfinished rank has done.
+        """Return the number of iterations that every unfinished rank has completed.
 
-        Of ranks that have finished, or are not waited for, only if there is no other.
+        Finished ranks and background ranks count only if there are no others.
         """
         unfinished = [each for each in self._awaited if not each.finished()]
         return min(
@@ -437,12 +449,12 @@ class Endpoint:
         )
 
     def progress_counter(self) -> int:
-        """Return a number that grows as long as the endpoint gets on.
+        """Return a number that grows as long as the endpoint makes progress.
 
-        It does when a message or an operation ends or new payload is accepted, and at
-        every call while a rank computes or pauses.  Packets that come in vain, as
-        duplicates do, are no progress, and what ranks do that are not waited for is
-        none.  What does not grow for long, hangs.
+        It grows when a message or operation completes, when new payload is accepted,
+        and with every call while a rank computes or pauses. Packets without effect,
+        such as duplicates, do not count, and neither do background ranks. If the number
+        stays constant for a long time, the endpoint hangs.
         """
         if any(each.next_timer_ns() != _NEVER for each in self._awaited):
             self._computing_calls += 1
@@ -460,14 +472,14 @@ class Endpoint:
         )
 
     def _is_of_background(self, qpn: int) -> bool:
-        """Tell whether a queue pair is one of a rank that is not waited for."""
+        """Return whether a queue pair belongs to a background rank."""
         pair = self._pair_of_qpn.get(qpn)
         return pair is not None and self._replay_of_place[pair.place].is_background
 
     def foreign(self) -> list[str]:
-        """Return a sentence for every rank's queue pair that only strangers wrote to.
+        """Return a sentence for every queue pair that got only foreign packets.
 
-        That is how it looks where addresses are translated between two ports.
+        This happens if addresses are translated (NAT) between two ports.
         """
         engine = self.engine
         if not engine.foreign_packets():
@@ -497,10 +509,29 @@ class Endpoint:
         return replay.job, replay.rank, pair.peer
 
     def waiting_for(self) -> list[str]:
-        """Return for every unfinished rank what it waits for, as sentences."""
+        """Return what each unfinished rank waits for, as sentences."""
         return [
             sentence
             for replay in self._awaited
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]
+
+
+def connect_local(endpoints: Sequence[Endpoint]) -> None:
+    """Connect the queue pairs within hosts among all *endpoints* of a process.
+
+    Raises:
+        PlanError: If the other end of such a queue pair is in another process.
+    """
+    by_port = {endpoint.port.number: endpoint for endpoint in endpoints}
+    for endpoint in endpoints:
+        for pair in endpoint.local_pairs:
+            other = by_port.get(pair.remote_port)
+            if other is None:
+                raise PlanError(
+                    f"plan: port {endpoint.port.number}",
+                    f"port {pair.remote_port} of the same host is in another process",
+                    "put the ports of a host with same_host: skip into one shard",
+                )
+            endpoint.link(pair, other)

@@ -1,4 +1,4 @@
-# C types of expansion.py, for the compiled form.
+# C types for the compiled version of expansion.py.
 
 cimport cython
 

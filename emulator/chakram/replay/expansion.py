@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""Expands an operation into one rank's messages, when it starts."""
+"""Expands an operation into the messages of one rank when it starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chakram.foundation.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
 from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.integer_map import NumberTable
-from chakram.replay.position_messages import share_of, turned_share, turned_sizes
+from chakram.replay.position_messages import rotated_share, rotated_sizes, share_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 
 MESSAGES_PER_PAIR = 1 << 16
-"""Messages of one collective from one rank to one other that immediates can name."""
+"""Maximum number of messages from one rank to another in one collective.
+
+Immediate data holds the message number.
+"""
 
 _ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
 """The message of a point-to-point operation."""
@@ -42,16 +45,17 @@ _ONLY_SEND = share_of(RankSchedule(sends=(_ONLY_MESSAGE,), receives=()))
 _ONLY_RECEIVE = share_of(RankSchedule(sends=(), receives=(_ONLY_MESSAGE,)))
 
 CACHED_MESSAGES = 1 << 16
-"""Messages of all cached expansions of a rank: about 10 MiB."""
+"""Maximum number of messages in all cached expansions of a rank: about 10 MiB."""
 
 
 class Expansion:
-    """One rank's messages of one kind of operation, ready to post and to match.
+    """One rank's messages in an operation, ready to post and to match.
 
-    Parallel lists over the sends: queue pair, number, size, step, channel, rank number
-    of the peer, how many arrivals each needs; over the receives: step, channel, rank
-    number of the peer, and which sends each one releases.  ``first_sends`` need no
-    arrival.  Lists may be those of other ranks, too: nobody changes them.
+    Parallel lists describe the sends: queue pair, message number, size, step, channel,
+    rank number of the peer, and number of arrivals that each send needs. Further lists
+    describe the receives: step, channel, rank number of the peer, and the sends that
+    each receive releases. ``first_sends`` lists the sends that need no arrival. Ranks
+    may share these lists, so do not modify them.
     """
 
     __slots__ = (
@@ -80,9 +84,9 @@ class Expansion:
         self.send_peers: list[int] = []
         self.needs: list[int] = []
         self.first_sends: list[int] = []
-        # By place of the queue pair.
+        # Lane number by place of the queue pair.
         self._lanes = NumberTable()
-        # By number of the lane << 16 | number of the message.
+        # Receive index by lane number << 16 | message number.
         self._receives = NumberTable()
         self.receive_steps: list[int] = []
         self.receive_channels: list[int] = []
@@ -90,27 +94,27 @@ class Expansion:
         self.dependents: list[tuple[int, ...]] = []
 
     def messages(self) -> int:
-        """Return how many messages the rank sends and receives."""
+        """Return the number of messages that the rank sends and receives."""
         return len(self.send_pairs) + len(self.receive_steps)
 
     def receive(self, pair: Pair, message: int) -> int:
-        """Return which receive a message of a queue pair is; -1: none."""
+        """Return the index of the receive that a message belongs to, or -1 if none."""
         lane = self._lanes.find(pair.place)
         return -1 if lane < 0 else self._receives.find(lane << 16 | message)
 
 
 class Expander:
-    """Makes expansions for one rank and keeps the last ones, which tend to come again.
+    """Creates expansions for one rank and caches them, because operations repeat.
 
     Args:
         plan: The rank with its program and queue pairs.
-        pairs: These by QPN, as replay sees them.
-        rank_numbers: Number in the plan of every (job, rank).
-        cached_messages: How many messages the expansions that are kept may have.
+        pairs: The queue pairs by QPN, as used in the replay.
+        rank_numbers: Plan number of every (job, rank).
+        cached_messages: Maximum total number of messages in cached expansions.
 
     Raises:
-        PlanError: If the program needs something that the plan does not have, or sends
-            what no queue pair can carry.
+        PlanError: If the program needs something that the plan lacks, or sends a
+            message that no queue pair can carry.
     """
 
     __slots__ = (
@@ -140,12 +144,13 @@ class Expander:
             for pair in plan.queue_pairs
             if pair.index == 0
         }
-        # By operation, the first one with the same messages: what it is known by.
+        # For each operation: the first operation with the same messages, which is the
+        # cache key.
         self._row_of = self._first_alike()
         self._expansions: dict[int, Expansion] = {}
         self._cached_messages = 0
         self._cache_limit = cached_messages
-        # What is missing is found now rather than in the middle of a run.
+        # Detect missing queue pairs here rather than in the middle of a run.
         for index, first in enumerate(self._row_of):
             if index == first and plan.program.columns.kinds[index] != COMPUTE:
                 self.expansion(index)
@@ -159,7 +164,7 @@ class Expander:
                 (
                     kind,
                     columns.targets[row],
-                    # The size of a message that arrives says its packets.
+                    # The size of a received message follows from its packets.
                     0 if kind == RECEIVE else columns.amounts[row],
                     columns.algorithms[row],
                     columns.details[row] if kind == COLLECTIVE else 0,
@@ -171,7 +176,7 @@ class Expander:
         ]
 
     def expansion(self, index: int) -> Expansion:
-        """Return this rank's messages of one operation, which is no computation."""
+        """Return this rank's messages of a communication operation."""
         row = self._row_of[index]
         expansion = self._expansions.get(row)
         if expansion is None:
@@ -193,9 +198,9 @@ class Expander:
         )
 
     def _keep(self, row: int, expansion: Expansion) -> None:
-        """Cache an expansion, at the expense of the oldest ones.
+        """Cache an expansion; evict the oldest ones if the cache is full.
 
-        Whoever still uses one of those holds it.
+        An operation that still uses an evicted expansion holds a reference to it.
         """
         expansions = self._expansions
         self._cached_messages += expansion.messages()
@@ -216,9 +221,9 @@ class Expander:
         position = group.position(program.rank)
         place, input_bytes = columns.split(row), columns.amounts[row]
         if place is None:
-            share = turned_share(how, nranks=nranks, root=root)
+            share = rotated_share(how, nranks=nranks, root=root)
             if share is not None:
-                sizes = turned_sizes(
+                sizes = rotated_sizes(
                     share,
                     how,
                     position=position,
@@ -247,7 +252,7 @@ class Expander:
     def _bound(
         self, share: Share, sizes: list[int], group: str, ranks: Sequence[int]
     ) -> Expansion:
-        """Return a share as the messages of this rank, whose peers are of *ranks*."""
+        """Bind a share to the queue pairs of this rank; *ranks* lists the peers."""
         expansion = Expansion()
         numbers: list[int] = []
         for channel, position in share.receive_lanes:
@@ -279,7 +284,7 @@ class Expander:
     def _check_sends(
         self, share: Share, sizes: list[int], group: str, ranks: Sequence[int]
     ) -> None:
-        """Refuse what no queue pair can carry."""
+        """Refuse messages that no queue pair can carry."""
         if not sizes:
             return
         longest, last = max(sizes), max(share.send_messages)
@@ -289,16 +294,16 @@ class Expander:
             ]
             raise PlanError(
                 f"job {self._job} rank {self._program.rank} group {group!r}",
-                f"more than {MESSAGES_PER_PAIR} messages to rank {ranks[position]} in "
-                "one collective",
+                f"has more than {MESSAGES_PER_PAIR} messages to rank {ranks[position]} "
+                "in one collective",
                 "choose another algorithm",
             )
         if longest > MAX_MESSAGE_BYTES:
             _, position = share.send_lanes[share.send_lane[sizes.index(longest)]]
             raise PlanError(
                 f"job {self._job} rank {self._program.rank} group {group!r}",
-                f"a message of {longest} bytes to rank {ranks[position]}, but a queue "
-                f"pair carries at most {MAX_MESSAGE_BYTES}",
+                f"has a message of {longest} bytes to rank {ranks[position]}, but a "
+                f"queue pair carries at most {MAX_MESSAGE_BYTES}",
                 "set size_scale, or choose another algorithm",
             )
 
@@ -308,7 +313,7 @@ class Expander:
             raise PlanError(
                 f"job {self._job} rank {self._program.rank}",
                 f"the plan has no number for its peer, rank {peer}",
-                "the plan does not belong to this program",
+                "use the plan of this program",
             )
         return number
 
@@ -319,6 +324,6 @@ class Expander:
                 f"job {self._job} rank {self._program.rank}",
                 f"has no queue pair to rank {peer} for group {group!r}"
                 + (f" on channel {channel}" if channel else ""),
-                "the plan does not belong to this program",
+                "use the plan of this program",
             )
         return pair

@@ -1,6 +1,6 @@
-# C types of arrivals.py, for the compiled form.
+# C types for the compiled version of incoming.py.
 #
-# Only ``Replay`` calls these, for every message: so they are functions of C alone.
+# Only ``Replay`` calls these methods, once per message, so they are C functions.
 
 cimport cython
 

@@ -1,15 +1,17 @@
 # cython: language_level=3, annotation_typing=False
-"""Which message is it: what messages are called, and where arriving ones belong.
+"""Matches arriving messages to operations by their immediate data.
 
-A queue pair belongs to one (group, channel, peer).  The immediate data of a message of
-a collective is ``(k mod 2**16) << 16 | m``: k counts the collectives of the group over
-all iterations, m the messages of this collective from this source to this destination
-(both ends count alike, see ``chakram.collectives.schedule``).  A point-to-point message
-carries its number among all messages from this source to this destination, modulo
-2**32.  So a message that comes before its rank has reached the operation is kept until
-it does, and two that overtake each other are told apart.  A peer may be ahead by any
-number of collectives: of equal immediates on one queue pair, which delivers in order,
-the first is the older one's.
+A queue pair belongs to one (group, channel, peer). In a collective, the immediate data
+of a message is ``(k mod 2**16) << 16 | m``. Here k counts the collectives of the group
+over all iterations, and m counts the messages of the collective from this source to
+this destination. Both ends count in the same order (``chakram.collectives.schedule``).
+A point-to-point message carries its number among all messages from this source to this
+destination, modulo 2**32.
+
+A message that arrives before the receiving rank has started the operation is kept until
+then. Messages that overtake each other are distinguished by their numbers. A peer may
+be ahead by any number of collectives: a queue pair delivers in order, so the first of
+several equal immediates belongs to the oldest collective.
 """
 
 from __future__ import annotations
@@ -33,27 +35,28 @@ if TYPE_CHECKING:
 __all__ = ["NOT_NOW", "IncomingMessages"]
 
 NOT_NOW = -1
-"""Stands for no message of an operation where else the index of one is."""
+"""Index that represents no message of an operation."""
 
 _NOT_NOW = NOT_NOW
 _COLLECTIVE, _SEND = COLLECTIVE, SEND
 _END_RECEIVED = END_RECEIVED
 
 _SEND_KEYS = -(1 << 62)
-"""Keys of sends are below it, those of receives between it and 0, of collectives above.
+"""Upper bound of the keys of sends.
 
-No message ever looks for a send; its key only has to be its own.
+Keys of receives are between this bound and 0; keys of collectives are 0 or higher. No
+lookup uses the key of a send, which only has to be unique.
 """
 
 _STEP_BITS = 24
-"""Steps of one collective; the rest of 63 bits counts collectives."""
+"""Bits for the steps of one collective; the rest of 63 bits counts collectives."""
 
 
 class IncomingMessages:
-    """The operations under way on a rank, and the messages that come for them.
+    """The active operations of a rank and the messages that arrive for them.
 
     Args:
-        tables: Of the rank's program.
+        tables: Tables of the rank's program.
     """
 
     __slots__ = (
@@ -78,9 +81,9 @@ class IncomingMessages:
         self._collectives = tables.collectives
         self._sends = tables.sends
         self._receives = tables.receives
-        # By key.
+        # Active operations by key.
         self._active: dict[int, ActiveOperation] = {}
-        # The one of the last message: mostly that of the next, too.
+        # Operation of the last message; usually that of the next message too.
         self._latest: ActiveOperation | None = None
         self._early = EarlyMessages()
         self._strays = 0
@@ -94,15 +97,15 @@ class IncomingMessages:
         start_ns: int,
         is_counted: bool,
     ) -> ActiveOperation:
-        """Return an operation that is under way from now on.
+        """Start an operation and return it.
 
         Args:
-            index: Of the operation in the program.
-            iteration: How often it has been carried out before.
-            expansion: Its messages.
-            ready_ns: When its dependencies were done.
-            start_ns: When its rank begins with it.
-            is_counted: Whether its time is time of communication.
+            index: Index of the operation in the program.
+            iteration: Number of previous executions.
+            expansion: Messages of the operation.
+            ready_ns: Time when the dependencies were done.
+            start_ns: Time when the rank starts the operation.
+            is_counted: Whether the time of the operation counts as communication.
         """
         first_order = 0
         kind, number = self._kinds[index], self._numbers[index]
@@ -133,7 +136,7 @@ class IncomingMessages:
         return active
 
     def end(self, active: ActiveOperation) -> None:
-        """Take note that an operation is no longer under way."""
+        """Remove an operation that has ended."""
         del self._active[active.key]
         self._latest = None
 
@@ -142,7 +145,7 @@ class IncomingMessages:
     ) -> ActiveOperation | None:
         """Return the operation that a message belongs to.
 
-        None: none that is under way; the message is kept for one to come.
+        If the operation has not started, keep the message for it and return None.
         """
         if pair.group == self._point_to_point:
             key = -1 - (pair.peer << 32 | immediate)
@@ -158,7 +161,7 @@ class IncomingMessages:
         return active
 
     def refuse(self) -> None:
-        """Count a message that cannot belong to anything."""
+        """Count a message that cannot belong to any operation."""
         self._strays += 1
 
     def take(
@@ -168,18 +171,19 @@ class IncomingMessages:
         immediate: int,
         event: MessageReceived,
     ) -> int:
-        """Take a message for an operation under way.
+        """Assign a message to a receive of an active operation.
 
         Returns:
-            Which of the messages that the operation receives it is.  ``NOT_NOW``: none,
-            it is counted as stray, or one that has come, it is kept for a later one.
+            Index of the receive, or ``NOT_NOW``. If the operation has no such receive,
+            the message counts as stray. If the receive is already done, the message is
+            kept for a later operation.
         """
         receive = active.expansion.receive(pair, immediate - active.first_immediate)
         if receive == _NOT_NOW:
             self._strays += 1
             return _NOT_NOW
         if active.arrived[receive]:
-            # The peer is ahead by as many collectives as immediates can count.
+            # The peer is ahead by 2**16 collectives, after which immediates repeat.
             self._early.keep(active.key, pair, immediate, event)
             return _NOT_NOW
         active.arrived[receive] = 1
@@ -198,17 +202,17 @@ class IncomingMessages:
         return receive
 
     def kept(self, active: ActiveOperation) -> list[Early]:
-        """Return and forget what came before its operation, in the order it came."""
+        """Remove and return the early messages of an operation, in order of arrival."""
         return self._early.take(active.key)
 
     def under_way(self) -> Collection[ActiveOperation]:
-        """Return the operations under way, in the order in which they started."""
+        """Return the active operations, in the order in which they started."""
         return self._active.values()
 
     def strays(self) -> int:
-        """Return how many messages came that belong to nothing, or were too many."""
+        """Return the number of messages that match no operation or exceed the limit."""
         return self._strays + self._early.refused
 
     def early(self) -> int:
-        """Return how many messages wait for their operation to start."""
+        """Return the number of messages that wait for their operation to start."""
         return self._early.count

@@ -1,4 +1,4 @@
-# C types of numbers.py, for the compiled form.
+# C types for the compiled version of integer_map.py.
 
 cimport cython
 

@@ -1,10 +1,10 @@
 # cython: language_level=3, annotation_typing=False
-"""What a rank sends: messages that may leave, what released them, and their flows.
+"""Posts the messages of a rank and records their flows.
 
-A message is posted when its operation is ready or, where it passes on what came, when
-the last message arrives that it needs.  Where there are credits, it is held until its
-receiver grants it (``chakram.replay.credits``).  Between its post and its
-acknowledgement it is a flow, which remembers what released it and when.
+A message is posted when its operation is ready. A message that forwards data is posted
+when the last message that it needs has arrived. With receiver credits, a message may
+have to wait for a grant from the receiver (``chakram.replay.credits``). A `Flow`
+represents the message until it is acknowledged, with the cause and time of its release.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _END_ACKNOWLEDGED = END_ACKNOWLEDGED
 
 
 class Posts:
-    """The messages of one rank, from their release to their acknowledgement.
+    """The messages of one rank, from their release to their acknowledgment.
 
     Args:
-        number: Of the rank in the plan.
-        credits: Towards its peers; None: messages need none.
-        rows: Where rows of finished flows go.
+        number: Number of the rank in the plan.
+        credits: Credits of the rank; None: messages need no credits.
+        rows: Destination of the rows of finished flows.
     """
 
     __slots__ = ("_credits", "_number", "_posts", "_rows")
@@ -54,13 +54,13 @@ class Posts:
         self._number = number
         self._credits = credits
         self._rows = rows
-        # Flows.
+        # Flows to post.
         self._posts = Fifo()
 
-    # What releases messages.
+    # Releases.
 
     def begin(self, active: ActiveOperation) -> None:
-        """Post the messages of an operation that need nothing but its start."""
+        """Post the messages of an operation that need no arrival."""
         for send in active.expansion.first_sends:
             self._post_own(active, send)
 
@@ -72,7 +72,7 @@ class Posts:
         immediate: int,
         received_ns: int,
     ) -> None:
-        """Post what a message releases that an operation has received."""
+        """Post the messages that a received message releases."""
         if self._credits is not None:
             grant = self._credits.grant(pair.qpn)
             if grant is not None:
@@ -85,7 +85,8 @@ class Posts:
             if missing[send]:
                 continue
             if received_ns < active.ready_ns:
-                # It was there first: not the message holds up the send, but the rank.
+                # The message arrived before the operation was ready, so the rank
+                # delayed the send.
                 self._post_own(active, send)
             else:
                 self._post(
@@ -98,9 +99,9 @@ class Posts:
                 )
 
     def take_grant(self, pair: Pair, granted_ns: int) -> bool:
-        """Let the next message go that waited for the peer of a queue pair.
+        """Handle a grant: post the next message that waited for the peer.
 
-        False: the queue pair carries no grants.
+        Return False if the queue pair does not carry grants.
         """
         if self._credits is None or not self._credits.is_grant(pair.qpn):
             return False
@@ -116,7 +117,7 @@ class Posts:
             self._posts.append(flow)
         return True
 
-    # What becomes of them.
+    # Posts and acknowledgments.
 
     def next_post(self) -> Flow | None:
         """Return the next message to post, or None."""
@@ -125,16 +126,16 @@ class Posts:
     def acknowledged(
         self, flow: Flow, event: SendCompleted, iteration: int, recorded_qpn: int = 0
     ) -> ActiveOperation | None:
-        """Record the flow of a message that arrived; return the operation it is of.
+        """Record the flow of an acknowledged message and return its operation.
 
-        The record names *recorded_qpn*, unless that is 0.
-        None: the message was a grant.
+        The record contains *recorded_qpn* unless that is 0. Return None if the message
+        was a grant.
         """
         active = flow.active
         if active is None:
             return None
         active.posted[flow.send] = 0
-        # From ready to posted nothing but the generator stands in the way.
+        # Between release and post, a message waits only for the generator.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
@@ -155,14 +156,14 @@ class Posts:
         active.messages_left -= 1
         return active
 
-    # What it answers.
+    # Status.
 
     def waiting_for(self) -> list[str]:
-        """Return for each peer how many messages it has not granted, as a clause."""
+        """Return the number of messages that each peer has not granted, as clauses."""
         return self._credits.waiting_for() if self._credits is not None else []
 
     def _post_own(self, active: ActiveOperation, send: int) -> None:
-        """Post a message that could leave as soon as its operation was ready."""
+        """Post a message that is released by the start of its operation."""
         if active.released_by == _NOTHING:
             self._post(active, send, active.ready_ns, _CAUSE_START, self._number, 0)
         else:
@@ -185,7 +186,7 @@ class Posts:
         cause_number: int,
     ) -> None:
         expansion = active.expansion
-        # Not by arguments: in compiled code these would become objects on the way.
+        # Set fields directly. Compiled code would convert arguments to Python objects.
         flow = Flow.__new__(Flow)
         flow.pair = expansion.send_pairs[send]
         flow.immediate = active.first_immediate + expansion.send_messages[send]

@@ -1,11 +1,11 @@
-"""The ready queue's policies: which of several ready operations goes first.
+"""Policies of the ready queue: which of several ready operations starts first.
 
-Policies only choose among operations that are ready, so none can break a dependency.
-They matter where operations compete: compute operations for a stream, and whatever
-becomes ready at one and the same time for the first place at the port.
+A policy chooses only among ready operations, so it cannot violate a dependency. It
+matters when operations compete: compute operations for a stream, or operations that
+become ready at the same time for the port.
 
-Source: the dependency-aware feeder of the Chakra paper, section 4.1, whose ready queue
-goes by measured start time, by communication, or first in, first out.
+Source: the dependency-aware feeder of the Chakra paper, section 4.1. Its ready queue is
+ordered by measured start time, by communication, or first in, first out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LAST = 1 << 62
 
 
 def preferences(policy: str, columns: OperationColumns) -> list[int]:
-    """Return by operation a number; of ready operations, lower ones go first.
+    """Return a preference per operation; the lowest of the ready ones goes first.
 
-    Those of one number go in the order in which they became ready.
+    Operations with equal preference go in the order in which they became ready.
 
     Raises:
-        KeyError: If there is no such policy (see ``chakram.plan.plan.POLICIES``).
+        KeyError: If the policy is unknown (see ``chakram.plan.plan.POLICIES``).
     """
     return _MAKERS[policy](columns)
 
@@ -35,17 +35,17 @@ def _fifo(columns: OperationColumns) -> list[int]:
 
 
 def _start_time(columns: OperationColumns) -> list[int]:
-    """Those that started first when the trace was recorded; unknown ones last."""
+    """Order by recorded start time; operations without one go last."""
     if not columns.starts_ns:
         return [_LAST] * len(columns)
     return [_LAST if each == NO_VALUE else each for each in columns.starts_ns]
 
 
 def _communication_first(columns: OperationColumns) -> list[int]:
-    """Communication; then computations, the fewer of them lie before communication."""
+    """Order communication first, then computations by distance to communication."""
     distance = [_LAST if kind == COMPUTE else 0 for kind in columns.kinds]
     reached = [index for index, each in enumerate(distance) if each == 0]
-    for index in reached:  # grows meanwhile: breadth first, nearest ones first
+    for index in reached:  # grows during the loop: breadth first, nearest first
         for dependency in columns.dependencies_of(index):
             if distance[dependency] == _LAST:
                 distance[dependency] = distance[index] + 1

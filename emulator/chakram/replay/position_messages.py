@@ -1,8 +1,8 @@
-"""What one position of a group does in a collective, without the names of its peers.
+"""Messages of one position in a collective, independent of the actual ranks.
 
-In many algorithms all positions do the same, each counted from itself
-(``Scheduled.turns_by``): these have one share, made once, which all ranks of the
-process read and none changes.  Only peers and sizes of messages are a rank's own.
+In many algorithms, all positions have the same messages relative to their own position
+(``Scheduled.turns_by``). All ranks of a process then use the same share, which is
+created once and never modified. Only the peers and message sizes differ between ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 Lane = tuple[int, int]
-"""Channel and peer of messages."""
+"""Channel and peer of messages. The peer is a position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class Share:
     """Sends and receives in parallel lists; see ``Expansion``.
 
     Attributes:
-        send_lanes: Whom anything is sent to.
-        send_lane: By send, the number of its lane.
-        send_chunks: By send, its first chunk.
-        receive_lanes: Whom anything comes from.
-        receive_lane: By receive, the number of its lane.
-        receives: By number of the lane << 16 | number of the message: which receive.
+        send_lanes: Lanes of the sends.
+        send_lane: Lane number by send.
+        send_chunks: First chunk by send.
+        receive_lanes: Lanes of the receives.
+        receive_lane: Lane number by receive.
+        receives: Receive index by lane number << 16 | message number.
     """
 
     send_lanes: list[Lane]
@@ -58,7 +58,7 @@ class Share:
 
 
 def share_of(schedule: RankSchedule) -> Share:
-    """Return a schedule as a share of its own."""
+    """Convert a schedule to a new share."""
     sends, receives = schedule.sends, schedule.receives
     send_lanes, send_lane = _lanes(sends)
     receive_lanes, receive_lane = _lanes(receives)
@@ -97,18 +97,18 @@ def _lanes(transfers: Sequence[LocalTransfer]) -> tuple[list[Lane], list[int]]:
 
 
 @lru_cache(maxsize=32)
-def turned_share(how: Algorithm, *, nranks: int, root: int) -> Share | None:
-    """Return the share of position 0 where it is that of all, peers counted from it.
+def rotated_share(how: Algorithm, *, nranks: int, root: int) -> Share | None:
+    """Return the share of all positions, with peers relative to the position.
 
-    None: positions differ by more.
+    Return None if the messages of positions differ by more than a rotation.
     """
     turn = turns_by(how, nranks)
     if turn is None:
         return None
     schedule = build_share(how, position=0, nranks=nranks, root=root)
     transfers = (*schedule.sends, *schedule.receives)
-    # Messages of a step are numbered by their chunks: in the same order at all
-    # positions if those are of one part.
+    # Messages of a step are numbered by their chunks. This order is the same at all
+    # positions only if the chunks are in one part.
     parts: dict[tuple[int, int, int], int] = {}
     for each in transfers:
         key = (each.step, each.channel, each.peer)
@@ -126,10 +126,10 @@ def _chunk_sizes(how: Algorithm, *, nranks: int, input_bytes: int) -> tuple[int,
     )
 
 
-def turned_sizes(
+def rotated_sizes(
     share: Share, how: Algorithm, *, position: int, nranks: int, input_bytes: int
 ) -> list[int]:
-    """Return the sizes of what a position sends, by a share that is that of all."""
+    """Return the sizes of a position's sends in a share that all positions use."""
     sizes = _chunk_sizes(how, nranks=nranks, input_bytes=input_bytes)
     ahead = position * (turns_by(how, nranks) or 0)
     count = len(sizes)
@@ -138,5 +138,5 @@ def turned_sizes(
 
 @lru_cache(maxsize=64)
 def _same(values: tuple[int, ...]) -> list[int]:
-    """Return a list that is the same one for equal values, as long as it is kept."""
+    """Return one list object for all equal values, as long as it is cached."""
     return list(values)

@@ -1,4 +1,4 @@
-"""What never changes of a rank's program, in the form in which replay reads it."""
+"""Constant tables of a rank's program, laid out for the replay."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ if TYPE_CHECKING:
 
 
 MOST_RANKS = 1 << 29
-"""Ranks of one job; a peer, a message's number and two more bits have to fit 64."""
+"""Limit of ranks per job: a peer, a message number and two bits must fit in 64 bits."""
 
 
 class ProgramTables:
-    """Lists over the operations of a program, and numbers for its groups.
+    """Lists by operation for one program, and the numbers of its process groups.
 
     Args:
-        plan: The rank with its program, which is sound, and queue pairs.
-        first_place: Of its first queue pair, see ``Pair``.
+        plan: The rank with its queue pairs and its program, which must be valid.
+        first_place: Place of the rank's first queue pair; see ``Pair``.
 
     Attributes:
-        kinds: By operation, what it is; see ``chakram.program.columns``.
-        durations_ns: By operation, how long it computes, 0 if it communicates.
-        streams: By operation, the stream that it computes on.
-        targets: By operation, number of the group, or rank of the peer.
-        numbers: By operation, its number in the group, or between the two ranks.
-        are_barriers: By operation, whether it is one.
+        kinds: Kind of each operation; see ``chakram.program.columns``.
+        durations_ns: Compute time of each operation; 0 for communication.
+        streams: Compute stream of each operation, or None.
+        targets: Group number of each collective; peer rank of each send or receive.
+        numbers: Number of each operation in its group, or between the two ranks.
+        are_barriers: Whether each operation is a barrier.
         groups: Number of each process group, by name.
-        point_to_point: Stands for a group of a pair: no group, but messages from rank
-            to rank.
+        point_to_point: Group number of queue pairs for point-to-point messages.
         pairs: The queue pairs by QPN, in the order of the plan.
-        collectives: By number of a group, its collectives in one iteration.
-        sends: By rank, the messages to it in one iteration.
-        receives: By rank, the messages from it in one iteration.
+        collectives: Number of collectives in one iteration, by group number.
+        sends: Number of messages sent in one iteration, by peer rank.
+        receives: Number of messages received in one iteration, by peer rank.
 
     Raises:
-        PlanError: If messages are not counted from 0 on, or a queue pair belongs to a
-            group that the program does not have.
+        PlanError: If message numbers do not start at 0 or have gaps, or if a queue pair
+            belongs to a group that the program lacks.
     """
 
     __slots__ = (
@@ -95,8 +94,8 @@ class ProgramTables:
         if POINT_TO_POINT in self.groups:
             raise PlanError(
                 where,
-                f"a process group is called {POINT_TO_POINT!r}, as the queue pairs of "
-                "point-to-point messages are",
+                f"a process group is called {POINT_TO_POINT!r}, which is reserved for "
+                "queue pairs of point-to-point messages",
                 "rename the group",
             )
         self.point_to_point = len(self.groups)
@@ -111,14 +110,14 @@ class ProgramTables:
                 raise PlanError(
                     where,
                     f"queue pair {pair.qpn} is for process group {pair.group!r}, which "
-                    "the program does not have",
-                    "the plan does not belong to this program",
+                    "is not in the program",
+                    "use the plan of this program",
                 )
             if not 0 <= pair.peer_rank < MOST_RANKS:
                 raise PlanError(
                     where,
                     f"queue pair {pair.qpn} leads to rank {pair.peer_rank}",
-                    f"ranks are 0 to {MOST_RANKS - 1}",
+                    f"use ranks 0 to {MOST_RANKS - 1}",
                 )
             place = first_place + len(self.pairs)
             self.pairs[pair.qpn] = Pair(pair.qpn, group, pair.peer_rank, place)
@@ -131,7 +130,7 @@ class ProgramTables:
         )
 
     def _counted(self, rows: list[int], where: str) -> dict[int, int]:
-        """Return how many there are by rank; they have to be 0, 1, 2, ... somehow."""
+        """Return the number of messages by peer; their numbers must be 0, 1, 2, ..."""
         numbers: dict[int, list[int]] = {}
         for row in rows:
             numbers.setdefault(self.targets[row], []).append(self.numbers[row])

@@ -1,14 +1,16 @@
-"""Several queue pairs between the same two ranks, seen as one.
+"""Several queue pairs between the same two ranks, presented as one.
 
-Replay knows one queue pair for each group, channel and peer, and messages as the
-schedule has them. A bundle lies between it and the port where an experiment wants more:
-messages go round robin over its queue pairs, or a part of each goes over all of them,
-and long ones are posted as several. What is reported back is the message again.
+The replay uses one queue pair per group, channel and peer, and the messages of the
+schedule. If an experiment uses several queue pairs, a bundle connects the replay to the
+port. The bundle assigns messages to the queue pairs round robin, or divides each
+message among all queue pairs. It posts a long message in several pieces. To the replay,
+it reports the original message.
 
-How parts find together. Queue pairs deliver in order, and every queue pair carries its
-part of every message (an empty one too), so the n-th message of each belongs to the
-n-th message of the bundle: nothing has to be told on the wire. The pieces of a part but
-the last have no immediate data, so they are not heard of, as NCCL's are not.
+Reassembly needs no information on the wire. Queue pairs deliver in order, and each
+queue pair carries a part of every message, even if the part is empty. The n-th message
+of each queue pair therefore belongs to the n-th message of the bundle. As in NCCL, only
+the last piece of a part has immediate data, so the receiver gets no event for the other
+pieces.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ if TYPE_CHECKING:
 
 
 PART_UNIT_BYTES = 128
-"""Parts of a message are multiples of it, but for the last ones (as NCCL does it)."""
+"""Message parts are multiples of this size, except at the end, as in NCCL."""
 
 
 @dataclass(slots=True, eq=False)
 class _Posted:
-    """A message that is under way, and what is known of its end so far."""
+    """A posted message and the combined completions of its pieces so far."""
 
     pieces_left: int = 0
     merged: SendCompleted | None = None
     wait_by_qpn: dict[int, int] = field(default_factory=dict)
 
     def add(self, qpn: int, event: SendCompleted) -> None:
-        """Take note that a piece is acknowledged."""
+        """Add the completion of a piece."""
         self.pieces_left -= 1
-        # Pieces of one queue pair wait one after another, those of several at once.
+        # Waits add up on one queue pair, but overlap between queue pairs.
         self.wait_by_qpn[qpn] = self.wait_by_qpn.get(qpn, 0) + event.generator_wait_ns
         last = self.merged
         if last is None:
@@ -68,7 +70,7 @@ class _Posted:
 
 
 def _is_later(event: SendCompleted, parts: MessageParts) -> bool:
-    """Tell whether a piece was there later than another one, or left later."""
+    """Return whether a piece arrived or left later than the piece with *parts*."""
     own = event.parts
     return own is not None and (own.received_ns, own.left_ns) >= (
         parts.received_ns,
@@ -78,13 +80,13 @@ def _is_later(event: SendCompleted, parts: MessageParts) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Arriving:
-    """A message of which parts have come."""
+    """A message of which some parts have arrived."""
 
     parts_left: int
     merged: MessageReceived | None = None
 
     def add(self, event: MessageReceived) -> None:
-        """Take note that a part is there."""
+        """Add a part that has arrived."""
         self.parts_left -= 1
         last = self.merged
         if last is None:
@@ -105,12 +107,12 @@ class Bundle:
     """The queue pairs between two ranks for one group and channel.
 
     Args:
-        qpns: Theirs, in the order of the plan; the first one names the bundle.
-        is_even: Whether each message is divided among all of them.
-        message_bytes: Longer messages are posted as several; 0: they are not.
+        qpns: QPNs in the order of the plan; the first one identifies the bundle.
+        is_even: Whether to divide each message among all queue pairs.
+        message_bytes: Maximum size of a posted piece; 0: no limit.
 
     Attributes:
-        qpn: The first queue pair, which replay knows the bundle by.
+        qpn: QPN of the first queue pair, which identifies the bundle in the replay.
     """
 
     __slots__ = (
@@ -133,15 +135,15 @@ class Bundle:
         self._is_even = is_even and len(qpns) > 1
         self._message_bytes = message_bytes
         self._next = 0
-        # By queue pair: the message that each of its pieces belongs to, in order.
+        # By queue pair: the messages of its posted pieces, in order.
         self._posted: dict[int, deque[_Posted]] = {qpn: deque() for qpn in qpns}
-        # Messages of which some parts have come, and how many the first ones are.
+        # Partially received messages, and the number of complete messages before them.
         self._arriving: deque[_Arriving] = deque()
         self._first_arriving = 0
         self._arrived = dict.fromkeys(qpns, 0)
 
     def post(self, message_id: int, size_bytes: int) -> list[tuple[int, int, int]]:
-        """Return what to post for a message: (qpn, message id, size in bytes)."""
+        """Return the posts of a message: (QPN, message ID, size in bytes)."""
         parts: list[tuple[int, int]]
         if self._is_even:
             unit = PART_UNIT_BYTES
@@ -167,20 +169,21 @@ class Bundle:
         return posts
 
     def acknowledged(self, qpn: int, event: SendCompleted) -> SendCompleted | None:
-        """Take note of a piece; return the event of its message when that is whole."""
+        """Add a piece; return the completion of its message after the last piece."""
         message = self._posted[qpn].popleft()
         message.add(qpn, event)
         return message.merged if message.pieces_left == 0 else None
 
     def recorded_qpn(self, qpn: int) -> int:
-        """Return the queue pair that a message which ended on *qpn* is recorded with.
+        """Return the QPN to record for a message whose last piece used *qpn*.
 
-        It is the one that carried it, or the first where all of them did.
+        This is the queue pair that carried the message, or the first queue pair if all
+        carried a part.
         """
         return self.qpn if self._is_even else qpn
 
     def received(self, qpn: int, event: MessageReceived) -> MessageReceived | None:
-        """Take note of a part; return the event of its message when that is whole."""
+        """Add a part; return the event of its message after the last part."""
         if not self._is_even:
             return event
         index = self._arrived[qpn] - self._first_arriving
@@ -191,21 +194,23 @@ class Bundle:
         message.add(event)
         if message.parts_left:
             return None
-        # What came before it is complete: every queue pair has delivered that, too.
+        # Earlier messages are complete, because every queue pair has already delivered
+        # its parts of them.
         self._arriving.popleft()
         self._first_arriving += 1
         return message.merged
 
 
 def bundles_of(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
-    """Return by QPN the bundles of a rank; none where each would be one queue pair.
+    """Return the bundles of a rank by QPN; empty if no bundle is needed.
 
     Raises:
-        ValueError: If messages are to be divided that cannot be put together again.
+        ValueError: If the settings divide messages that cannot be reassembled.
     """
     if transport.message_bytes and transport.verb != "write":
         raise ValueError(
-            "messages of a largest size need the verb write: a SEND is always heard of"
+            "a maximum message size requires the verb write, because every SEND is "
+            "reported to the receiver"
         )
     qpns_of: dict[tuple[str, int, int], list[int]] = {}
     for pair in sorted(rank.queue_pairs, key=lambda pair: pair.index):

@@ -1,4 +1,4 @@
-# C types of pairs.py, for the compiled form.
+# C types for the compiled version of queue_pair_roles.py.
 
 cdef class Pair:
     cdef readonly long long qpn

@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""A queue pair as replay sees it: where its messages belong, and to whom it leads."""
+"""Process group and peer of a queue pair in the replay."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["Pair"]
 class Pair:
     """A queue pair of a rank.
 
-    Events of the queue pair name it (`QueuePair.belong_to`), so nothing has to be
-    looked for by QPN when they come.
+    Events of the queue pair refer to this object (`QueuePair.belong_to`), so no lookup
+    by QPN is necessary.
 
     Attributes:
-        qpn: Its number.
-        group: Number of the process group whose messages it carries, or what stands for
-            none; see ``ProgramTables``.
-        peer: The rank at the other end.
-        place: Its number among those of all ranks of the port.
+        qpn: Queue pair number.
+        group: Number of the process group that uses the queue pair, or the number for
+            point-to-point messages; see ``ProgramTables``.
+        peer: Rank at the other end.
+        place: Index among the queue pairs of all ranks of the port.
     """
 
     __slots__ = ("group", "peer", "place", "qpn")

@@ -1,4 +1,4 @@
-# C types of rank.py, for the compiled form.
+# C types for the compiled version of rank.py.
 
 cimport cython
 

@@ -1,29 +1,32 @@
 # cython: language_level=3, annotation_typing=False
-"""Replays the program of one rank: what may start now, what a completion releases.
+"""Replays the program of one rank: starts operations and handles completions.
 
-A ``Replay`` is driven by three calls: a message arrived, a message was acknowledged,
-time has come.  It answers with messages to post.  It reads no clock and knows no
-packet, so the same object runs on hosts, in namespaces and in virtual time.
+Three kinds of calls drive a ``Replay``: a message arrived, a message was acknowledged,
+or a timer is due. It returns messages to post. It reads no clock and handles no
+packets, so the same object runs on hosts, in namespaces and in virtual time.
 
-Which message is it, is for ``chakram.replay.incoming`` to say; when it may leave, for
-``chakram.replay.message_posting``.  Here is what they are for: the operations of the
-program, one iteration after the other.
+``chakram.replay.incoming`` matches arriving messages to operations.
+``chakram.replay.message_posting`` decides when messages may leave. This module runs the
+operations of the program, one iteration after the other.
 
-When is an operation done?  A collective: all of the rank's own messages are
-acknowledged and all messages for it have arrived.  A send: acknowledged.  A receive:
-its dependencies are done and the message is there.  A compute operation: its time is
-over; those of one stream run one after another, in the order of the job's policy
-(``chakram.replay.policies``).
+An operation is done under these conditions:
 
-Recorded times.  Where the job goes by them, an operation that is ready starts at its
-recorded start, counted from the start of the iteration, and not before; how much later
-it starts is its slip.
+* Collective: all of the rank's own messages are acknowledged and all messages for it
+  have arrived.
+* Send: its message is acknowledged.
+* Receive: its dependencies are done and its message has arrived.
+* Compute operation: its duration is over. Compute operations of one stream run one
+  after another, in the order of the job's policy (``chakram.replay.policies``).
 
-Time that is late.  Whatever happened is dealt with in the order in which it happened,
-and what it releases is ready at that time, not at the moment it was looked at: at a
-timer's deadline, at the arrival of a message or of its acknowledgement.  The difference
-shows up as waiting for the generator (``generator_wait_ns``), never as time of the
-network.
+If the job follows recorded times, a ready operation does not start before its recorded
+start, relative to the start of the iteration. Any delay after the recorded start is the
+slip of the operation.
+
+Events are handled in the order in which they happened. An operation that an event
+releases is ready at the time of the event, not when the event is handled. The time of
+an event is the deadline of a timer, or the arrival of a message or acknowledgment. The
+delay until it is handled is recorded as waiting for the generator
+(``generator_wait_ns``), never as network time.
 """
 
 from __future__ import annotations
@@ -62,30 +65,30 @@ _NOT_NOW = NOT_NOW
 _COMPUTE = COMPUTE
 
 _ENDLESS = 1 << 62
-"""Iterations of a job that goes on until the others have ended."""
+"""Iterations of a background job, which runs until the other jobs have ended."""
 
 
 class Replay:
-    """The state of one rank between its first and its last iteration.
+    """The state of one rank from its first to its last iteration.
 
     Args:
         plan: The rank with its program and queue pairs.
-        settings: Iterations, and what lies between them.
-        rank_numbers: Number in the plan of every (job, rank).
-        records: Where rows of finished flows, shares and iterations go.
-        has_arrivals: Whether rows of messages that arrive go there, too.
-        first_place: Of its first queue pair, see ``Pair``.
+        settings: Number of iterations, and gap or barrier between them.
+        rank_numbers: Plan number of every (job, rank).
+        records: Destination of the rows of finished flows, shares and iterations.
+        has_arrivals: Whether to also record the arrival of messages.
+        first_place: Place of the rank's first queue pair; see ``Pair``.
 
     Attributes:
-        pairs: Its queue pairs by QPN, in the order of the plan.
-        is_background: Whether it goes on until all others have finished.
-        iteration: The one that runs, or runs next.
+        pairs: The rank's queue pairs by QPN, in the order of the plan.
+        is_background: Whether the rank continues until all others have finished.
+        iteration: Number of the current or next iteration.
         completed_messages: Own messages acknowledged, over all iterations.
         completed_operations: Operations done, over all iterations.
-        finished_ns: When the last iteration ended; ``NEVER`` until then.
+        finished_ns: End of the last iteration; ``NEVER`` until then.
 
     Raises:
-        PlanError: If the program is wrong, or needs what the plan does not have.
+        PlanError: If the program is invalid or needs something that the plan lacks.
     """
 
     __slots__ = (
@@ -174,7 +177,8 @@ class Replay:
         self._rows = RowWriter(records, plan.number)
         self._has_arrivals = has_arrivals
         self._streams = ComputeStreams()
-        # By computation that runs and had to wait for its stream: who had that.
+        # For each compute operation that waited for its stream: the operation that held
+        # the stream.
         self._held_by: dict[int, int] = {}
         self._timers: list[tuple[int, int]] = []
         self._arrivals = IncomingMessages(tables)
@@ -188,25 +192,25 @@ class Replay:
         self._activity = Activity()
         self._iteration_start_ns = 0
 
-    # What drives it.
+    # Inputs.
 
     def arm(self, start_ns: int) -> None:
-        """Let the first iteration start at *start_ns*, or its job's offset later."""
+        """Schedule the first iteration at *start_ns* plus the offset of the job."""
         if self._iterations == 0:
             self.finished_ns = start_ns
         else:
             heappush(self._timers, (start_ns + self._offset_ns, _NOTHING))
 
     def next_timer_ns(self) -> int:
-        """Return when ``handle_timers`` has something to do, ``NEVER`` if nothing."""
+        """Return when ``handle_timers`` is next due; ``NEVER`` if no timer is set."""
         return self._timers[0][0] if self._timers else _NEVER
 
     def handle_timers(self, now_ns: int) -> None:
-        """End what computes or pauses and whose time is over; start what is due."""
+        """Handle due timers: end computations and gaps, start operations."""
         self._handle_timers_until(now_ns, now_ns)
 
     def message_received(self, pair: Pair, event: MessageReceived, now_ns: int) -> None:
-        """Take note that a message of the peer of a queue pair is complete."""
+        """Handle a complete message that arrived on a queue pair."""
         received_ns = event.received_ns
         if self._timers and self._timers[0][0] <= received_ns:
             self._handle_timers_until(received_ns, now_ns)
@@ -227,9 +231,10 @@ class Replay:
     def message_acknowledged(
         self, flow: Flow, event: SendCompleted, now_ns: int, recorded_qpn: int = 0
     ) -> None:
-        """Take note that all bytes of a message are acknowledged; record that.
+        """Record an acknowledged message and continue its operation.
 
-        Its record names *recorded_qpn* where that is another of a bundle.
+        The record contains *recorded_qpn* if the message used another queue pair of a
+        bundle.
         """
         acked_ns = event.last_acked_ns
         if self._timers and self._timers[0][0] <= acked_ns:
@@ -242,30 +247,30 @@ class Replay:
             self._end(active)
             self._run(now_ns)
 
-    # What it answers.
+    # Outputs.
 
     def next_post(self) -> Flow | None:
         """Return the next message to post, or None."""
         return self._posts.next_post()
 
     def finished(self) -> bool:
-        """Tell whether all iterations are done."""
+        """Return whether all iterations are done."""
         return self.finished_ns != _NEVER
 
     def is_measuring(self) -> bool:
-        """Tell whether it communicates, and that is measured."""
+        """Return whether the rank is communicating in a measured iteration."""
         return self.iteration >= self._warmup and self._activity.is_communicating()
 
     def stray_messages(self) -> int:
-        """Return how many messages came that belong to nothing, or were too many."""
+        """Return the number of messages that match no operation or exceed the limit."""
         return self._arrivals.strays()
 
     def early_messages(self) -> int:
-        """Return how many messages wait for their operation to start."""
+        """Return the number of messages that wait for their operation to start."""
         return self._arrivals.early()
 
     def waiting_for(self) -> list[str]:
-        """Return for each operation under way what it waits for, as a sentence."""
+        """Return what each active operation waits for, one sentence each."""
         sentences = waiting_words(
             program=self._program,
             iteration=self.iteration,
@@ -278,10 +283,10 @@ class Replay:
         )
         sentences += self._posts.waiting_for()
         if not sentences and not self.finished():
-            sentences.append("computes, or waits for its start")
+            sentences.append("computes, or waits for its start time")
         strays = self.stray_messages()
         if strays:
-            sentences.append(f"{strays} message(s) came that belong to nothing")
+            sentences.append(f"{strays} message(s) arrived that belong to no operation")
         return [f"job {self.job} rank {self.rank}: {each}" for each in sentences]
 
     # Iterations.
@@ -309,7 +314,7 @@ class Replay:
             heappush(self._timers, (end_ns + self._gap_ns, _NOTHING))
 
     def _handle_timers_until(self, until_ns: int, now_ns: int) -> None:
-        """Handle the timers that are due at *until_ns*; it is *now_ns* already."""
+        """Handle the timers due by *until_ns*; the current time is *now_ns*."""
         timers = self._timers
         while timers and timers[0][0] <= until_ns:
             deadline_ns, index = heappop(timers)
@@ -325,7 +330,7 @@ class Replay:
     # Operations.
 
     def _run(self, now_ns: int) -> None:
-        """Start everything that is ready, in the order of the policy."""
+        """Start all ready operations, in the order of the policy."""
         readiness = self._readiness
         index = readiness.take()
         while index != _NOTHING:
@@ -341,7 +346,7 @@ class Replay:
             index = readiness.take()
 
     def _begin(self, index: int, now_ns: int) -> None:
-        """Start an operation, or let it wait for its stream."""
+        """Start an operation, or queue it for its stream."""
         ready_ns = self._readiness.ready_ns[index]
         if self._kinds[index] != _COMPUTE:
             self._start_communication(index, now_ns)
@@ -353,7 +358,7 @@ class Replay:
             self._start_compute(index, ready_ns)
 
     def _done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
-        """Release what waited for an operation; end the iteration after the last."""
+        """Release the dependents of an operation; end the iteration after the last."""
         self.completed_operations += 1
         self._readiness.done(index, done_ns, takes_no_time)
         if self._readiness.left == 0:
@@ -387,7 +392,8 @@ class Replay:
         expansion = self._expander.expansion(index)
         is_counted = not self._are_barriers[index]
         ready_ns = self._readiness.ready_ns[index]
-        # What has nothing to send needs nobody to do it: it begins when it is ready.
+        # Without sends, the operation needs no action of the generator: it starts when
+        # ready.
         start_ns = now_ns if expansion.send_pairs else ready_ns
         active = self._arrivals.begin(
             index,
@@ -418,7 +424,7 @@ class Replay:
         immediate: int,
         event: MessageReceived,
     ) -> None:
-        """Take a message for an operation under way; post what it releases."""
+        """Process a message for an active operation and post the sends it releases."""
         receive = self._arrivals.take(active, pair, immediate, event)
         if receive == _NOT_NOW:
             return
@@ -435,7 +441,7 @@ class Replay:
         self._posts.arrived(active, receive, pair, immediate, event.received_ns)
 
     def _end(self, active: ActiveOperation) -> None:
-        """Record an operation of which every message is done."""
+        """Record an operation whose messages are all done."""
         self._arrivals.end(active)
         if active.is_counted:
             self._activity.change(0, -1, active.end_ns)

@@ -1,4 +1,4 @@
-# C types of progress.py, for the compiled form.
+# C types for the compiled version of rank_progress.py.
 
 cimport cython
 
@@ -39,7 +39,7 @@ cdef class ActiveOperation:
     cdef note_end(self, int kind, long long rank, long long number, long long time_ns)
 
 
-# The garbage collector need not look at it: nothing that it holds leads back to it.
+# A flow cannot be part of a reference cycle, so it needs no garbage collection.
 @cython.no_gc
 cdef class Flow:
     cdef public Pair pair

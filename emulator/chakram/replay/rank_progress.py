@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""What is under way on a rank: operations, messages, and how its time is spent."""
+"""Progress of a rank: active operations, messages in flight, and use of time."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class ActiveOperation:
     """A collective or a point-to-point operation that has started and not ended.
 
     Attributes:
-        index: Of the operation in the program.
-        key: By which arriving messages find it.
-        first_immediate: Immediate data of its message number 0.
-        first_order: Order of the messages of its first step.
-        expansion: Its messages.
-        missing_needs: By send, how many arrivals it still waits for.
-        posted: By send, whether it is posted and not acknowledged.
-        arrived: By receive, whether it has arrived.
-        messages_left: Sends not acknowledged and receives not arrived.
-        ready_ns: When its dependencies were done.
-        released_by: Which of them it waited for longest, an index; ``NOTHING``: the
-            start of the iteration, or its recorded time.
-        start_ns: When its rank began with it.
-        end_ns: When the last thing happened to it.
-        end_kind: What that was, an ``END_*`` number of ``chakram.records.row_layout``.
-        end_rank: Of a message, number of the rank at its other end.
-        end_number: And which one that is.
-        is_counted: Whether its time is time of communication.
-        slip_ns: How much later than recorded it started.
+        index: Index of the operation in the program.
+        key: Key that matches arriving messages to the operation.
+        first_immediate: Immediate data of message number 0.
+        first_order: Send order of messages in the first step.
+        expansion: Messages of the operation.
+        missing_needs: Number of arrivals that each send still waits for.
+        posted: Whether each send is posted and not acknowledged.
+        arrived: Whether each receive has arrived.
+        messages_left: Sends not acknowledged plus receives not arrived.
+        ready_ns: Time when the dependencies were done.
+        released_by: Index of the dependency that was done last; ``NOTHING``: the start
+            of the iteration, or the recorded start time.
+        start_ns: Time when the rank started the operation.
+        end_ns: Time of the latest event so far.
+        end_kind: Kind of the latest event, an ``END_*`` number of
+            ``chakram.records.row_layout``.
+        end_rank: If the latest event is a message, number of the rank at the other end.
+        end_number: If the latest event is a message, the message number.
+        is_counted: Whether the time of the operation counts as communication.
+        slip_ns: Delay of the actual start after the recorded start.
     """
 
     __slots__ = (
@@ -107,10 +108,10 @@ class ActiveOperation:
         self.slip_ns = 0
 
     def note_end(self, kind: int, rank: int, number: int, time_ns: int) -> None:
-        """Take note of what may be its end: a message that came, or is acknowledged.
+        """Record an arrival or acknowledgment that may be the operation's last event.
 
-        Of two at one time the one that has come is, then that of the lower rank, then
-        of the lower number.
+        Among simultaneous events, an arrival takes precedence over an acknowledgment,
+        then the lower rank, then the lower number.
         """
         if time_ns < self.end_ns:
             return
@@ -129,20 +130,22 @@ class ActiveOperation:
 
 
 class Flow:
-    """A message on its way: where it goes and belongs, and what released it.
+    """A message in flight, with its operation and the cause of its release.
+
+    ``chakram.records.row_layout`` describes the causes.
 
     Attributes:
-        pair: The queue pair that it goes by.
-        immediate: Its immediate data.
-        size_bytes: Its payload.
-        order: Of the messages of one process group those of a lower order are to leave
-            first: those of the earlier collective, then those of the earlier step.
-        active: Its operation; None: it is a grant.
-        send: Which of the operation's sends it is.
-        ready_ns: When it was released.
-        cause_kind: A ``CAUSE_*`` number; see ``chakram.records.row_layout``.
-        cause_rank: See there.
-        cause_number: See there.
+        pair: Queue pair that the message uses.
+        immediate: Immediate data.
+        size_bytes: Size of the payload.
+        order: Send order within a process group. Lower values go first: earlier
+            collectives, then earlier steps.
+        active: Operation of the message; None: the message is a grant.
+        send: Index of the send in the operation.
+        ready_ns: Time when the message was released.
+        cause_kind: Cause of the release, a ``CAUSE_*`` number.
+        cause_rank: Rank of the cause.
+        cause_number: Number of the cause.
     """
 
     __slots__ = (
@@ -174,14 +177,14 @@ class Flow:
 
 
 class Activity:
-    """How a rank spends an iteration: computing, communicating, both or neither.
+    """Time that a rank computes, communicates, does both or neither in an iteration.
 
     Attributes:
-        compute_ns: At least one compute operation ran.
-        communication_ns: At least one collective or message was under way; barriers do
-            not count, for who waits at one is idle.
-        exposed_ns: Communication without compute.
-        idle_ns: Neither.
+        compute_ns: Time with at least one compute operation.
+        communication_ns: Time with at least one collective or message in flight.
+            Barriers do not count: a rank that waits at one is idle.
+        exposed_ns: Time with communication but no computation.
+        idle_ns: Time with neither.
     """
 
     __slots__ = (
@@ -200,7 +203,7 @@ class Activity:
         self.begin(0)
 
     def begin(self, now_ns: int) -> None:
-        """Start to count an iteration."""
+        """Reset the times at the start of an iteration."""
         self._since_ns = now_ns
         self.compute_ns = 0
         self.communication_ns = 0
@@ -208,14 +211,14 @@ class Activity:
         self.idle_ns = 0
 
     def is_communicating(self) -> bool:
-        """Tell whether a collective or message is under way."""
+        """Return whether a collective or message is in flight."""
         return self._communicating > 0
 
     def change(self, computing: int, communicating: int, now_ns: int) -> None:
-        """Take note that more (or fewer, below 0) operations are under way.
+        """Change the numbers of active operations by the given differences.
 
-        A time before that of the last change counts as that one: what is over is
-        accounted for.
+        If *now_ns* is before the last change, the time of that change is used, because
+        earlier intervals are already accounted for.
         """
         elapsed_ns = now_ns - self._since_ns
         if elapsed_ns > 0:

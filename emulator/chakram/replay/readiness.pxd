@@ -1,4 +1,4 @@
-# C types of readiness.py, for the compiled form.
+# C types for the compiled version of readiness.py.
 
 cimport cython
 

@@ -1,9 +1,8 @@
 # cython: language_level=3, annotation_typing=False
-"""Which operations of an iteration may start, since when, and because of which other.
+"""Readiness of operations: which may start, since when, and what released them.
 
-Operations may be reported done in another order than that of the times at which they
-were done: an operation is ready at the latest of its dependencies' times, and that one
-is what released it.
+Completions may be reported out of order. An operation is ready at the latest completion
+time of its dependencies, and the dependency with that time released it.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "Readiness"]
 
 NOTHING = -1
-"""Stands for no operation where else the index of one is."""
+"""Index that represents no operation."""
 
 _NOTHING = NOTHING
 
 
 class Readiness:
-    """The dependencies of a program's operations, and how far one iteration is.
+    """The dependencies of a program's operations, and the progress of one iteration.
 
     Args:
-        dependencies: Of each operation: which others have to be done before it.
-        preference: Of each operation a number: of those that are ready at once the
-            lower ones go first, then the earlier operations.  None: all are equal.
+        dependencies: Dependencies of each operation.
+        preference: Preference of each operation. Among operations that are ready at the
+            same time, those with a lower value go first, then those earlier in the
+            program. None: all values are equal.
 
     Attributes:
-        left: Operations that are not done.
-        end_ns: When the last of those done was done; before the first, the start.
-        ready_ns: By operation, since when it may start, as far as is known.
-        released_by: By operation, what it waited for longest, of several that ended at
-            one time the first in the program; ``NOTHING``: the start.
+        left: Number of operations that are not done.
+        end_ns: Latest completion time so far; initially the start.
+        ready_ns: Time when each operation may start, as far as known.
+        released_by: For each operation, the dependency that completed last; of several,
+            the first in the program. ``NOTHING``: the start.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Readiness:
         preference: Sequence[int] | None = None,
     ) -> None:
         self._counts = [len(each) for each in dependencies]
-        # What is ready waits by its place in the order of preference.
+        # Ready operations are queued by their place in the order of preference.
         self._operation_at = list(range(len(dependencies)))
         if preference is not None:
             self._operation_at.sort(key=preference.__getitem__)
@@ -80,7 +80,7 @@ class Readiness:
         self.released_by: list[int] = []
 
     def begin(self, start_ns: int) -> None:
-        """Start an iteration: what depends on nothing is ready."""
+        """Start an iteration: operations without dependencies are ready."""
         self._missing = list(self._counts)
         self._ready = list(self._roots)
         self.left = len(self._counts)
@@ -89,20 +89,21 @@ class Readiness:
         self.released_by = [_NOTHING] * self.left
 
     def take(self) -> int:
-        """Return and forget the first operation that is ready, ``NOTHING`` if none."""
+        """Remove and return the first ready operation; ``NOTHING`` if there is none."""
         if not self._ready:
             return _NOTHING
         return self._operation_at[heappop(self._ready)]
 
     def postpone(self, index: int, until_ns: int) -> None:
-        """Take note that an operation that was taken may not start before a time."""
+        """Record that an operation that was taken may not start before *until_ns*."""
         self.ready_ns[index] = until_ns
         self.released_by[index] = _NOTHING
 
     def done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
-        """Take note that an operation is done, and since when.
+        """Record that an operation was done at *done_ns*.
 
-        One that *takes_no_time* releases nothing by itself: what released it does.
+        If the operation *takes_no_time*, its dependents count as released by the
+        operation that released it.
         """
         if done_ns > self.end_ns:
             self.end_ns = done_ns

@@ -1,4 +1,4 @@
-# C types of rows.py, for the compiled form.
+# C types for the compiled version of row_writer.py.
 
 cimport cython
 

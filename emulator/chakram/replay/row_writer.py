@@ -1,9 +1,9 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Writes what a rank did as rows of numbers; ``chakram.records.row_layout`` names them.
+"""Writes records of a rank as rows of integers; see ``chakram.records.row_layout``.
 
-A row is filled where it stands and appended as bytes: compiled, its numbers never
-become objects.
+Each row is filled in a fixed buffer and appended as bytes. In compiled code, the
+numbers of a row never become Python objects.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class RowWriter:
     """Writes the rows of one rank.
 
     Args:
-        records: Where they go.
-        number: Of the rank in the plan.
+        records: Destination of the rows.
+        number: Number of the rank in the plan.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class RowWriter:
     def __init__(self, records: RecordRows, number: int) -> None:
         self._records = records
         self._number = number
-        # Each row twice: its numbers, and its bytes.
+        # Two views of each row: its numbers and its bytes.
         self._flow = _row(FLOW_FIELDS)
         self._flow_bytes = memoryview(self._flow).cast("B")
         self._share = _row(SHARE_FIELDS)
@@ -83,7 +83,7 @@ class RowWriter:
     ) -> None:
         """Write one message of an operation.
 
-        *wait_ns*: how long it waited for the generator.
+        *wait_ns* is the time that the message waited for the generator.
         """
         expansion = active.expansion
         send = flow.send
@@ -132,7 +132,7 @@ class RowWriter:
         self._records.flows.frombytes(self._flow_bytes)
 
     def share(self, iteration: int, active: ActiveOperation) -> None:
-        """Write the rank's share of one operation that has ended."""
+        """Write the rank's share of an operation that has ended."""
         row = self._share
         row[0] = iteration
         row[1] = self._number
@@ -156,7 +156,7 @@ class RowWriter:
     def arrival(
         self, iteration: int, operation: int, peer: int, number: int, received_ns: int
     ) -> None:
-        """Write when a message was complete; ``ArrivalRow`` says what is what."""
+        """Write the arrival of a complete message; see ``ArrivalRow``."""
         row = self._arrival
         row[0] = iteration
         row[1] = self._number
@@ -176,7 +176,7 @@ class RowWriter:
         released_by: int,
         held_by: int,
     ) -> None:
-        """Write one computation; ``ComputationRow`` says what the numbers are."""
+        """Write one computation; see ``ComputationRow``."""
         row = self._computation
         row[0] = iteration
         row[1] = self._number
@@ -191,7 +191,7 @@ class RowWriter:
     def iteration(
         self, iteration: int, start_ns: int, end_ns: int, activity: Activity
     ) -> None:
-        """Write one iteration, and how its time was spent."""
+        """Write one iteration and how its time was spent."""
         row = self._iteration
         row[0] = iteration
         row[1] = self._number

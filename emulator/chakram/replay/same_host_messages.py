@@ -1,30 +1,36 @@
-"""Messages between ranks of one host that never meet the fabric, as over NVLink.
+"""Messages between ranks of one host that bypass the fabric, as over NVLink.
 
-They take their bytes at a rate, one after the other from each rank, and arrive; both
-ends hear of them as of messages that went through a port.
+Each rank sends its messages one after the other at a fixed rate. Both ends get the same
+events as for messages through a port.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from chakram.foundation.errors import PlanError
 from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 
 if TYPE_CHECKING:
     from chakram.plan.plan import QueuePairPlan
-    from chakram.replay.endpoint import Endpoint
     from chakram.replay.rank_progress import Flow
 
 
 _BITS_PER_BYTE_NS = 8 * 10**9
 
 
+class LocalEnd(Protocol):
+    """The part of an endpoint that messages within its host use."""
+
+    woken: list[Any]
+
+    def expect(self, due_ns: int, qpn: int, event: Any) -> None:
+        """Schedule an event of a queue pair for *due_ns*."""
+
+
 @dataclass(slots=True)
 class Lane:
-    """The way out of one rank within its host; ``free_ns``: when it is free again."""
+    """The outgoing link of one rank within its host, which is free at ``free_ns``."""
 
     free_ns: int = 0
 
@@ -33,13 +39,13 @@ class Lane:
 class LocalLink:
     """One direction of a queue pair within a host."""
 
-    sender: Endpoint
-    receiver: Endpoint
+    sender: LocalEnd
+    receiver: LocalEnd
     pair: QueuePairPlan
     lane: Lane
 
     def carry(self, flow: Flow, now_ns: int) -> None:
-        """Bring a message to its receiver, and its sender to know of it."""
+        """Schedule the arrival of a message and its completion at the sender."""
         immediate, size_bytes = flow.immediate, flow.size_bytes
         rate_bps = self.pair.local_rate_bps
         begin_ns = due_ns = now_ns
@@ -64,22 +70,3 @@ class LocalLink:
         self.sender.expect(due_ns, self.pair.qpn, completed)
         if self.receiver is not self.sender:
             self.sender.woken.append(self.receiver)
-
-
-def connect_local(endpoints: Sequence[Endpoint]) -> None:
-    """Connect the queue pairs of hosts among all *endpoints* of a process.
-
-    Raises:
-        PlanError: If the other end of one is elsewhere.
-    """
-    by_port = {endpoint.port.number: endpoint for endpoint in endpoints}
-    for endpoint in endpoints:
-        for pair in endpoint.local_pairs:
-            other = by_port.get(pair.remote_port)
-            if other is None:
-                raise PlanError(
-                    f"plan: port {endpoint.port.number}",
-                    f"port {pair.remote_port} of the same host is served elsewhere",
-                    "ports of a host with same_host: skip share a shard",
-                )
-            endpoint.link(pair, other)

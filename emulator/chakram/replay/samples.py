@@ -1,9 +1,10 @@
-"""Samples of ports and queue pairs over time, for the record of a run.
+"""Samples of ports and queue pairs over time, for the records of a run.
 
-Every bin, what has changed since its last sample gets a row. Values count from the
-start of the run, so a row that is not taken costs resolution and nothing else. Where
-only so many are taken at once, queue pairs take turns; and when the rows get many the
-bins get longer: a long run of many queue pairs stays a table that one can open.
+In each bin, every port and queue pair that has changed since its last sample gets a
+row. Counters are cumulative from the start of the run, so skipping a row only reduces
+the resolution. If the number of rows per bin is limited, queue pairs take turns. Bins
+become longer as rows accumulate, so that the table of a long run with many queue pairs
+stays manageable.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_BIN_LENGTH = 50_000
-"""After so many rows bins are twice as long."""
+"""Number of rows after which the bin length doubles."""
 
 _COLUMNS = columns_of(PortStatistics)
 _invalid = itemgetter(
     *(at for at, name in enumerate(_COLUMNS) if name.startswith("invalid_"))
 )
 _PAUSED = _COLUMNS.index("paused_ns")
-# Where values of a row stand among those that are known; of two the last one counts.
+# Index of each value in the complete list; for duplicate names, the last index.
 _PLACES = {
     name: at
     for at, name in enumerate(
@@ -58,33 +59,35 @@ _pair_columns = row_reader(QueuePairStatistics)
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """A queue pair, who it belongs to, and when it was sampled last."""
+    """A queue pair with its rank and peer, and its state at the last sample."""
 
     pair: QueuePair
     rank: int
     peer: int
     parts: dict[str, Any]
-    """By the names that `QueuePairStatistics` has for them."""
+    """Parts of the queue pair by their names in `QueuePairStatistics`."""
     seen: int = 0
 
 
 class Sampler:
-    """Samples endpoints.
+    """Takes samples of the ports and queue pairs of endpoints.
 
     Args:
-        endpoints: What is sampled.
-        plans: Of their agents.
-        port_row: Of the place of an endpoint and what `PortEngine.sampled` says of its
-            port, the values of ``PORT_FIELDS`` behind time and number.
-        bin_ns: Time between two samples; 0: none are taken before the end.
-        most_looked_at: Queue pairs that are looked at in one bin.
-        most_rows: Of these, how many get a row.
-        turns_per_bin: In how many turns the queue pairs of a bin are looked at; what is
-            left when the next bin begins is looked at then.
+        endpoints: Endpoints to sample.
+        plans: Plans of their agents.
+        port_row: Returns the values of ``PORT_FIELDS`` that follow time and number. It
+            is called with the index of an endpoint and the result of
+            `PortEngine.sampled`.
+        bin_ns: Time between two samples; 0: samples are taken only at the end.
+        most_looked_at: Maximum number of queue pairs to examine per bin.
+        most_rows: Maximum number of queue pairs that get a row per bin.
+        turns_per_bin: Number of calls of `turn` over which the queue pairs of a bin are
+            spread. Queue pairs that are left when the next bin begins are examined
+            then.
 
     Attributes:
-        rows: Taken so far.
-        bin_ns: As it is now.
+        rows: Rows taken so far.
+        bin_ns: Current bin length.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class Sampler:
         self._most_looked_at = most_looked_at
         self._most_rows = most_rows
         self._turns_per_bin = turns_per_bin
-        # Of this bin: queue pairs not looked at yet, and rows that may still come.
+        # In this bin: queue pairs still to examine, and rows still allowed.
         self._pairs_left = 0
         self._rows_left = 0
         self._next_ns = 0
@@ -126,9 +129,10 @@ class Sampler:
         ]
 
     def turn(self, now_ns: int) -> None:
-        """Take samples if a bin has ended, or some of them are still to be taken."""
+        """Take the samples that are due: all ports once per bin, then queue pairs."""
         if self.bin_ns and now_ns >= self._next_ns:
-            # What is left of the bin before, where turns were rare.
+            # Examine the queue pairs left over from the last bin, if there were too few
+            # turns.
             self._sample_pairs(self._pairs_left, now_ns)
             self._next_ns = now_ns + self.bin_ns
             self._sample_ports(now_ns)
@@ -142,7 +146,7 @@ class Sampler:
             self._sample_pairs(share, now_ns)
 
     def _sample_pairs(self, most: int, now_ns: int) -> None:
-        """Look at the next of the queue pairs of this bin."""
+        """Sample up to *most* of the remaining queue pairs of this bin."""
         rows = 0
         for _ in range(min(most, self._pairs_left)):
             entry = self._pairs[self._turn]
@@ -156,7 +160,7 @@ class Sampler:
         self._count(rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the last sample of everything, without bins the only one."""
+        """Take the final sample of everything; without bins, it is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
             self._sample_pair(entry, now_ns)
@@ -176,7 +180,7 @@ class Sampler:
                 self.rows.ports.extend((now_ns, number, *row))
 
     def _sample_pair(self, entry: _Pair, now_ns: int) -> bool:
-        """Add a row if something has happened since the last one."""
+        """Add a row if the queue pair has changed since its last row."""
         pair = entry.pair
         happenings = pair.happenings()
         if happenings == entry.seen:
@@ -202,16 +206,16 @@ def port_values(
     send_retries: int,
     paused_ns: int | None = None,
 ) -> tuple[int, ...]:
-    """Return the values of ``PORT_FIELDS`` behind time and number.
+    """Return the values of ``PORT_FIELDS`` that follow time and number.
 
     Args:
-        counted: Its counters that have columns.
-        disturbances: Packets that were disturbed otherwise than dropped.
-        shard: As the next three: what they do not say.
-        rx_bytes: Likewise.
-        socket_drops: Likewise.
-        send_retries: Likewise.
-        paused_ns: If others know it better.
+        counted: Counters of the port that have columns.
+        disturbances: Packets disturbed by faults other than drops.
+        shard: Number of the shard.
+        rx_bytes: Bytes received.
+        socket_drops: Packets dropped because a socket buffer was full.
+        send_retries: Failed sends, for example for lack of buffer space.
+        paused_ns: Pause time, if a better value than that in *counted* is known.
     """
     row: tuple[int, ...] = _behind_number(
         (
@@ -229,7 +233,7 @@ def port_values(
 
 
 def queue_pair_owners(plan: AgentPlan) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return by (port, QPN) the numbers of the rank and its peer in the plan."""
+    """Return the plan numbers of rank and peer by (port, QPN)."""
     numbers = plan.numbers()
     return {
         (rank.port, pair.qpn): (rank.number, numbers[rank.program.job, pair.peer_rank])

@@ -1,4 +1,4 @@
-"""What a rank is doing, in words for people."""
+"""Messages that explain what a rank waits for and why it failed."""
 
 from __future__ import annotations
 
@@ -20,22 +20,29 @@ if TYPE_CHECKING:
 
 
 _LOOK_AT = {
-    FOR_TIMEOUT: "packets or their ACKs were lost so often: see drops of ports "
-    "and switches; or transport.retransmit_timeout is below the time that packets wait "
-    "in queues, up to a window of every sender to a port; transport.retry_limit is how "
-    "often it tries",
-    FOR_NAK: "a packet was lost so often: see drops of ports and switches; "
-    "transport.retry_limit is how often it tries",
-    FOR_RNR: "transport.rnr_retry_limit is how often it tries; 7: without end",
+    FOR_TIMEOUT: (
+        "check the drops of ports and switches: packets or their ACKs were lost "
+        "repeatedly; or raise transport.retransmit_timeout, which may be below the "
+        "time that packets wait in queues, up to a window of every sender to a port; "
+        "transport.retry_limit sets the number of retries"
+    ),
+    FOR_NAK: (
+        "check the drops of ports and switches: a packet was lost repeatedly; "
+        "transport.retry_limit sets the number of retries"
+    ),
+    FOR_RNR: (
+        "check why the peer is not ready, or raise transport.rnr_retry_limit; 7: no "
+        "limit"
+    ),
 }
-"""By what a queue pair retried for in vain: where to look."""
+"""What to check, by the kind of retry whose limit was reached."""
 
 _NAMED_MESSAGES = 3
-"""How many missing messages a sentence names; of the others it gives the number."""
+"""Maximum number of missing messages to list; the others are only counted."""
 
 
 def operation_words(operation: Operation, iteration: int) -> str:
-    """Return what *operation* is, and in which iteration."""
+    """Describe an operation and its iteration."""
     when = f"in iteration {iteration}"
     if isinstance(operation, CollectiveOperation):
         what = f"{operation.op} {operation.number} of group {operation.group!r}"
@@ -50,7 +57,7 @@ def operation_words(operation: Operation, iteration: int) -> str:
 def failure_words(
     job: str, rank: int, peer: int, reason: str, retried_for: int | None = None
 ) -> str:
-    """Return why a rank's queue pair is in error, and what to look at."""
+    """Describe why a queue pair is in error, and what to check."""
     text = f"job {job} rank {rank}: the queue pair to rank {peer} is in error: {reason}"
     return text if retried_for is None else f"{text} ({_LOOK_AT[retried_for]})"
 
@@ -58,19 +65,19 @@ def failure_words(
 def foreign_words(
     job: str, rank: int, peer: int, *, packets: int, expected: str, seen: str
 ) -> str:
-    """Return that a queue pair got packets, but none from its peer's address."""
+    """Describe a queue pair that got packets, but none from its peer's address."""
     return (
-        f"job {job} rank {rank}: nothing came from {expected}, where rank {peer} is, "
-        f"but {packets} packet(s) to its queue pair from {seen}, which were dropped "
-        "(does something between them translate addresses? they must arrive as they "
-        "were sent)"
+        f"job {job} rank {rank}: no packets came from {expected}, the address of rank "
+        f"{peer}, but {packets} packet(s) to its queue pair came from {seen} and were "
+        "dropped (check for address translation between the hosts, which must not "
+        "change packets)"
     )
 
 
 def missing_words(missing: Sequence[tuple[int, int]]) -> str:
-    """Return which messages are missing, given (step, rank) of each.
+    """Describe the missing messages, given the step and rank of each.
 
-    The lowest steps come first: what is missing there is what holds up the rest.
+    The lowest steps come first, because the others depend on them.
     """
     named = [
         f"step {step} from rank {rank}"
@@ -91,13 +98,13 @@ def waiting_words(
     active: Iterable[ActiveOperation],
     rank_of: Mapping[int, int],
 ) -> list[str]:
-    """Return what the operations under way wait for, a clause each.
+    """Describe what the active operations wait for, one clause each.
 
     Args:
         program: The program.
-        iteration: Which one runs.
+        iteration: Number of the current iteration.
         active: Operations that have started and not ended.
-        rank_of: The rank of the job that has a number in the plan.
+        rank_of: Rank in the job, by plan number.
     """
     clauses = []
     unacknowledged: Counter[tuple[int, int]] = Counter()

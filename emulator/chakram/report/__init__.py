@@ -1,1 +1,1 @@
-"""Pages that show results: one HTML file each, with plots, that needs no network."""
+"""Report pages: self-contained HTML files with plots that need no network."""

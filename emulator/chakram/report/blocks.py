@@ -1,4 +1,4 @@
-"""What pages and consoles show alike: names with values, and tables."""
+"""Blocks that both pages and consoles show: facts and tables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from chakram.console.number_format import MISSING
 
 
 class Link(str):
-    """A text that leads to a file or folder, *href*, from where the page lies."""
+    """A text that links to a file or folder; *href* is relative to the page."""
 
     href: str
 
     def __new__(cls, text: str, href: str) -> Link:
-        """Return *text* with its target."""
+        """Return *text* with its link target."""
         made = super().__new__(cls, text)
         made.href = href
         return made
@@ -21,7 +21,7 @@ class Link(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Names and what they are; ``observed`` as of a table."""
+    """Names with their values; ``observed`` as in ``Table``."""
 
     rows: tuple[tuple[str, str], ...]
     observed: str | None = None
@@ -29,11 +29,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table; the first *left* columns are texts, the others numbers.
+    """A table; its first *left* columns contain text, the others numbers.
 
-    ``title`` stands above it, ``note`` below.  ``observed`` is the letter of where its
-    numbers were observed, None: the first of its section; columns that say their own
-    have that.
+    ``title`` appears above the table, ``note`` below it. ``observed`` is the letter of
+    the observation point; None: the first one of the section. A column whose heading
+    contains an observation point uses that one.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Table:
     observed: str | None = None
 
     def without_unknown(self) -> Table:
-        """Return the table without columns of numbers of which no one is known."""
+        """Return the table without number columns in which all values are unknown."""
         kept = [
             at
             for at in range(len(self.header))
@@ -54,7 +54,7 @@ class Table:
         return replace(self, header=tuple(self.header[at] for at in kept), rows=rows)
 
     def cut(self, limit: int) -> Table:
-        """Return the table with *limit* rows at most; its note tells of the others."""
+        """Return the table with at most *limit* rows; its note mentions the others."""
         if len(self.rows) <= limit:
             return self
         left_out = f"{len(self.rows) - limit} more rows are left out."

@@ -1,7 +1,8 @@
 """The page of a run in the eight sections of BMWG's drafts on AI fabrics.
 
-Source: individual Internet-Drafts of BMWG on benchmarking AI fabrics (terminology,
-training and inference), versions -05.  They allow no verdict, so there is none.
+Source: the individual Internet-Drafts of BMWG on benchmarking AI fabrics (terminology,
+training and inference), versions -05. The drafts allow no verdict, so the page has
+none.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def bmwg_page(results: RunResults) -> str:
     """Return the page as HTML.
 
     Raises:
-        RunDirectoryError: If its directory cannot be read.
+        RunDirectoryError: If the run directory cannot be read.
     """
     data = RunData(results)
     rows = run_rows.report_rows(data)
@@ -59,8 +60,10 @@ def bmwg_page(results: RunResults) -> str:
     ]
     return render_page(
         title=f"{run_page.title_of(data)}: BMWG report",
-        lead="In the order of the drafts -05. They set no limits, and this page holds "
-        "no verdict.",
+        lead=(
+            "This page has the order of the drafts -05. They set no limits, so it "
+            "contains no verdict."
+        ),
         notes=run_page.notes_of(data),
         banners=data.summary.banners,
         sections=sections,
@@ -75,12 +78,12 @@ def _numbered(number: int, plain: Section) -> Section:
 def deviations(
     data: RunData, rows: Sequence[run_rows.ReportRow]
 ) -> list[tuple[str, str]]:
-    """Return what the drafts ask for and this run does not have, with what it has."""
+    """Return requirements of the drafts that this run does not meet, and its values."""
     manifest = data.manifest
     found = []
     for measured, least_ns, wanted, did in (
-        (True, _TRIAL_NS, "trial of 60 s at least", "measured for"),
-        (False, _WARMUP_NS, "warm-up of 10 s at least", "warm-up of"),
+        (True, _TRIAL_NS, "trial of at least 60 s", "measured for"),
+        (False, _WARMUP_NS, "warm-up of at least 10 s", "warm-up of"),
     ):
         ranks = [rank for rank in data.ranks if rank.measured == measured]
         first_ns = min((rank.start_ns for rank in ranks), default=0)
@@ -90,9 +93,9 @@ def deviations(
             found.append((wanted, f"{did} {format_time(took_ns)}"))
     least = min((each.row.samples for each in rows), default=0)
     if least < _ITERATIONS:
-        fewest = f"the row with fewest has {least} collectives"
-        found.append(("100 iterations at least", fewest))
-    instrument = "none: Chakram is an endpoint; values are of (b), (c) or (v)"
+        fewest = f"{least} collectives in the row with the fewest"
+        found.append(("at least 100 iterations", fewest))
+    instrument = "none: Chakram is an endpoint; values come from (b), (c) or (v)"
     found += [
         ("20 repetitions, pooled", "one run"),
         ("observation point (a), a test instrument", instrument),
@@ -109,7 +112,9 @@ def deviations(
         stamps += run_rows.time_or_missing(late_ns)
         found.append(("time stamps to 100 ns, rates to 0.1 %", stamps))
     if data.dilation > 1:
-        found.append(("real time", f"stretched by {data.dilation}, and divided by it"))
+        found.append(
+            ("real time", f"stretched by {data.dilation}; values are divided by it")
+        )
     if manifest.size_scale != "1":
         found.append(("sizes of the workload", f"scaled by {manifest.size_scale}"))
     unseen = "health of the device"
@@ -119,7 +124,7 @@ def deviations(
     return [
         *found,
         (unseen, "not in the records of this run: read it from the device"),
-        ("matrix of sizes and N", f"{sizes} sizes of the trace that was replayed"),
+        ("matrix of sizes and N", f"{sizes} sizes in the replayed trace"),
     ]
 
 
@@ -128,7 +133,7 @@ def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     manifest = data.manifest
     orders = sorted({str(job.get("order")) for job in manifest.jobs.values()})
     traces = [
-        f"{job}: {each.get('trace')}, made by {each.get('producer')}"
+        f"{job}: {each.get('trace')}, produced by {each.get('producer')}"
         for job, each in manifest.traces.items()
     ]
     version = manifest.versions.get("chakram", MISSING)
@@ -147,7 +152,7 @@ def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     )
     yield Table(
         title="Deviations from the drafts",
-        header=("the drafts want", "this run has"),
+        header=("required by the drafts", "this run"),
         rows=tuple(deviations(data, rows)),
         left=2,
     )
@@ -157,10 +162,10 @@ def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
 def _hosts(data: RunData) -> Parts:
     host, manifest = data.manifest.host, data.manifest
     others = "; hosts of agents are not recorded" * (manifest.world == "external")
-    yield f"Of the controller's machine{others}."
+    yield f"Data of the controller's machine{others}."
     buffers = (
-        f"receive {host.get('rmem_max_bytes')} B, send "
-        f"{host.get('wmem_max_bytes')} B at most"
+        f"receive at most {host.get('rmem_max_bytes')} B, send at most "
+        f"{host.get('wmem_max_bytes')} B"
     )
     yield Facts(
         rows=(
@@ -193,8 +198,8 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             share = percent_text(1 - exposed / communication)
             facts.append((f"overlap fraction of {job}", f"{share} %"))
     summary = data.summary
-    # Without the counters of queue pairs, packets are those of measured iterations:
-    # neither the time nor the drops of the whole run belong to them.
+    # Without counters of queue pairs, packets are those of measured iterations only.
+    # Do not relate them to the time and drops of the whole run.
     is_whole = summary.traffic is not None and data.end_ns
     seen = data.seen("b")
     marks = again = drops = balance = MISSING
@@ -245,15 +250,17 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             if each.percentiles_bps is not None and each.busbw_bps is not None
         ),
         left=2,
-        note="Verified: schedules are executed symbolically, ours in tests, "
-        "others before they run. Mean: of the mean time. Percentiles: nearest "
-        "rank, of the bus bandwidths of single collectives; P01 is the slow "
-        "end.",
+        note=(
+            "Verified: schedules are executed symbolically, built-in ones in tests, "
+            "others before they run. Mean: bus bandwidth of the mean time. "
+            "Percentiles: nearest rank over the bus bandwidths of single collectives; "
+            "P01 is the slow end."
+        ),
     )
 
 
 def _switches(data: RunData) -> list[tuple[str, str]]:
-    """Return pauses and queues of the fabric, where samples of its links say."""
+    """Return pauses and queues of the fabric, from samples of its links."""
     links = links_over_time(data)
     if isinstance(links, str):
         return [("PFC pause events, queues", f"{MISSING}: {links}")]
@@ -270,9 +277,9 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
     p95 = percentiles(links.queue_max_bytes[at], (95,))[0]
     return [
         (
-            "PFC pause events of non-zero quanta",
-            f"{events} {data.seen('b')}, {format_time(rested_ns)} in all, over ports "
-            "and classes; of several between two samples one counts",
+            "PFC pause events with non-zero quanta",
+            f"{events} {data.seen('b')}, {format_time(rested_ns)} in total over ports "
+            "and classes; several between two samples count as one",
         ),
         (
             "longest queue of a switch",
@@ -299,6 +306,8 @@ def _repeatability(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             (what, str(count), format_time(mean_ns), percent_text(cv))
             for what, count, mean_ns, cv in cells
         ),
-        note=f"The drafts name a CV of {100 * _CV:.0f} % as an illustration; "
-        "within one run, not of repeated runs.",
+        note=(
+            f"The drafts give a CV of {100 * _CV:.0f} % as an illustration. These are "
+            "CVs within one run, not over repeated runs."
+        ),
     )

@@ -1,4 +1,4 @@
-"""Figures of a page as files: Chromium draws them, as a reader's browser does."""
+"""Export of a page's figures to files, drawn by Chromium."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
     "--disable-component-update",
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    # Timers of the page fire at once, none is waited for.
+    # Timers of the page fire at once in virtual time.
     "--virtual-time-budget=60000",
 )
 _LIMIT_S = 180
@@ -49,15 +49,15 @@ _FOUND = re.compile(r'<script type="application/json" id="figures">([^<]*)</scri
 
 
 def export_figures(page: str, folder: Path) -> list[Path]:
-    """Write every figure of a page as SVG and PNG, by its name.
+    """Write every figure of a page as SVG and PNG, under its name.
 
     Args:
         page: HTML, as ``render_page`` returns it.
-        folder: Where they go; it is made if it is not there.
+        folder: Output folder; created if missing.
 
     Raises:
-        EnvironmentProblem: If there is no browser, or it does not draw them.
-        RunDirectoryError: If they cannot be written.
+        EnvironmentProblem: If there is no browser, or it does not draw the figures.
+        RunDirectoryError: If the files cannot be written.
     """
     figures = drawn_figures(page)
     written = []
@@ -79,12 +79,14 @@ def drawn_figures(page: str) -> dict[str, dict[str, bytes]]:
     """Return the figures of a page by name, each as ``svg`` and ``png``.
 
     Raises:
-        EnvironmentProblem: As ``export_figures``.
+        EnvironmentProblem: As for ``export_figures``.
     """
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
         raise EnvironmentProblem(
-            "figures", "no Chromium is installed", "e.g. apt-get install chromium"
+            "figures",
+            "no Chromium is installed",
+            "install it, e.g. with apt-get install chromium",
         )
     with tempfile.TemporaryDirectory(prefix="chakram-") as scratch:
         path = Path(scratch) / "page.html"

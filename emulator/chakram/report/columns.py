@@ -1,4 +1,4 @@
-"""Arithmetic on columns of a million numbers: what pages draw of them."""
+"""Arithmetic on columns of up to a million numbers, for plots."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 _TAIL = 100
-"""Largest values that a distribution keeps each by itself."""
+"""Number of largest values that a distribution keeps individually."""
 
 _INNER = 200
-"""Steps that stand for all the others."""
+"""Number of steps that represent all other values."""
 
 
 def mixed_keys(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return one number per row that tells rows of whole numbers from 0 apart."""
+    """Return one number per row that identifies its tuple of non-negative integers."""
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column):
@@ -32,25 +32,25 @@ def mixed_keys(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def percentiles(values: NDArray[Any], percents: Sequence[float]) -> tuple[float, ...]:
-    """Return nearest-rank percentiles of *values*, of which there is at least one."""
+    """Return nearest-rank percentiles of *values*, which must not be empty."""
     ordered = np.sort(values)
-    # Tenths of a percent in whole numbers: 99.9 is no binary fraction.
+    # Compute in tenths of a percent, because 99.9 has no exact binary representation.
     ranks = [-(-len(ordered) * round(10 * percent) // 1000) for percent in percents]
     return tuple(float(ordered[max(rank, 1) - 1]) for rank in ranks)
 
 
 def cdf_points(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return steps of a cumulative distribution: values, and the part not above each.
+    """Return steps of a cumulative distribution: values, and the fraction up to each.
 
-    The largest ``_TAIL`` values and the smallest are all there; of the others the
-    percentiles are, each a value that occurs.
+    The smallest value and the ``_TAIL`` largest values are all kept. The others are
+    represented by percentiles, which are values that occur.
     """
     ordered = np.sort(values)
     count = len(ordered)
     inner = np.linspace(0, count - 1, min(count, _INNER)).round().astype(np.int64)
     tail = np.arange(max(0, count - _TAIL), count)
     kept = np.unique(np.concatenate([inner, tail]))
-    # Equal values are one step, up to the last of them.
+    # Equal values form one step, which ends at the last of them.
     kept = np.unique(np.searchsorted(ordered, ordered[kept], side="right") - 1)
     return ordered[kept], (kept + 1) / count
 
@@ -66,20 +66,21 @@ def spread(
     """Return amounts by row and bin, each spread evenly from its start to its end.
 
     Args:
-        rows: The row of each amount.
-        starts: In bins; what is before the first or behind the last bin counts there.
-        ends: Likewise.
-        amounts: What is spread.
-        shape: Rows and bins.
+        rows: Row of each amount.
+        starts: Start of each amount, in bins. Starts outside the range count for the
+            first or last bin.
+        ends: End of each amount, in the same unit.
+        amounts: Amounts to spread.
+        shape: Number of rows and of bins.
     """
     nrows, nbins = shape
     starts = np.clip(starts, 0, nbins)
-    # What takes no time is in one bin all the same.
+    # An amount without duration still counts for one bin.
     ends = np.clip(np.maximum(ends, starts + 1e-6), 1e-6, nbins)
     starts = np.minimum(starts, ends - 1e-6)
     slopes = amounts / (ends - starts)
-    # The sum up to each edge of bins is piecewise linear: its second differences have
-    # two terms where an amount begins and two where it ends.
+    # The sum up to each bin edge is piecewise linear. Its second differences have two
+    # terms at the start of an amount and two at its end.
     bends = np.zeros(nrows * (nbins + 3))
     for points, signs in ((starts, 1.0), (ends, -1.0)):
         edges = np.ceil(points).astype(np.int64)
@@ -97,18 +98,19 @@ def spread(
 def under_way(
     keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return each key once, the time in which anything of it is under way, its order.
+    """Return distinct keys, the time in which each is in flight, and each row's key.
 
     Returns:
-        The keys, ascending; their times; and by row the place of its key.
+        The keys in ascending order; the time in which at least one row of each key is
+        in flight; and the index of each row's key.
     """
     found, places = np.unique(keys, return_inverse=True)
     order = np.lexsort([starts, places])
     own, start, end = places[order], starts[order], ends[order]
     if not len(own):
         return found, np.zeros(0, np.int64), places
-    # The latest end so far, of each key: as ranks, so that keys can be far apart on
-    # one line.
+    # Compute the latest end so far of each key. Ends are replaced by ranks, so that the
+    # keys occupy disjoint ranges of one sequence.
     values, ranks = np.unique(end, return_inverse=True)
     latest = np.maximum.accumulate(ranks + own * len(values)) - own * len(values)
     is_first = np.concatenate([[True], own[1:] != own[:-1]])
@@ -120,7 +122,7 @@ def under_way(
 def joined_spans(
     starts: NDArray[Any], ends: NDArray[Any], *, gap: float
 ) -> list[tuple[float, float]]:
-    """Return the stretches that spans cover; those nearer than *gap* are one."""
+    """Return the intervals that spans cover; spans closer than *gap* are merged."""
     spans: list[tuple[float, float]] = []
     for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True)):
         if spans and start <= spans[-1][1] + gap:

@@ -1,4 +1,4 @@
-"""The page of several runs side by side: what ``chakram report A B`` writes."""
+"""The page of several runs side by side, written by ``chakram report A B``."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class _Runs(dict[str, RunData]):
     """The runs of a page by letter."""
 
     def seen(self, *letters: str) -> str:
-        """Return where something was observed in any of them."""
+        """Return the observation points of values, over all runs."""
         return ", ".join(dict.fromkeys(data.seen(*letters) for data in self.values()))
 
 
 def compare_page(results: Sequence[RunResults]) -> str:
-    """Return the page of two to 26 runs as HTML; the first is what others are held to.
+    """Return the page of two to 26 runs as HTML; all are compared with the first one.
 
     Raises:
         RunDirectoryError: If a directory cannot be read.
@@ -67,8 +67,10 @@ def compare_page(results: Sequence[RunResults]) -> str:
     ]
     return page.render_page(
         title=_title(runs),
-        lead="Differences below the spread of a run (CV) say nothing. Factors are over "
-        "A.",
+        lead=(
+            "Differences below the spread within a run (CV) are not significant. "
+            "Factors are relative to A."
+        ),
         notes=_notes(runs),
         banners=banners,
         sections=sections,
@@ -79,7 +81,7 @@ def compare_page(results: Sequence[RunResults]) -> str:
 
 
 def _title(runs: Mapping[str, RunData]) -> str:
-    """Return the names of runs, or of those of one name what they differ in."""
+    """Return the names of runs; if they are equal, the one setting that differs."""
     names = {letter: title_of(data) for letter, data in runs.items()}
     rows = _settings_that_differ(runs)
     if len(set(names.values())) > 1 or len(rows) != 1:
@@ -92,7 +94,7 @@ def _title(runs: Mapping[str, RunData]) -> str:
 
 
 def _notes(runs: Mapping[str, RunData]) -> list[str]:
-    """Return what holds for runs; of all of them said once."""
+    """Return notes on the runs; a note that applies to all of them appears once."""
     of = {letter: notes_of(data) for letter, data in runs.items()}
     return list(
         dict.fromkeys(
@@ -105,7 +107,7 @@ def _notes(runs: Mapping[str, RunData]) -> list[str]:
 
 @page.section("What differs", "c")
 def _verdicts(runs: _Runs) -> page.Parts:
-    """Return what ``chakram compare`` says of each run and the first."""
+    """Return the results of ``chakram compare`` for each run against the first one."""
     (first, *others) = (
         side_of_runs(data.results.path, [data.results]) for data in runs.values()
     )
@@ -123,21 +125,21 @@ def _verdicts(runs: _Runs) -> page.Parts:
     if parts:
         largest = sorted(parts.items(), key=lambda item: -max(item[1].values()))
         yield _table(
-            "Critical path: what it takes at least, and lost time by cause",
+            "Critical path: nominal time, and lost time by cause",
             runs,
             [
                 (name, *(format_time(line.get(letter, 0.0)) for letter in runs))
                 for name, line in largest
             ],
             left=1,
-            note="Mean of the measured iterations, in sum the iteration.",
+            note="Means over the measured iterations; the parts sum to the iteration.",
         ).cut(_CAUSES_SHOWN)
 
 
 def _each(
     what: str, text: Callable[[Any], str], values: Iterable[object]
 ) -> tuple[str, ...]:
-    """Return a row: what it is, and the text of the value of each run, if known."""
+    """Return a row: a label, and the text of each run's value, if known."""
     return (what, *(MISSING if each is None else text(each) for each in values))
 
 
@@ -206,7 +208,7 @@ def _differences(runs: _Runs) -> page.Parts:
         yield page.Observed("(f)")
         yield _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
     else:
-        yield "none does: neither settings nor versions."
+        yield "none: settings and versions are the same."
 
 
 @page.section("Iterations", "c")
@@ -245,7 +247,7 @@ def _iterations(runs: _Runs) -> page.Parts:
     rows += [
         ("data packets", *(f"{each.packets:,}" for each in counts)),
         ("marked CE", *(f"{each.marked:,}" for each in counts)),
-        ("sent again", *(f"{each.retransmitted:,}" for each in counts)),
+        ("retransmitted", *(f"{each.retransmitted:,}" for each in counts)),
         _each(
             "uplinks: MMR, Jain's index (b)",
             lambda uplinks: f"{uplinks.max_over_mean:.3f}, {uplinks.jain:.4f}",
@@ -256,7 +258,7 @@ def _iterations(runs: _Runs) -> page.Parts:
 
 
 def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
-    """Return times over the first of them, None where one is not known."""
+    """Return times divided by the first one; None if one of the two is unknown."""
     first = times_ns[0]
     return [
         None if each is None or first is None else each / max(1.0, first)
@@ -271,8 +273,8 @@ def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.P
         for each in own:
             row = each.row
             kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
-            # The algorithm is what may be compared: it does not tell rows apart,
-            # unless a run has several.
+            # The algorithm may be the difference to compare, so it does not distinguish
+            # rows unless a run has several.
             key = kind if letter not in by_kind.get(kind, {}) else (*kind, each.name)
             by_kind.setdefault(key, {})[letter] = each
     if not by_kind:
@@ -306,8 +308,10 @@ def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.P
         header=tuple(header),
         rows=tuple(cells),
         observed="",
-        note="Mean times, bus bandwidths and their shares of the line rate. "
-        "Rows are joined by job, collective, ranks and size.",
+        note=(
+            "Mean times, bus bandwidths and their shares of the line rate. Rows are "
+            "matched by job, collective, ranks and size."
+        ),
     ).cut(_DIFFERENCES_SHOWN)
 
 
@@ -333,8 +337,10 @@ def _completion_times(runs: _Runs) -> page.Parts:
         return
     yield page.Plot(
         figure=curves(lines, **run_curves.COMPLETION, width=WHOLE),
-        caption="Of each line 200 points evenly chosen, and the 100 slowest flows each "
-        "by itself.",
+        caption=(
+            "Each line shows 200 evenly chosen points, and each of the 100 slowest "
+            "flows."
+        ),
     )
 
 

@@ -1,8 +1,8 @@
-"""A page: sections of text, facts, tables and plots in one HTML file.
+"""HTML pages: sections of text, facts, tables and plots in one file.
 
-Bokeh's JavaScript stands in the file itself, so that it opens without a network and in
-ten years.  The numbers stand in it too, as JSON in the element ``data``: programs read
-the same as people.
+The file contains Bokeh's JavaScript, so it opens without a network and does not depend
+on later Bokeh versions. It also contains the numbers, as JSON in the element ``data``,
+so that programs can read the same data as people.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A plot and what stands below it."""
+    """A plot and its caption."""
 
     figure: figure
     caption: str = ""
@@ -41,9 +41,9 @@ Block: TypeAlias = Facts | Table | Plot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading, what it is about, where that was observed, and what it shows.
+    """A section: heading, text, observation point and blocks.
 
-    One without blocks is a line: what is not there, and why.
+    A section without blocks is a single line that explains what is missing and why.
     """
 
     title: str
@@ -53,7 +53,7 @@ class Section:
 
 
 class Observed(str):
-    """Where the values of a section were observed, in place of what it declares."""
+    """Observation point of a section's values; overrides the letters of ``section``."""
 
 
 Parts: TypeAlias = Iterator[str | Block]
@@ -66,12 +66,12 @@ NO_BANDWIDTHS = "no collective with a bus bandwidth was measured."
 def section(
     title: str, *letters: str
 ) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
-    """Make a section of what a function yields: sentences, and blocks in order.
+    """Make a function that yields sentences and blocks return a section instead.
 
     Args:
-        title: Its heading.
-        letters: Where its values were observed, which ``seen`` of the function's first
-            argument puts into words.
+        title: Heading of the section.
+        letters: Letters of the observation points of its values. The method ``seen`` of
+            the function's first argument converts them to text.
     """
 
     def decorate(parts: Callable[P, Parts]) -> Callable[P, Section]:
@@ -112,12 +112,12 @@ def render_page(
     """Return a page as HTML.
 
     Args:
-        title: Its title.
-        lead: A sentence below the title.
-        sections: What it shows, in order.
-        document: The numbers for programs, all of them plain values.
-        banners: What has to be known before anything is read.
-        notes: What holds for all of it, in small print below the title.
+        title: Title of the page.
+        lead: Sentence below the title.
+        sections: Sections in order.
+        document: Numbers for programs; plain values only.
+        banners: Warnings at the top of the page.
+        notes: Notes for the whole page, in small print below the title.
     """
     blocks = [block for section in sections for block in section.blocks]
     figures = [block.figure for block in blocks if isinstance(block, Plot)]
@@ -142,11 +142,11 @@ def render_page(
 
 
 _HIDDEN_IN_SCRIPT = re.compile(r"(?<!\\)((?:\\{4})*)\\\\(u[0-9a-f]{4})")
-"""An escape of JSON in a string of JavaScript, as Bokeh writes texts of plots."""
+"""A JSON escape in a JavaScript string, as Bokeh writes the texts of plots."""
 
 
 def _shown(match: re.Match[str]) -> str:
-    """Return an escape so that readers see it, if its character is not ``plain``."""
+    """Keep the escape of an unsafe character visible by escaping it again."""
     character = chr(int(match[2][1:], 16))
     is_half = "\ud800" <= character <= "\udfff"
     hidden = not is_half and plain(character) != character
@@ -154,7 +154,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def _letter(section: Section, block: Facts | Table, name: str) -> str:
-    """Return where the values of that name were observed, if that is not in it."""
+    """Return the observation point of a named value, unless the name contains it."""
     if not name or re.search(r"\([a-z](, [a-z])*\)", name):
         return ""
     if block.observed is not None:
@@ -163,9 +163,9 @@ def _letter(section: Section, block: Facts | Table, name: str) -> str:
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
-    """Return what draws the plots, and their places by name."""
+    """Return the script that draws the plots, and their HTML elements by name."""
     document = Document()
-    # All at once: Bokeh walks through all models after each that is added.
+    # Freeze the models: otherwise Bokeh walks through all of them after each addition.
     with document.models.freeze():
         for plot in plots.values():
             document.add_root(plot)
@@ -174,7 +174,7 @@ def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
 
 
 def _for_script(document: Mapping[str, object]) -> str:
-    """Return JSON that no name in it can use to end the script element it is in."""
+    """Return JSON whose strings cannot end the enclosing script element."""
     text = json.dumps(document, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

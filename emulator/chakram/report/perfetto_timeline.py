@@ -1,10 +1,10 @@
-"""A run as a timeline that Perfetto opens: events in Chrome's trace format.
+"""Timeline of a run for Perfetto: events in Chrome's trace format.
 
-Ranks are processes, process groups and streams their threads, collectives and
-computations slices; a message is an arrow from the slice of its sender to that of its
-receiver; how busy ports and links were over time are counters, and how long queues.
-What comes is written at once, so that a run of a million messages needs no more memory
-than its columns.
+Ranks are processes, and their process groups and streams are threads. Collectives and
+computations are slices. A message is an arrow from the sender's slice to the
+receiver's. Counters show the load of ports and links and the length of queues over
+time. Events are written as they are produced, so a run with a million messages needs no
+more memory than its columns.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ import pyarrow.compute as pc
 from chakram.report.columns import spread
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData, Shares
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
-from chakram.run_directory.message_columns import ways_of_path
+from chakram.run_directory.message_columns import paths_of_text
 
 _FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
-"""Numbers of threads; iterations have that of their process.
+"""First thread numbers of groups and streams; iterations use their process number.
 
-Perfetto takes thread 0 for that one, so it is to be that and no other's.
+Perfetto treats thread 0 as the process's main thread, so only iterations may use it.
 """
 
 _LEAST_NS = 0.01
-"""More than the error of a time in us, and so little that nobody sees it.
+"""Offset in ns, larger than the rounding error of a time in us, but not visible.
 
-Readers cut times to whole ns: one that was a little less would begin before its end.
+Readers truncate times to whole ns. A slightly smaller time would start before the end
+of the previous event.
 """
 
 _QUEUES = 64
-"""Of so many ports and classes, those with the longest queues, queues are counted."""
+"""Number of ports and classes with queue counters: those with the longest queues."""
 
 _CHUNK = 20_000
-"""Messages whose columns are turned into numbers of Python at once."""
+"""Number of messages whose columns are converted to Python numbers at once."""
 
 
 def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[str]:
-    """Write the timeline of a run; return how many events of each kind it has.
+    """Write the timeline of a run; return the number of events of each kind.
 
     Args:
         data: The run.
-        write: Takes the next bytes of the JSON.
+        write: Function that takes the next bytes of the JSON.
 
     Raises:
         RunDirectoryError: If the run cannot be read.
@@ -77,7 +78,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     shares = data.shares(data.flows)
     threads = _threads(data, shares)
     names = data.flows.names
-    # Also of ranks that have ended no iteration.
+    # Include ranks that have not ended an iteration.
     numbers = data.results.rank_numbers()
     number_of = {place: number + 1 for place, number in numbers.items()}
     number_of |= {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
@@ -119,9 +120,9 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     )
     for (pid, tid), (_, text) in called.items():
         yield _named("thread_name", text, pid=pid, tid=tid)
-    # An arrow is bound to the slice that is open when a reader comes to it, in order of
-    # time and then of the file: its head stands before slices that begin as it arrives,
-    # its tail behind those that begin as it leaves.
+    # A reader processes events by time, then by position in the file. It attaches an
+    # arrow to the slice that is open at that point. Arrow heads therefore come before
+    # slices that start at that time, and arrow tails after them.
     total = len(data.flows)
     yield from _arrows(data, shares.places[total:], pids, tids, "f", counts)
     for at in range(len(shares)):
@@ -147,7 +148,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
 def _computations(
     data: RunData, number_of: Mapping[tuple[str, int], int], counts: Counter[str]
 ) -> Iterator[str]:
-    """Yield the computations of ranks; a stream is a thread, so none overlap."""
+    """Yield the computations of ranks; each stream is a thread, so none overlap."""
     names = ("job", "rank", "iteration", "name", "stream", "start_ns", "end_ns")
     table = data.results.table("operations", "kind", *names)
     table = table.filter(pc.field("kind") == "compute")
@@ -172,9 +173,9 @@ def _computations(
 
 
 def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
-    """Return thread and its name for each share: one of its group, where it is free.
+    """Return the thread number and name of each share: a free thread of its group.
 
-    Slices of one thread must not overlap; those that do get threads beside it.
+    Slices of one thread must not overlap. A share that overlaps gets another thread.
     """
     found: list[tuple[int, str]] = [(0, "")] * len(shares)
     ends: dict[tuple[int, int, int], list[int]] = {}
@@ -187,7 +188,8 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
     for at, (job, rank, group, start, end) in zip(
         order.tolist(), rows.tolist(), strict=True
     ):
-        # Messages of all pairs of a rank share threads: there may be a thousand.
+        # Messages of all pairs of a rank share threads, because there may be a thousand
+        # pairs.
         is_message = str(groups[group]).startswith("p2p:")
         key = job, rank, -1 if is_message else group
         lanes = ends.setdefault(key, [])
@@ -207,9 +209,10 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
 def _arrows(
     data: RunData, places: Any, pids: Any, tids: Any, end: str, counts: Counter[str]
 ) -> Iterator[str]:
-    """Yield one end of the arrow of every message, ``s`` or ``f``, thousands at once.
+    """Yield one end of every message's arrow, ``s`` or ``f``, in large batches.
 
-    *places* are of the slices of the ranks there: without one no arrow would be drawn.
+    *places* are the slices of the ranks at that end. An arrow without a slice is not
+    drawn.
     """
     flows = data.flows
     tail = end == "s"
@@ -236,7 +239,7 @@ def _arrows(
 
 
 def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
-    """Yield how busy ports and links between switches were, and the longest queues."""
+    """Yield the load of ports and of links between switches, and the longest queues."""
     for name, (unit, values) in _series(data).items():
         before = None
         lines = []
@@ -252,7 +255,7 @@ def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
 
 
 def _series(data: RunData) -> dict[str, tuple[str, Any]]:
-    """Return what is counted over time, by name: its unit, and a value per column."""
+    """Return time series by name: the unit, and a value for each time bin."""
     series: dict[str, tuple[str, Any]] = {}
     if isinstance(data.nics, NicTraffic):
         ports = {} if data.transport is None else data.transport.ports
@@ -277,7 +280,7 @@ def _series(data: RunData) -> dict[str, tuple[str, Any]]:
 
 
 def _links(data: RunData) -> dict[str, Any]:
-    """Return the rates of links between switches over time, by the paths of flows."""
+    """Return the rates of links between switches over time, from the paths of flows."""
     flows, topology = data.flows, data.topology
     if isinstance(topology, str) or data.transport is None or not data.end_ns:
         return {}
@@ -294,7 +297,7 @@ def _links(data: RunData) -> dict[str, Any]:
         flows.names["path"], bounds[:-1], bounds[1:], strict=True
     ):
         own = order[first:last]
-        ways = ways_of_path(path or "")
+        ways = paths_of_text(path or "")
         for port in (port for way in ways for port in way if port in link_at):
             row = np.full(len(own), numbers[link_at[port]])
             found.append((own, row, wire[own] / len(ways)))
@@ -316,7 +319,7 @@ def _named(what: str, name: str, **place: int) -> str:
 
 
 def _us(time_ns: float) -> float:
-    """Return a time in us that is that of the ns, cut to them again."""
+    """Convert ns to us, such that truncation to whole ns returns the same time."""
     return round((time_ns + _LEAST_NS) / 1000, 5)
 
 

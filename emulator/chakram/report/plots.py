@@ -1,7 +1,7 @@
-"""Plots of pages: a matrix, totals, cumulative distributions, counts.
+"""Plots of pages: matrix, bars, cumulative distributions, counts.
 
-Every plot shows its exact numbers to the pointer, and takes no more than some thousand
-points: pages stay small and open at once.
+Every plot shows exact numbers when the pointer is over it. It has at most a few
+thousand points, so pages stay small and open quickly.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 
 MATRIX_CELLS: Final = 256
-"""Rows and columns of a matrix that are drawn; of a larger one, blocks of cells."""
+"""Maximum rows and columns of a drawn matrix. A larger matrix is drawn in blocks of
+cells."""
 
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 _WIDTH, _HEIGHT = 520, 340
 
 
 def _ticks(base: int, *units: str) -> str:
-    """Return JavaScript that writes the number of a tick in the unit that fits."""
+    """Return JavaScript that formats a tick's number in the unit that fits."""
     return f"""
     const units = {json.dumps(units)};
     let value = tick, unit = 0;
@@ -45,24 +46,24 @@ TICKS: Final = {
     "ns": _ticks(1000, "ns", "us", "ms", "s"),
     "bit/s": _ticks(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
 }
-"""How the numbers of an axis are written, by unit; others are plain."""
+"""Tick format by unit; other units use plain numbers."""
 
 
 def new_figure(*, tools: str = _TOOLS, **look: Any) -> figure:
-    """Return an empty figure, its tools above it."""
+    """Return an empty figure with its tools at the top."""
     return figure(tools=tools, toolbar_location="above", **look)
 
 
 def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") -> None:
-    """Show *tips* where the pointer is on what was drawn."""
+    """Show *tips* when the pointer is over *drawn*."""
     plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
 
 
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
-    """Return a heat map of bytes: a row a sender, a column a receiver.
+    """Return a heat map of bytes, with a row per sender and a column per receiver.
 
-    Cells without traffic stay white.  Of more than ``MATRIX_CELLS`` ranks, neighbours
-    are added up into blocks.
+    Cells without traffic stay white. With more than ``MATRIX_CELLS`` ranks, neighbors
+    are summed into blocks.
     """
     nranks = len(rows)
     block = -(-nranks // MATRIX_CELLS)
@@ -135,14 +136,14 @@ def bars(
     unit: str,
     name: str | None = None,
 ) -> figure:
-    """Return bars of totals, side by side for every name.
+    """Return a bar chart of totals, with bars side by side for every name.
 
     Args:
-        totals: What is drawn, by its name in the legend: a number for each of *names*.
-        names: What the bars belong to, top to bottom; they must differ.
+        totals: Series by legend name, each with one number for each of *names*.
+        names: Names of the bar groups, top to bottom; they must be unique.
         title: Title of the plot.
-        unit: Of the numbers, for the axis: a key of ``TICKS``, or another word.
-        name: Of the figure.
+        unit: Unit of the numbers, for the axis: a key of ``TICKS``, or another word.
+        name: Name of the figure.
     """
     plot = new_figure(
         name=name,
@@ -172,7 +173,7 @@ def bars(
             legend_label=what,
         )
         hover(plot, drawn, [("", "@name"), (what, "@text")])
-    # Beside the bars, where it hides none.
+    # Place the legend beside the plot, where it covers no bar.
     plot.add_layout(plot.legend[0], "right")
     plot.legend.visible = len(totals) > 1
     plot.ygrid.visible = False
@@ -182,13 +183,13 @@ def bars(
 def cdf(
     spreads: Mapping[str, Distribution], *, title: str, unit: str, log: bool = True
 ) -> figure:
-    """Return cumulative distributions: the part of all that is not above x.
+    """Return cumulative distributions: the fraction of values not above x.
 
     Args:
-        spreads: The distributions, by their names in the legend.
+        spreads: The distributions, by legend name.
         title: Title of the plot.
-        unit: Of the numbers: a key of ``TICKS``, or another word.
-        log: Draw x logarithmically, zeros at 1.
+        unit: Unit of the numbers: a key of ``TICKS``, or another word.
+        log: Use a logarithmic x axis, with zeros at 1.
     """
     plot = new_figure(
         title=title,
@@ -196,14 +197,14 @@ def cdf(
         height=_HEIGHT,
         x_axis_type="log" if log else "linear",
         x_axis_label=unit,
-        y_axis_label="part that is not larger",
+        y_axis_label="cumulative share",
         y_range=(0, 1.02),
     )
     set_ticks(plot.xaxis, unit, log=log)
     for number, (name, spread) in enumerate(spreads.items()):
         values = [value for value, _ in spread.cdf]
         parts = [up_to / spread.count for _, up_to in spread.cdf]
-        # A distribution of one value is a step from 0 to 1 at it.
+        # A distribution with one value is a step from 0 to 1 at that value.
         values.insert(0, values[0])
         parts.insert(0, 0.0)
         columns = {
@@ -225,19 +226,19 @@ def cdf(
         points = plot.scatter(
             x="x", y="part", source=source, size=5, color=colour, legend_label=name
         )
-        hover(plot, points, [(name, "@text"), ("not larger", "@part{0.0 %}")])
+        hover(plot, points, [(name, "@text"), ("cumulative share", "@part{0.0 %}")])
     plot.legend.location = "bottom_right"
     plot.legend.click_policy = "hide"
     return plot
 
 
 def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> figure:
-    """Return how many there are of each number, as logarithmic bars.
+    """Return the number of occurrences of each value, as bars on a logarithmic scale.
 
     Args:
-        spreads: The distributions, by their names in the legend; their steps are bars.
+        spreads: The distributions, by legend name; each of their steps is a bar.
         title: Title of the plot.
-        unit: Of the numbers.
+        unit: Unit of the numbers.
     """
     plot = new_figure(
         title=title,
@@ -274,7 +275,7 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
 
 
 def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
-    """Write the numbers of an axis in their unit."""
+    """Format the numbers of an axis in their unit."""
     if unit in TICKS:
         axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
     if unit == "bytes":
@@ -282,7 +283,7 @@ def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
 
 
 def _size_ticker() -> models.AdaptiveTicker:
-    """Return what puts ticks at 256 MiB and 512 MiB, not at 238.4 and 476.8."""
+    """Return a ticker with ticks at 256 MiB and 512 MiB, not at 238.4 and 476.8."""
     return models.AdaptiveTicker(
         base=1024,
         mantissas=[2**power for power in range(10)],

@@ -1,6 +1,6 @@
-"""Plots of runs: curves, heat maps, spans of time, parts of a whole.
+"""Plots of runs: curves, heat maps, time spans, parts of a whole.
 
-Every plot has a name, by which it is exported and found on its page.
+Every plot has a name, which identifies it on its page and in exports.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 COLOURS: Final = Category10[10]
 TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
 WHOLE, HALF = 1100, 540
-"""Widths of figures: of the page, and of two beside each other."""
+"""Widths of figures in pixels: the whole page, and one of two side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """Points of a line.
 
-    ``low`` and ``high`` are the ends of whiskers, ``text`` what the pointer shows.
+    ``low`` and ``high`` are the ends of whiskers; ``text`` is shown when the pointer is
+    over a point.
     """
 
     x: Sequence[float] | NDArray[Any]
@@ -42,7 +43,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """Spans of time of one kind, each in a row."""
+    """Time spans of one kind, each in a row."""
 
     rows: Sequence[str]
     starts: Sequence[float]
@@ -68,24 +69,25 @@ def curves(
     width: int = HALF,
     height: int = 340,
 ) -> figure:
-    """Return lines with their legend.
+    """Return a figure with lines and their legend.
 
     Args:
-        lines: By name in the legend.
-        name: Of the figure.
-        title: Above it.
+        lines: Curves by legend name.
+        name: Name of the figure.
+        title: Title above the figure.
         x: Unit of x: ``bytes``, ``ns``, ``bit/s`` or another word.
         y: Unit of y.
-        x_label: What x is.
-        y_label: What y is.
+        x_label: Quantity on the x axis.
+        y_label: Quantity on the y axis.
         x_log: Whether x is logarithmic; zeros are drawn at 1.
-        y_log: Likewise.
-        steps: Draw steps without points, as of distributions and times.
-        levels: Horizontal lines, by what they are called.
-        bands: Stretches of x in which something was under way, as bars on top.
-        x_range: Shared with other figures.
-        width: In pixels.
-        height: In pixels.
+        y_log: Whether y is logarithmic; zeros are drawn at 1.
+        steps: Draw steps without points, e.g. for distributions and time series.
+        levels: Horizontal lines, by label.
+        bands: Ranges of x in which something is in progress, by name; drawn as bars at
+            the top.
+        x_range: Range of x, shared with other figures.
+        width: Width in pixels.
+        height: Height in pixels.
     """
     levels, bands = levels or {}, bands or {}
     highest = [max(curve.y, default=0) for curve in lines.values()]
@@ -119,7 +121,8 @@ def curves(
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
-        # Above the highest, side by side: curves come close to them from below.
+        # Put labels above the highest line, side by side; curves approach it from
+        # below.
         plot.add_layout(
             models.Span(
                 location=at,
@@ -148,7 +151,7 @@ def curves(
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
-    """Return sizes whose ticks do not run into each other on a logarithmic axis."""
+    """Return sizes whose ticks do not overlap on a logarithmic axis."""
     least = (sizes[-1] / sizes[0]) ** (1 / 9) if sizes else 1.0
     kept: list[int] = []
     for size in sizes:
@@ -158,7 +161,7 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 
 
 def _one_two_five(top: float) -> list[int]:
-    """Return 1, 2, 5, 10 ... up to *top*, or of more than two decades 1, 10 ..."""
+    """Return ticks up to *top*: 1, 2, 5, 10 ...; fewer per decade for many decades."""
     decades = len(str(int(top)))
     steps = (1, 2, 5) if decades <= 2 else (1, 3) if decades == 3 else (1,)
     return [step * 10**decade for decade in range(decades + 1) for step in steps]
@@ -176,7 +179,7 @@ def _curve(
     xs = [max(value, 1) if logs[0] else value for value in map(float, curve.x)]
     ys = [max(value, 1) if logs[1] else value for value in map(float, curve.y)]
     data: dict[str, Any] = {"x": xs, "y": ys}
-    # Times of many points have their text made from numbers by the pointer's tool.
+    # For time series with many points, the hover tool builds the text from numbers.
     if curve.text is not None:
         data["text"] = curve.text
     if curve.low is not None and curve.high is not None:
@@ -206,12 +209,12 @@ def _bands(
             bottom=high - 0.045 * top,
             color=COLOURS[9 - number],
             line_color=None,
-            legend_label=f"{name} under way",
+            legend_label=f"{name} in progress",
         )
 
 
 def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
-    """Shade stretches of time over the whole height of a figure."""
+    """Shade time spans over the whole height of a figure."""
     for start, end in stretches:
         box = models.BoxAnnotation(
             left=start, right=end, fill_color=colour, fill_alpha=0.15
@@ -234,20 +237,21 @@ def heat_map(
     x_range: models.Range1d | None = None,
     height: int = 260,
 ) -> figure:
-    """Return shares over time as colours; what is 0 stays white.
+    """Return a heat map of percentages over time; zeros stay white.
 
     Args:
-        cells: In percent, by row and bin of time.
-        name: Of the figure.
-        title: Above it.
+        cells: Percentages by row and time bin.
+        name: Name of the figure.
+        title: Title above the figure.
         end_ns: Time at the end of the last bin.
-        y_label: What the rows are.
-        y_names: Their names, the first on top; without, y is a number from 0.
-        y_end: That number behind the last row.
-        legend: What the colours are.
-        high: Percent of the darkest colour.
-        x_range: Shared with other figures.
-        height: In pixels.
+        y_label: Meaning of the rows.
+        y_names: Names of the rows, first one at the top. Without names, y is a number
+            from 0.
+        y_end: Value of that number at the end of the last row.
+        legend: Meaning of the colors.
+        high: Percentage of the darkest color.
+        x_range: Range of x, shared with other figures.
+        height: Height in pixels.
     """
     rows = cells.shape[0]
     top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
@@ -298,9 +302,9 @@ def spans(
     x_range: models.Range1d,
     path: Sequence[tuple[str, float, float, str]] = (),
 ) -> figure:
-    """Return bars of time in rows, each kind in its own lane of the row.
+    """Return time spans as bars in rows, with a separate lane for each kind.
 
-    *path* is a line through rows: stretches of time, each in a row, with their text.
+    *path* is a line through the rows: time spans, each with its row and text.
     """
     plot = new_figure(
         name=name,
@@ -332,7 +336,7 @@ def spans(
             height=lane * 0.95,
             source=source,
             fill_color=colour,
-            # Tells neighbours apart, and shows what is shorter than a pixel.
+            # The outline separates neighbors and keeps bars visible below one pixel.
             line_color="#333333",
             line_width=0.4,
             legend_label=kind,
@@ -381,7 +385,7 @@ def parts(
     x_label: str,
     colours: Sequence[str],
 ) -> figure:
-    """Return parts of a whole as stacked bars, one per name, left to right."""
+    """Return parts of a whole as stacked bars, one bar per name, left to right."""
     plot = new_figure(
         name=name,
         title=title,
@@ -391,7 +395,7 @@ def parts(
         x_range=models.FactorRange(*names),
         y_range=models.Range1d(0, 100),
         x_axis_label=x_label,
-        y_axis_label="part of the iteration (%)",
+        y_axis_label="share of the iteration (%)",
     )
     plot.xgrid.visible = False
     if len(names) > 40:
@@ -430,7 +434,7 @@ def _label(what: str, unit: str) -> str:
 
 
 def _legend_below(plot: figure) -> None:
-    """Put the legend where it hides nothing."""
+    """Move the legend below the plot, where it covers nothing."""
     if not plot.legend:
         return
     legend = plot.legend[0]

@@ -1,4 +1,4 @@
-"""The plot of a topology: in the pages of runs, and of fabrics by themselves."""
+"""The plot of a topology, for pages of runs and of fabrics."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 HOSTS_DRAWN = 64
-"""Of more hosts one stands for all of a switch."""
+"""Limit on hosts drawn individually. Above it, one host represents all hosts of a
+switch."""
 
 _LINKS_DRAWN, _LINKS_LISTED = 6000, 1000
 
 
 class _Line(NamedTuple):
-    """What a line stands for: links of one rate, their bytes, the first one's name."""
+    """Links drawn as one line: number, total bytes, rate and name of the first link."""
 
     links: int
     bytes: int
@@ -38,16 +39,18 @@ class _Line(NamedTuple):
 
 
 def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None:
-    """Return hosts, switches and links; None where there are too many to be seen.
+    """Return a plot of hosts, switches and links; None if it has too many lines.
 
     Args:
-        topology: What is drawn; of many hosts one stands for all of its switch.
-        loads: Bytes of links, both directions; they colour them. Empty: rates do.
+        topology: The topology. With many hosts, one host represents all hosts of its
+            switch.
+        loads: Bytes of links in both directions, which set the colors. Empty: rates set
+            the colors.
     """
     drawing = laid_out(topology, most_hosts=HOSTS_DRAWN)
     if len(drawing.lines) > _LINKS_DRAWN:
         return None
-    places, labels = drawing.places, drawing.labels
+    places = drawing.places
     ntiers = len(drawing.tiers)
     lines = {
         ends: _Line(
@@ -103,6 +106,22 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         plot.add_layout(plot.legend[0], "below")
         plot.legend.orientation = "horizontal"
         plot.legend.border_line_color = None
+    _add_nodes(plot, drawing)
+    if highest:
+        plot.add_layout(
+            models.ColorBar(
+                color_mapper=colours,
+                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
+                width=12,
+            ),
+            "right",
+        )
+    return plot
+
+
+def _add_nodes(plot: figure, drawing: Drawing) -> None:
+    """Draw hosts and switches with their names."""
+    places, labels = drawing.places, drawing.labels
     crowd = max(map(len, drawing.tiers))
     sizes = {node: _label_size(drawing, own) for own in drawing.tiers for node in own}
     columns = {
@@ -137,20 +156,10 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         background_fill_alpha=0.8,
         source=nodes,
     )
-    if highest:
-        plot.add_layout(
-            models.ColorBar(
-                color_mapper=colours,
-                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
-                width=12,
-            ),
-            "right",
-        )
-    return plot
 
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
-    """Return in what size the labels of a tier do not overlap, None in none."""
+    """Return a label size at which a tier's labels do not overlap, or None."""
     room = (WHOLE - 120) / len(tier)
     longest = max(len(drawing.labels[node]) for node in tier) + 1
     return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
@@ -163,7 +172,7 @@ def _link_text(a: str, b: str, line: _Line) -> str:
 
 
 def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
-    """Return size and oversubscription of a topology, nothing if it is unknown."""
+    """Return size and oversubscription of a topology; empty if it is unknown."""
     if isinstance(topology, str):
         return []
     ratios = []
@@ -183,7 +192,7 @@ def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
         ),
         (
             "oversubscription",
-            f"{max(ratios):.3g}:1 at the most loaded first switch"
+            f"{max(ratios):.3g}:1 at the most oversubscribed leaf switch"
             if ratios
             else "none: no links between switches with rates",
         ),
@@ -194,9 +203,9 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
     """Return the page of a fabric as HTML.
 
     Args:
-        topology: Of it.
-        name: Of its experiment.
-        description: What it is, in words.
+        topology: Topology of the fabric.
+        name: Name of its experiment.
+        description: Description of the fabric in words.
     """
     plot = topology_plot(topology, {})
     facts = Facts(rows=(("fabric", description), *topology_facts(topology)))
@@ -214,7 +223,7 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
         ),
         left=3,
     ).cut(_LINKS_LISTED)
-    left_out = "" if plot else "It has more links than can be seen: none is drawn."
+    left_out = "" if plot else "No topology is drawn: it has too many links."
     blocks = (facts, *((Plot(figure=plot),) if plot else ()))
     return render_page(
         title=f"Fabric of {name}",
@@ -223,6 +232,8 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
             Section(title="Topology", text=left_out, observed="(f)", blocks=blocks),
             Section(title="Links", observed="(f)", blocks=(links,)),
         ],
-        notes=["Where values were observed: (f) nowhere: the experiment states it."],
+        notes=[
+            "Where values were observed: (f) not observed, stated in the experiment."
+        ],
         document=fabric_document(topology, description),
     )

@@ -1,8 +1,12 @@
-"""RoCEv2 without I/O: headers, queue pairs, congestion control. Pure.
+"""RoCEv2 protocol engine: headers, queue pairs, congestion control.
 
-From the inside out: a `requester` and a `responder` make a `queue_pair`; a `port` holds
-many and decides who sends next; what leaves is a `burst`, what has happened an event
-(`events`). `wire` turns bursts into bytes and `datagrams` reads them; `headers` and
-`icrc` are the readable form of both. Nothing is imported here, so that a process loads
-only what it needs.
+The engine does no I/O and reads no clock. From the inside out:
+
+* A `requester` and a `responder` form a `queue_pair`.
+* A `port` holds many queue pairs and schedules their packets.
+* A `burst` is the unit that leaves a port. `events` reports what happened.
+* `packet_buffer` encodes bursts as bytes. `datagrams` parses received bytes.
+* `headers` represents packets as values. `icrc` computes the invariant CRC.
+
+This file imports no modules, so a process loads only those that it needs.
 """

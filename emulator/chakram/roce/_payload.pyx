@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The comparison of a payload with the pattern, by ``memcmp``: see `payload`.
+"""Compiled comparison of payloads with the pattern by ``memcmp`` (see `payload`).
 
-A loop over bytes took 1.3 us for 4 KiB where this takes 0.05.
+It takes 0.05 us for 4 KiB; a loop over bytes takes 1.3 us.
 """
 
 from libc.string cimport memcmp
 
 
 cdef class PayloadPattern:
-    """As the class of this name in `payload`."""
+    """Pattern comparison; compiled counterpart of `payload.PlainPattern`."""
 
     def __init__(self, data):
         self.data = data
@@ -16,7 +16,7 @@ cdef class PayloadPattern:
 
     cpdef bint matches(self, const unsigned char[::1] data, Py_ssize_t at,
                        Py_ssize_t length) except -1:
-        """Tell whether *length* bytes of *data* from *at* on are as sent."""
+        """Return whether *length* bytes of *data* from *at* on match the pattern."""
         if at < 0 or length < 0 or length > self._length:
             return False
         if at + length > data.shape[0]:

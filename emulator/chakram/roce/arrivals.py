@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""What arrives for one queue pair, in whatever form, and which half of it that is for.
+"""Dispatch of arriving packets to the two halves of a queue pair.
 
-Data go to the responder, answers and notifications to the requester. A failure of one
-half is carried over to the other.
+Data goes to the responder. Responses and notifications go to the requester. If one half
+fails, the other fails too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INNER_OPCODES = frozenset(
 
 
 class Arrivals:
-    """See the module; `QueuePair` makes it, and describes the parameters."""
+    """Dispatcher of one queue pair; `QueuePair` describes the parameters."""
 
     __slots__ = ("_memory", "_qpn", "_requester", "_responder")
 
@@ -71,7 +71,7 @@ class Arrivals:
         count: int,
         ce: int,
     ) -> None:
-        """Take *count* packets of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst* from *first* on.
 
         *ce* of them are marked "congestion experienced".
         """
@@ -83,7 +83,7 @@ class Arrivals:
             self.receive_ack(burst.syndrome, burst.psn, now_ns, burst.msn)
 
     def receive_packet(self, packet: Packet, now_ns: int, ce: bool) -> None:
-        """Take one decoded packet, whatever sent it."""
+        """Receive one decoded packet from any sender."""
         bth = packet.bth
         opcode = bth.opcode
         if packet.aeth is not None and opcode is Opcode.ACKNOWLEDGE:
@@ -133,7 +133,7 @@ class Arrivals:
     def _receive_part(
         self, burst: Burst, first: int, count: int, ce: int, now_ns: int
     ) -> None:
-        """Take *count* > 0 data packets of *burst* from *first* on."""
+        """Receive *count* > 0 data packets of *burst* from *first* on."""
         received = self._responder.messages_received
         if burst.message_ids is not None:
             for position in range(first, first + count):
@@ -186,9 +186,11 @@ class Arrivals:
         self._note_parts(burst, first + count - 1, received, now_ns)
 
     def _note_parts(self, burst: Burst, last: int, received: int, now_ns: int) -> None:
-        """Note that a message of which *burst* brought packets up to *last* has come.
+        """Record the arrival of the message of *burst*, if it is now complete.
 
-        *received*: how many messages had been received before.
+        *last* is the position of the last packet that arrived. *received* is the number
+        of messages that were complete before. If the packet at *last* is kept for
+        later, the parts are attached to it.
         """
         if burst.parts is None:
             return
@@ -200,7 +202,7 @@ class Arrivals:
     def _receive_position(
         self, burst: Burst, position: int, is_marked: bool, now_ns: int
     ) -> None:
-        """Take the data packet of *burst* at *position*, with its contents."""
+        """Receive the data packet of *burst* at *position*, with its contents."""
         index = burst.packet_index + position
         is_last = index + 1 == burst.message_packets
         start = index * burst.path_mtu
@@ -234,7 +236,7 @@ class Arrivals:
         ce: int,
         now_ns: int,
     ) -> None:
-        """Take a run of data packets; `Responder.receive` says what the values mean."""
+        """Receive a run of data packets: see `Responder.receive`."""
         self._responder.receive(
             psn,
             count,
@@ -266,7 +268,7 @@ class Arrivals:
         ce: int,
         now_ns: int,
     ) -> None:
-        """Take one data packet with its payload: see `Responder.receive_contents`."""
+        """Receive a data packet with its payload: see `Responder.receive_contents`."""
         self._responder.receive_contents(
             psn,
             verb,
@@ -292,13 +294,13 @@ class Arrivals:
         problem: str,
         syndrome: int = _INVALID_REQUEST,
     ) -> None:
-        """Take a request that is not served here: see `Responder.refuse`."""
+        """Refuse a request that is not supported: see `Responder.refuse`."""
         self._responder.refuse(psn, ce, now_ns, problem, syndrome)
         if self._responder.failure is not None:
             self._fail_requester(now_ns)
 
     def receive_ack(self, syndrome: int, psn: int, now_ns: int, msn: int = 0) -> None:
-        """Take an ACK or NAK with that AETH: *syndrome* and *msn*."""
+        """Receive an ACK or NAK with the *syndrome* and the *msn* of its AETH."""
         if syndrome >> 5 == 0:
             self._requester.handle_ack(psn, now_ns)
         else:
@@ -307,10 +309,10 @@ class Arrivals:
                 self._responder.fail(self._requester.failure)
 
     def receive_cnp(self, now_ns: int) -> None:
-        """Take a congestion notification."""
+        """Receive a congestion notification packet."""
         self._requester.handle_cnp(now_ns)
 
     def _fail_requester(self, now_ns: int) -> None:
-        """Carry a failure of the responder over."""
+        """Fail the requester after the responder has failed."""
         if not self._requester.failed:
             self._requester.fail(self._responder.failure or "", now_ns)

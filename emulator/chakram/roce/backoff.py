@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""How long a requester waits for an ACK, retry by retry.
+"""Timeouts of a requester that awaits an ACK, by number of retries.
 
-Either always the same time; or, as NICs' adaptive retransmission does it, times from
-ranges: a range begins at its low value and ends at twice that, each is tried some
-times, then comes the next, which is twice as high.
+The timeout is either constant or adaptive, like the adaptive retransmission of NICs. An
+adaptive timeout is a random time between a low value and twice that value. After a
+number of tries, the low value doubles. It doubles at most three times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RANGES = 4
 
 
 class Backoff:
-    """The timeouts of one queue pair."""
+    """Timeouts of one queue pair."""
 
     __slots__ = (
         "_jitter",
@@ -31,9 +31,10 @@ class Backoff:
     )
 
     def __init__(self, settings: TransportPlan, *, seed: int) -> None:
-        """Begin with no retry.
+        """Create the timeouts of one queue pair.
 
-        The *seed* spreads the timeouts of those who lose packets at the same time.
+        The *seed* spreads the timeouts of queue pairs that lose packets at the same
+        time.
         """
         self._timeout_ns = settings.retransmit_timeout_ns or NEVER
         self._low_ns = settings.adaptive_low_ns
@@ -41,13 +42,14 @@ class Backoff:
         self._jitter = (seed * 2_654_435_761 + 12_345) & 0x7FFFFFFF
 
     def timeout_ns(self, retries: int) -> int:
-        """Return how long to wait after so many retries; `NEVER`: for ever."""
+        """Return the timeout after *retries* retries; `NEVER`: wait forever."""
         if self._low_ns > 0:
             number = retries // self._tries
             if number > _RANGES - 1:
                 number = _RANGES - 1
             low_ns = self._low_ns << number
-            # The generator of ANSI C's example; its upper bits are good enough here.
+            # The example random number generator of ANSI C. Its upper bits are good
+            # enough here.
             self._jitter = (self._jitter * 1_103_515_245 + 12_345) & 0x7FFFFFFF
             return low_ns + (low_ns * (self._jitter >> 11) >> 20)
         return self._timeout_ns

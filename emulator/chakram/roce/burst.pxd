@@ -6,8 +6,8 @@ cdef int _DATA
 cdef int _WRITE
 
 
-# One is made for every send and every ACK, and mostly gone before the next. Nothing that
-# it holds leads back to it: the garbage collector need not look at it.
+# A burst is created for every send and every ACK, and usually freed before the next
+# one. It cannot be part of a reference cycle, so it needs no garbage collection.
 @cython.freelist(8)
 @cython.no_gc
 cdef class Burst:

@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""A burst: packets of one message, messages of one packet, or one control packet.
+"""A burst: the packets that leave a port in one send.
 
-What is in a burst leaves in one send.
+It holds packets of one message, several one-packet messages, or one control packet.
 
-The burst is the unit everywhere: a queue pair makes it, the port paces it, the shell
-turns it into bytes (`chakram.roce.packet_buffer`), a simulator delivers it as it is.
+A queue pair creates a burst, and the port paces it. The I/O layer encodes it as bytes
+(`chakram.roce.packet_buffer`), or a simulator delivers it unencoded.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ _WRITE = int(Verb.WRITE)
 class Burst:
     """Consecutive packets of one message or of several, or an ACK, a NAK or a CNP.
 
-    A burst fits one UDP send with segmentation offload, whose segments must be of one
-    length except for a shorter last: FIRST of an RDMA WRITE is longer than what
-    follows, so it is joined by at most one packet; MIDDLEs run together and LAST ends
-    them unless its immediate makes it longer; ONLY is alone, or with the messages of
-    one packet that come next, have the same size and an immediate if it has one.
+    A burst fits into one UDP send with segmentation offload. All segments must have the
+    same length, except that the last may be shorter. Therefore:
 
-    A burst does not change once it is made, so it may be kept, delivered in parts, and
+    * The FIRST packet of an RDMA WRITE is longer than later packets. Its burst holds at
+      most one more packet.
+    * MIDDLE packets share a burst. The LAST packet joins them unless immediate data
+      makes it longer.
+    * An ONLY packet is alone, or shares a burst with the next one-packet messages of
+      the same size. Either all of these messages have immediate data, or none does.
+
+    A burst does not change after its creation. It may be kept, delivered in parts, and
     delivered twice.
 
     Attributes:
@@ -42,39 +46,41 @@ class Burst:
         source_qpn: Queue pair that sends.
         destination_qpn: Queue pair that receives.
         source_port: UDP source port.
-        destination: The peer's address, as the opaque index given to the queue pair.
-        psn: Of the first packet; of an ACK the PSN acknowledged, of a NAK the one
-            expected.
-        count: Packets, at least 1.
+        destination: Index of the peer's address, as given to the queue pair.
+        psn: PSN of the first packet. For an ACK, the PSN acknowledged; for a NAK, the
+            PSN expected.
+        count: Number of packets, at least 1.
         path_mtu: Payload of every packet that does not end the message, in bytes.
-        overhead_bytes: What a packet has beside payload and extended headers.
-        message_id: Immediate data, 32 bits, or `NO_IMMEDIATE`; of the first message.
-        message_ids: Of a burst of several messages the id of each; None: there is one
-            message at most.
-        message_bytes: Size of the whole message, or of each.
-        message_packets: Packets of the whole message, or of each.
-        packet_index: Place of the first packet in the message.
-        payload_bytes: Of all packets, without pad.
-        wire_bytes: Of all packets, from Ethernet header to ICRC.
-        ack_request: Whether the last packet asks for an ACK, or each, if there are
-            several messages.
-        is_marked: Whether the packets leave marked "congestion experienced": a fault.
-        flipped_bit: Which bit of the packet, from the BTH on, is flipped once its ICRC
-            is made: a fault; -1: none. One packet only.
-        resent_packets: How many of the packets, from the first on, were sent before.
-        attempt: What tells sends of the same packets apart: 0 the first time, then
-            another number each time; of an answer, which one it is since data came.
+        overhead_bytes: Bytes of a packet without payload and extended headers.
+        message_id: Immediate data of the first message, 32 bits, or `NO_IMMEDIATE`.
+        message_ids: Immediate data of each message, in a burst of several messages;
+            otherwise None.
+        message_bytes: Size of the whole message, or of each message.
+        message_packets: Number of packets of the whole message, or of each message.
+        packet_index: Index of the first packet in the message.
+        payload_bytes: Payload of all packets, without pad.
+        wire_bytes: Bytes of all packets, from Ethernet header to ICRC.
+        ack_request: Whether the last packet requests an ACK. With several messages,
+            whether each packet does.
+        is_marked: Whether a fault marks the packets "congestion experienced" as they
+            leave.
+        flipped_bit: Bit of the packet, counted from the BTH, that a fault flips after
+            the ICRC is computed; -1: none. Only for bursts of one packet.
+        resent_packets: Number of packets, from the first on, that were sent before. It
+            may exceed *count*.
+        attempt: Number that distinguishes transmissions of the same packets: 0 for the
+            first, then a new number each time. For a response, the number of responses
+            since data last arrived.
         syndrome: AETH syndrome; ACK and NAK only.
-        msn: Messages completed, 24 bits; ACK and NAK only.
-        contents: Payload of the whole message; None: a pattern. Bytes of these are made
-            by `chakram.roce.message_contents`.
-        remote_address: Where a WRITE goes; RETH only.
-        remote_key: Key for it; RETH only.
-        sequence: Of the first packet, as the sending queue pair counts; of an answer
-            that of what it answers.
-        parts: Of the message that it is of, where its time goes: for who delivers
-            bursts as they are; None: it is of several.
-        parts_of: Of a burst of several messages the same of each.
+        msn: Number of completed messages, 24 bits; ACK and NAK only.
+        contents: Payload of the whole message; None: a pattern. If present,
+            `chakram.roce.message_contents` encodes the burst.
+        remote_address: Target address of a WRITE; RETH only.
+        remote_key: Key for that address; RETH only.
+        sequence: Sequence number of the first packet in the sending queue pair. For a
+            response, the sequence number of the packet that it refers to.
+        parts: Time breakdown of the message, for simulators that deliver bursts.
+        parts_of: Time breakdown of each message, in a burst of several messages.
     """
 
     __slots__ = (
@@ -143,7 +149,7 @@ class Burst:
         self.parts_of: Sequence[MessageParts] | None = None
 
     def packet_payload_bytes(self, position: int) -> int:
-        """Return the payload, without pad, of packet 0 <= *position* < count."""
+        """Return the payload size of the packet at *position*, without pad."""
         if self.kind != _DATA:
             return 0
         if self.message_ids is not None:
@@ -154,11 +160,11 @@ class Burst:
         return self.message_bytes - index * self.path_mtu
 
     def packet_wire_bytes(self, position: int) -> int:
-        """Return the length of packet *position*, from Ethernet header to ICRC."""
+        """Return the size of the packet at *position*, from Ethernet header to ICRC."""
         if self.kind != _DATA:
             return self.wire_bytes
         index = 0 if self.message_ids is not None else self.packet_index + position
-        # Pad rounds up to four bytes.
+        # The pad rounds the payload up to four bytes.
         length = (
             self.overhead_bytes + (self.packet_payload_bytes(position) + 3) // 4 * 4
         )
@@ -169,17 +175,17 @@ class Burst:
         return length
 
     def psn_at(self, position: int) -> int:
-        """Return the PSN of packet *position*; that of an answer is the only one."""
+        """Return the PSN of the packet at *position*; a response has only one."""
         return (self.psn + position) & 0xFFFFFF
 
     def packet_message_id(self, position: int) -> int:
-        """Return the immediate data, or `NO_IMMEDIATE`, of the message of a packet."""
+        """Return the immediate data of a packet's message, or `NO_IMMEDIATE`."""
         return (
             self.message_id if self.message_ids is None else self.message_ids[position]
         )
 
     def part(self, first: int, count: int) -> Burst:
-        """Return *count* > 0 packets from position *first* on, as a burst."""
+        """Return *count* > 0 packets, from position *first* on, as a new burst."""
         part = Burst()
         part.kind = self.kind
         part.verb = self.verb

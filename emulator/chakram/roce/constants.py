@@ -1,7 +1,7 @@
-"""Numbers that the parts of the engine share.
+"""Constants shared by the modules of the RoCE engine.
 
-The hot modules copy what they need into C variables of their own when they are
-imported; others import the numbers from here.
+Performance-critical modules copy the constants that they need into C variables at
+import. Other modules import the names from here.
 """
 
 from __future__ import annotations
@@ -9,60 +9,62 @@ from __future__ import annotations
 from enum import IntEnum
 
 NEVER = 2**63 - 1
-"""The time of what has no time: no deadline, nothing to wait for."""
+"""Time value for "no deadline" or "nothing to wait for"."""
 
 UDP_PORT = 4791
 MAX_MESSAGE_BYTES = 1 << 31
-"""The largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
+"""Largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
 
 LARGEST_SEND_BYTES = 65_507
-"""What UDP over IPv4 takes in one send, however many packets it makes of it."""
+"""Maximum number of bytes in all segments of one UDP send over IPv4."""
 
 RNR_RETRY_FOR_EVER = 7
-"""The RNR retry limit that is none (IBA volume 1, 9.7.5.2.8)."""
+"""RNR retry limit that means "no limit" (IBA volume 1, 9.7.5.2.8)."""
 
 ICRC_BYTES = 4
 
 NO_IMMEDIATE = -1
-"""The id of a message that the receiver's user is not to hear of.
+"""Message id of a message without immediate data.
 
-It has no immediate data; what it carried counts for the next one that has.
+The receiver does not report such a WRITE. Its payload counts toward the next message
+that is reported.
 """
 
 IPV4_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + ICRC_BYTES
-"""What a packet without extended headers has beside its padded payload.
+"""Size of an IPv4 packet in bytes, excluding extended headers and padded payload.
 
-Ethernet without VLAN tag and frame check sequence, IPv4, UDP, BTH and ICRC: what the
-kernel, a shaper and a switch's byte counter call the length of the packet.
+It includes the Ethernet header (without VLAN tag and frame check sequence), IPv4, UDP,
+BTH and ICRC. The kernel, traffic shapers and switch byte counters measure packet length
+this way.
 """
 
 
 class Verb(IntEnum):
-    """How messages are carried; both give the receiver size and immediate."""
+    """RDMA operation that carries a message and, optionally, immediate data."""
 
     WRITE = 0
-    """RDMA WRITE, the last packet with immediate data: what NCCL does."""
+    """RDMA WRITE whose last packet has immediate data, as in NCCL."""
 
     SEND = 1
     """SEND with immediate data."""
 
 
 class BurstKind(IntEnum):
-    """What the packets of a burst are."""
+    """Type of the packets in a burst."""
 
     DATA = 0
     ACK = 1
     NAK = 2
-    """Also ACK on the wire; told apart so that its loss can be told from the other."""
+    """ACK opcode on the wire; a separate kind, to tell lost NAKs from lost ACKs."""
 
     CNP = 3
 
 
 def local_ack_timeout_ns(exponent: int) -> int:
-    """Return the local ACK timeout 4.096 us x 2**exponent; 0 means `NEVER`.
+    """Return the local ACK timeout, 4.096 us x 2**exponent; exponent 0 means `NEVER`.
 
     Raises:
-        ValueError: If *exponent* does not have five bits.
+        ValueError: If *exponent* is not in 0..31.
 
     Source: IBA volume 1, 9.7.6.1.3.
     """
@@ -71,11 +73,11 @@ def local_ack_timeout_ns(exponent: int) -> int:
     return 4096 << exponent if exponent else NEVER
 
 
-# PSNs wrap after 2**24 packets, i.e. after 16 GiB at a path MTU of 1 KiB: a third of a
-# second at 400 Gbit/s. So "earlier" means "less than half a circle behind", and a
-# requester never has more than half a circle outstanding.
+# PSNs wrap after 2**24 packets: 16 GiB at a path MTU of 1 KiB, or a third of a second
+# at 400 Gbit/s. PSN a is therefore earlier than PSN b if (b - a) modulo 2**24 is less
+# than half the PSN space. A requester never has more than half the space outstanding.
 
 PSN_MODULUS = 1 << 24
 
 MAX_OUTSTANDING_PACKETS = 1 << 23
-"""A requester has no more PSNs than this unacknowledged, or order would be lost."""
+"""Maximum unacknowledged PSNs; with more, the order of PSNs would be ambiguous."""

@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: wraparound=False, initializedcheck=False
-"""From bytes to packets: what stands in a received segment, and runs of them.
+"""Parser of received UDP segments, and runs of consecutive packets.
 
-The kernel hands over many packets of one flow at once (generic receive offload), so
-this runs per packet and makes no objects: the parser holds the last packet, the run
-collects what can be handed over together.
+The kernel delivers many packets of one flow at once (generic receive offload). This
+code runs per packet, so it creates no objects. The parser holds the last packet. A run
+collects packets that can be delivered together.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from chakram.roce.opcodes import Opcode
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]
 
 MALFORMED = 0
-"""Not a packet: too short for its headers, wrong version or pad, no CNP's form."""
+"""Not a packet: too short for its headers, wrong version or pad, or a bad CNP."""
 
 SERVED = 1
-"""A SEND or WRITE, an ACK or NAK, a CNP."""
+"""A SEND, WRITE, ACK, NAK or CNP."""
 
 UNSUPPORTED = 2
 """A packet with another opcode."""
@@ -44,7 +44,7 @@ _READ_REQUEST = int(Opcode.READ_REQUEST)
 _COMPARE_SWAP = int(Opcode.COMPARE_SWAP)
 _FETCH_ADD = int(Opcode.FETCH_ADD)
 _ATOMIC = 28
-# Positions of an opcode behind the FIRST of its verb.
+# Opcodes relative to the FIRST opcode of the verb.
 _FIRST = int(Opcode.SEND_FIRST)
 _MIDDLE = int(Opcode.SEND_MIDDLE)
 _LAST_WITH_IMMEDIATE = int(Opcode.SEND_LAST_WITH_IMMEDIATE)
@@ -53,26 +53,27 @@ _ONLY_WITH_IMMEDIATE = int(Opcode.SEND_ONLY_WITH_IMMEDIATE)
 
 
 class SegmentParser:
-    """The packet that was parsed last.
+    """Parser of UDP segments; its attributes describe the last packet.
 
     Attributes:
-        opcode: As it stands there.
-        partition_key: As it stands there.
-        qpn: Destination.
-        psn: Of the packet.
-        ack_request: Whether it asks for an ACK.
-        is_data: Whether it is a SEND or WRITE; all below but the last are for these.
+        opcode: BTH opcode.
+        partition_key: BTH partition key.
+        qpn: Destination QPN.
+        psn: PSN of the packet.
+        ack_request: Whether the packet requests an ACK.
+        is_data: Whether it is a SEND or WRITE. The attributes from *verb* to
+            *immediate* are valid only then.
         verb: A `Verb`.
         is_first: Whether it is FIRST or ONLY.
         is_last: Whether it is LAST or ONLY.
-        payload_bytes: Without pad.
-        payload_at: Where the payload begins in the data.
-        dma_length_bytes: From the RETH, 0 without one.
-        address: From the RETH, 0 without one.
-        key: From the RETH, 0 without one.
-        immediate: -1 without.
-        syndrome: From the AETH of an ACK or NAK.
-        msn: Likewise.
+        payload_bytes: Payload length without pad.
+        payload_at: Offset of the payload in the data.
+        dma_length_bytes: DMA length from the RETH; 0 without a RETH.
+        address: Virtual address from the RETH; 0 without a RETH.
+        key: Remote key from the RETH; 0 without a RETH.
+        immediate: Immediate data; -1: none.
+        syndrome: AETH syndrome of an ACK or NAK.
+        msn: AETH MSN of an ACK or NAK.
     """
 
     __slots__ = (
@@ -117,10 +118,11 @@ class SegmentParser:
     def parse(
         self, data: bytes | bytearray | memoryview, offset: int, length: int
     ) -> int:
-        """Parse the *length* bytes of *data* from *offset* on, which must be there.
+        """Parse *length* bytes of *data* from *offset* on, all of which must exist.
 
         Returns:
-            `MALFORMED`, `SERVED` or `UNSUPPORTED`; of the last only BTH values hold.
+            `MALFORMED`, `SERVED` or `UNSUPPORTED`. For `UNSUPPORTED`, only the BTH
+            fields are valid.
         """
         if length < _BTH + _ICRC or data[offset + 1] & 0x0F:
             return _MALFORMED
@@ -140,7 +142,7 @@ class SegmentParser:
                 self.msn = data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
                 return _SERVED if rest == _AETH and pad_bytes == 0 else _MALFORMED
             if opcode == _CNP:
-                # Nothing but its form tells that it is one (annex A17, 17.9.3).
+                # Only its format identifies a CNP (annex A17, 17.9.3).
                 if rest != _CNP_RESERVED or pad_bytes or not data[offset + 4] & _BECN:
                     return _MALFORMED
                 return _SERVED
@@ -181,24 +183,24 @@ class SegmentParser:
         return _SERVED
 
     def _word(self, data: bytes | bytearray | memoryview, at: int) -> int:
-        """Return 32 bits in network order."""
+        """Return 32 bits in network byte order."""
         high = data[at] << 8 | data[at + 1]
         return high << 16 | data[at + 2] << 8 | data[at + 3]
 
 
 class Run:
-    """Packets with consecutive PSNs of one message, as `Responder.receive` takes them.
+    """Packets of one message with consecutive PSNs; input of `Responder.receive`.
 
     Attributes:
-        count: Packets; 0: none, and the others mean nothing.
-        psn: Of the first; as the others, see `SegmentParser`.
-        verb: Of all.
-        is_first: Of the first packet.
-        is_last: Of the last packet.
-        payload_bytes: Of all.
-        dma_length_bytes: Of the first packet.
-        immediate: Of the last packet.
-        ack_request: Whether any packet asks for an ACK.
+        count: Number of packets; 0: none, and the other attributes are undefined.
+        psn: PSN of the first packet.
+        verb: `Verb` of all packets.
+        is_first: Whether the first packet is FIRST or ONLY.
+        is_last: Whether the last packet is LAST or ONLY.
+        payload_bytes: Payload of all packets.
+        dma_length_bytes: DMA length from the RETH of the first packet.
+        immediate: Immediate data of the last packet.
+        ack_request: Whether any packet requests an ACK.
     """
 
     __slots__ = (
@@ -227,7 +229,7 @@ class Run:
         self._path_mtu = 0
 
     def begin(self, packet: SegmentParser, path_mtu: int) -> None:
-        """Start with a data packet of a queue pair with that path MTU."""
+        """Start a run with a data packet; *path_mtu* is that of the queue pair."""
         self.count = 1
         self.psn = packet.psn
         self.verb = packet.verb
@@ -240,10 +242,10 @@ class Run:
         self._path_mtu = path_mtu
 
     def extend(self, packet: SegmentParser) -> bool:
-        """Add a packet of the same queue pair; False: it does not belong to the run.
+        """Add the next packet of the queue pair; return False if it does not fit.
 
-        All packets but the last hold exactly the path MTU: that is looked at each time,
-        so a long one cannot make up for a short one.
+        All packets but the last must hold exactly the path MTU. This is checked at each
+        step, so a long packet cannot make up for a short one.
         """
         if (
             self.count == 0

@@ -29,7 +29,7 @@ cdef class MessageParts:
     cpdef object conclude(self)
 
 
-# Nothing that an event holds leads back to it: the garbage collector need not look.
+# An event cannot be part of a reference cycle, so it needs no garbage collection.
 @cython.no_gc
 cdef class SendCompleted:
     cdef public object owner

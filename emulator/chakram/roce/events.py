@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3
-"""What a queue pair reports: completions, receptions, its own failure.
+"""Events of a queue pair: completed sends, received messages, failures.
 
-These are plain classes because they are made once per message in compiled code; they
-are not changed after that.
+These are plain classes, because compiled code creates them once per message. Events do
+not change after their creation.
 """
 
 from __future__ import annotations
@@ -21,37 +21,44 @@ _UNKNOWN = -1
 
 
 class MessageParts:
-    """Where the time of a message went: disjoint parts, in ns.
+    """Breakdown of the time of a message into disjoint parts, in ns.
 
-    Those until its last packet left the queue pair for the first time are the
-    requester's: it keeps clocks of its states, and a message holds what they showed
-    when it was posted, and then the differences.  What happened to the packet that made
-    the message complete is known in virtual time alone: there it is noted by the one
-    who brings packets, and the receiver.
+    The requester measures the time until the last packet left the queue pair for the
+    first time. It accumulates the total time in each of its states. A message stores
+    these totals when it is posted, and replaces them by the differences later.
+
+    The other attributes describe the packet that completed the message. They are known
+    only in simulations (virtual time), where the simulator and the receiver record
+    them.
 
     Attributes:
-        own_port_ns: The port sent other messages, of other queue pairs or before it.
-        window_ns: The window of its queue pair was full.
-        pace_ns: Congestion control held it back.
-        pause_ns: Its own port was paused.
-        transfer_ns: The port sent earlier packets of the message.
-        repair_ns: Packets were sent again, or waited for: of its queue pair before its
-            last one left, then of itself.
-        left_ns: When its last packet left the queue pair for the first time.
-        sent_ns: When the packet that completed it did.
-        departed_ns: When that began to leave its host; where that is not known, when
-            the last packet last left the queue pair.
-        received_ns: When it was complete at its receiver.
-        queue_ns: In the queues of switches, ...
-        switch_pause_ns: ... because the port was paused.
-        serialise_ns: On the wires of all links, without their length.
-        queue_port: Port where it was longest in a queue, by its number there.
-        pause_port: Likewise, of pauses.
-        slow_ns: Of *serialise_ns*, what links took that had lost a part of their rate.
-        slow_port: The port of the last such one.
-        host_pause_ns: How long its host's port was paused after it left the queue pair.
-        host_own_ns: What packets of the message before it, that left the queue pair
-            with it, took of its host's port.
+        own_port_ns: Time while the port sent messages of other queue pairs, or earlier
+            messages of the same queue pair.
+        window_ns: Time while the window of the queue pair was full.
+        pace_ns: Time while congestion control delayed the message.
+        pause_ns: Time while the sender's port was paused.
+        transfer_ns: Time while the port sent earlier packets of the message.
+        repair_ns: Time for retransmissions, including the wait for them. Until the last
+            packet left, this covers the whole queue pair, afterwards only the message.
+        left_ns: When the last packet left the queue pair for the first time.
+        sent_ns: When the packet that completed the message left the queue pair. The
+            attributes from *queue_ns* on refer to this packet.
+        departed_ns: When that packet began to leave its host. If this is unknown, the
+            time of the last departure of the last packet from the queue pair.
+        received_ns: When the message was complete at the receiver.
+        queue_ns: Time that the packet spent in the queues of switches, without pauses.
+        switch_pause_ns: Time that the packet spent in the queues of switches while the
+            port was paused.
+        serialise_ns: Serialization delay of the packet on all links, without
+            propagation delay.
+        queue_port: Number of the switch port where the packet queued longest.
+        pause_port: Number of the switch port where pauses delayed the packet longest.
+        slow_ns: Part of *serialise_ns* that is due to links with a reduced rate.
+        slow_port: Port of the last such link.
+        host_pause_ns: How long the port of the host was paused while the packet waited
+            there.
+        host_own_ns: Time that the host's port spent on earlier packets of the message
+            that left the queue pair together with this packet.
     """
 
     __slots__ = (
@@ -80,7 +87,7 @@ class MessageParts:
         self.begin()
 
     def begin(self) -> None:
-        """Know nothing."""
+        """Reset all fields."""
         self.own_port_ns = 0
         self.window_ns = 0
         self.pace_ns = 0
@@ -102,7 +109,7 @@ class MessageParts:
         self.host_own_ns = 0
 
     def conclude(self) -> None:
-        """Divide what lies between the two times that the last packet left."""
+        """Attribute the time between first and last departure of the last packet."""
         if self.left_ns < 0:
             return
         if self.received_ns < 0 or self.sent_ns < 0:
@@ -117,23 +124,24 @@ class MessageParts:
 
 
 class SendCompleted:
-    """A message that was posted here has been acknowledged to its last byte.
+    """Event: a posted message is completely acknowledged.
 
     Attributes:
-        owner: Of its queue pair: see `QueuePair.belong_to`.
+        owner: Owner of the queue pair: see `QueuePair.belong_to`.
         context: As posted.
         message_id: As posted.
         size_bytes: As posted.
         posted_ns: When it was posted.
         first_sent_ns: When its first packet left for the first time.
-        last_acked_ns: When the ACK that covers its last packet came.
-        packets: How many it has, not counting retransmissions.
-        retransmitted: How many packets were sent again.
-        cnps: CNPs that the queue pair got between first packet and completion.
-        rate_at_start_bps: What congestion control allowed then; None: no limit.
-        generator_wait_ns: How long its due packets waited for the data plane
-            (`PortEngine` says what counts).
-        parts: Where its time went; None: nobody knows.
+        last_acked_ns: When the ACK that covers its last packet arrived.
+        packets: Number of packets, not counting retransmissions.
+        retransmitted: Number of retransmitted packets.
+        cnps: CNPs that the queue pair received between first packet and completion.
+        rate_at_start_bps: Rate that congestion control allowed when the first packet
+            left; None: no limit.
+        generator_wait_ns: How long packets that were due waited for the data plane (see
+            `chakram.roce.pacing`).
+        parts: Time breakdown of the message; None: unknown.
     """
 
     __slots__ = (
@@ -189,21 +197,20 @@ class SendCompleted:
 
 
 class MessageReceived:
-    """A message of the peer is complete.
+    """Event: a message from the peer is complete.
 
-    WRITEs without immediate that came before it on its queue pair are part of it.
+    The message includes the WRITEs without immediate data that preceded it on the queue
+    pair.
 
     Attributes:
-        owner: Of its queue pair: see `QueuePair.belong_to`.
-        message_id: Its immediate data; None for a SEND without.
-        size_bytes: Its payload.
-        packets: How many it had.
-        ce: How many of them were marked "congestion experienced", counting only those
-            that were accepted.
-        wrong: How many of them had another payload than they should have had, of those
-            that were looked at.
-        first_received_ns: When its first packet came.
-        received_ns: When its last packet came.
+        owner: Owner of the queue pair: see `QueuePair.belong_to`.
+        message_id: Immediate data; None: a SEND without immediate data.
+        size_bytes: Payload.
+        packets: Number of packets.
+        ce: Number of accepted packets that were marked "congestion experienced".
+        wrong: Number of packets with a wrong payload, among those that were verified.
+        first_received_ns: When its first packet arrived.
+        received_ns: When its last packet arrived.
     """
 
     __slots__ = (
@@ -244,15 +251,15 @@ class MessageReceived:
 
 
 class QueuePairFailed:
-    """The queue pair is in the error state: it sends and accepts nothing any more.
+    """Event: the queue pair is in the error state and no longer sends or receives.
 
     Attributes:
-        owner: Of the queue pair: see `QueuePair.belong_to`.
-        reason: What happened, as a clause.
-        flushed: Messages posted here that will never complete.
-        failed_ns: When.
-        retried_for: The last of so many retries was for it, a FOR_* of
-            ``chakram.roce.retries``; None: it failed for something else.
+        owner: Owner of the queue pair: see `QueuePair.belong_to`.
+        reason: Cause of the failure, as a clause.
+        flushed: Number of messages posted to the queue pair that will never complete.
+        failed_ns: When the queue pair failed.
+        retried_for: If the retry limit was reached, the reason of the last retry: a
+            ``FOR_*`` constant of ``chakram.roce.retries``. None: another cause.
     """
 
     __slots__ = ("failed_ns", "flushed", "owner", "reason", "retried_for")

@@ -1,4 +1,4 @@
-"""Which packets a fault hits: by counting, or by draws that know the packet."""
+"""Selection of the packets that a fault hits, by count or by chance."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 _OF_DATA = (FIRST, MIDDLE, LAST, LAST, ONLY, ONLY)
-"""By position of an opcode behind the FIRST of its verb."""
+"""Packet class of an opcode, by its distance from the FIRST opcode of the verb."""
 
 _KINDS = (ACK, NAK, CNP, OTHER, FIRST | MIDDLE | LAST | ONLY)
-"""Packets whose PSNs are counted apart."""
+"""Kinds of packets whose PSNs are counted separately."""
 
 _MOST_FLOWS = 1 << 20
 
@@ -42,16 +42,15 @@ _OF_KIND = {BurstKind.ACK: ACK, BurstKind.NAK: NAK, BurstKind.CNP: CNP}
 
 @dataclass(slots=True, eq=False)
 class FaultRule:
-    """A fault and the queue pairs of one port that it is about.
+    """A fault, and the queue pairs of one port that it applies to.
 
     Attributes:
         fault: The fault.
         qpns: Queue pairs of the port; None: all.
-        index: Its place among the faults of the run; None: it has none.
-        disturbed: Packets to which it happened; what hits them counts it.
-        stream: Of its draws.  Equal faults of one port have different ones; a fault
-            has the same one whatever other faults there are, and however often it
-            happens.
+        index: Index among the faults of the run; None: not listed there.
+        disturbed: Number of packets that the fault has disturbed, counted by the port.
+        stream: Random stream of the draws. Equal faults of one port have different
+            streams. Unequal faults and the probability do not affect the stream.
     """
 
     fault: PacketFault
@@ -69,11 +68,11 @@ class FaultRule:
         self._share = share_of_draws(self.fault.probability)
 
     def hits(self, seed: int, number: int) -> bool:
-        """Count a packet that fits; tell whether it is one to be hit.
+        """Count a packet that matches; return whether the fault hits it.
 
         Args:
-            seed: Of all draws.
-            number: Of the packet, see ``packet_number``.
+            seed: Seed of all draws.
+            number: Number of the packet, see ``packet_number``.
         """
         fault = self.fault
         if fault.nth == 0:
@@ -90,7 +89,7 @@ class Hit(NamedTuple):
 
     Attributes:
         rule: The rule.
-        number: Of the packet, see ``packet_number``.
+        number: Number of the packet, see ``packet_number``.
     """
 
     rule: FaultRule
@@ -98,15 +97,15 @@ class Hit(NamedTuple):
 
 
 class PacketFaults:
-    """The rules of one port for one direction.
+    """The fault rules of one port for one direction.
 
-    Of several rules that hit one packet the first one counts; all of them have seen it.
+    If several rules hit a packet, the first one applies. All of them count the packet.
 
     Args:
         rules: The rules.
-        seed: Of their draws.
-        first_psns: By queue pair the first PSN of data and that of answers, which runs
-            draw: chance counts from there.
+        seed: Seed of their draws.
+        first_psns: First PSN of data and first PSN of responses, by queue pair. Each
+            run chooses them at random, so draws depend only on the distance from them.
     """
 
     __slots__ = ("_attempts", "_first_psns", "_rules", "_seed")
@@ -134,26 +133,26 @@ class PacketFaults:
         return bool(self._rules)
 
     def disturbed(self) -> dict[int, int]:
-        """Return by place in the run how many packets each rule has disturbed."""
+        """Return how many packets each rule has disturbed, by index in the run."""
         return {
             rule.index: rule.disturbed for rule in self._rules if rule.index is not None
         }
 
     def draw(self, bits: range, hit: Hit) -> int:
-        """Return one of *bits*, of which there is at least one, for a packet."""
+        """Return a random element of *bits*, which must not be empty."""
         return bits[draw(self._seed, hit.rule.stream ^ 1, hit.number) * len(bits) >> 32]
 
     def judge(
         self, qpn: int, packet_class: int, psn: int = 0, source_port: int = 0
     ) -> Hit | None:
-        """Return the rule that hits the next packet of queue pair *qpn*; None: none.
+        """Return the rule that hits the next packet of queue pair *qpn*, or None.
 
         Args:
-            qpn: Of the queue pair of this port.
-            packet_class: Of the packet.
-            psn: Of the packet.
-            source_port: The UDP source port of its flow.  Draws depend on it, for queue
-                pairs have other numbers where an agent has other processes.
+            qpn: Queue pair of this port.
+            packet_class: Class of the packet.
+            psn: PSN of the packet.
+            source_port: UDP source port of the flow. Draws depend on the port, not on
+                the QPN, because QPNs vary with the number of processes of an agent.
         """
         hit = None
         if self._rules and qpn >= 0:
@@ -169,12 +168,12 @@ class PacketFaults:
         return hit
 
     def _number(self, qpn: int, packet_class: int, psn: int, source_port: int) -> int:
-        """Return the number by which draws know the next packet of a queue pair."""
+        """Return the number that identifies the packet in random draws."""
         kind = next(at for at, each in enumerate(_KINDS) if packet_class & each)
         attempts = self._attempts.get((qpn, kind))
         if attempts is None:
             if len(self._attempts) >= _MOST_FLOWS:
-                self._attempts.clear()  # numbers that no peer of the run has
+                self._attempts.clear()  # QPNs that no peer of the run uses
             attempts = Attempts(source_port * len(_KINDS) + kind)
             self._attempts[qpn, kind] = attempts
         first_psn = self._first_psns.get(qpn, (0, 0))[_KINDS[kind] in (ACK, NAK)]
@@ -184,7 +183,7 @@ class PacketFaults:
 def bits_of_datagram(
     data: bytes | bytearray | memoryview, offset: int, size: int, part: str
 ) -> range:
-    """Return the bits of a packet, from its first one on, that belong to a part."""
+    """Return the bits of *part*, as positions from the start of the packet."""
     parser = SegmentParser()
     payload_at = size - ICRC_BYTES
     if parser.parse(data, offset, size) == SERVED and parser.is_data:
@@ -193,7 +192,7 @@ def bits_of_datagram(
 
 
 def bits_of_burst(burst: Burst, position: int, part: str) -> range:
-    """Return the bits of the packet at *position*, as `bits_of_datagram`."""
+    """Return the bits of *part* in the packet at *position*."""
     # The overhead is Ethernet, IP and UDP, BTH and ICRC.
     outer_bytes = burst.overhead_bytes - BTH_BYTES - ICRC_BYTES
     size = burst.packet_wire_bytes(position) - outer_bytes
@@ -213,7 +212,7 @@ def _bits(payload_at: int, size: int, part: str) -> range:
 def class_of_datagram(
     data: bytes | bytearray | memoryview, offset: int, size: int
 ) -> int:
-    """Return the class of a packet, as a bit; what is none is `OTHER`."""
+    """Return the class of a packet, as a bit; invalid packets are `OTHER`."""
     if size <= BTH_BYTES:
         return OTHER
     opcode = data[offset]

@@ -1,12 +1,11 @@
-"""A port that does to packets what it is told to: faults on purpose.
+"""A port that injects faults into its packets.
 
-It stands before and behind the queue pairs of an ordinary port: what arrives passes the
-rules first, what leaves passes them last. So queue pairs, pacing and everything else
-are those of every port, and a port without faults costs nothing for them.
+Fault rules sit between the network and the queue pairs. Arriving packets pass the rules
+first, and departing packets pass them last. Queue pairs and pacing work as in a
+`PortEngine`. Ports without faults use that class, so they have no extra cost.
 
-What leaves has left, as far as the queue pair and the line are concerned, when the
-rules see it; what a rule does to it happens on the wire, and so does the time that the
-socket takes to have room for it.
+When the rules process a packet, it has already left the queue pair and occupied the
+link. The effects of the rules, and any wait for room in the socket, come later.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
 
 
 _NOBODY = (-1, 0, 0, 0)
-"""Queue pair, class, PSN and source port of a packet that no rule is about."""
+"""Queue pair, class, PSN and source port of a packet to which no rule applies."""
 
 
 def flip_bit(data: bytearray, bit: int) -> None:
-    """Flip one bit of a packet, counted from its first byte's lowest."""
+    """Flip one bit of a packet, counted from the lowest bit of its first byte."""
     data[bit >> 3] ^= 1 << (bit & 7)
 
 
 def _damaged(burst: Burst, position: int, hit: Hit, faults: PacketFaults) -> Burst:
-    """Return the packet at *position* with a bit of it flipped."""
+    """Return the packet at *position* as a burst, with one bit flipped."""
     damaged = burst.part(position, 1)
     bits = bits_of_burst(burst, position, hit.rule.fault.part)
     damaged.flipped_bit = faults.draw(bits, hit)
@@ -58,15 +57,16 @@ def _damaged(burst: Burst, position: int, hit: Hit, faults: PacketFaults) -> Bur
 
 
 class _Packets(NamedTuple):
-    """Packets that arrive or leave together, by their places from 0.
+    """Packets that arrive or leave together, by position from 0.
 
     Attributes:
-        describe: Gives queue pair, class, PSN and source port of a packet.
-        forward: Lets packets from one on to before another pass.
-        hold: Keeps a packet; what it gives lets that one go.
-        corrupt: Lets a packet pass with a bit of the part of it flipped that a rule is
-            about.
-        refuse: Answers that the receiver is not ready; tells whether it could.
+        describe: Returns queue pair, class, PSN and source port of a packet.
+        forward: Passes on the packets from a first position up to an end position,
+            which is excluded.
+        hold: Keeps a packet, and returns a function that releases it.
+        corrupt: Passes on a packet with one bit flipped, in the part that the rule
+            selects.
+        refuse: Responds with receiver not ready; returns whether that was possible.
     """
 
     describe: Callable[[int], tuple[int, int, int, int]]
@@ -78,7 +78,7 @@ class _Packets(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A packet that is let go later; ``behind`` more have to overtake it before."""
+    """A delayed packet, released earlier if ``behind`` packets overtake it."""
 
     let_go: Callable[[int], None]
     behind: int
@@ -86,7 +86,7 @@ class _Held:
 
 
 class FaultyPort(PortEngine):
-    """A port with faults; driven like any other."""
+    """A port with faults; drive it like any other port."""
 
     def __init__(
         self,
@@ -99,16 +99,16 @@ class FaultyPort(PortEngine):
         at_receive: PacketFaults,
         at_send: PacketFaults,
     ) -> None:
-        """Make a port without queue pairs.
+        """Create a port without queue pairs.
 
         Args:
-            rate_bps: See `PortEngine` for these five.
-            burst_bound_ns: Likewise.
-            max_burst_packets: Likewise.
-            verifier: Likewise.
-            line: Likewise.
-            at_receive: What happens to packets that arrive.
-            at_send: What happens to packets that leave.
+            rate_bps: See `PortEngine`.
+            burst_bound_ns: See `PortEngine`.
+            max_burst_packets: See `PortEngine`.
+            verifier: See `PortEngine`.
+            line: See `PortEngine`.
+            at_receive: Faults of packets that arrive.
+            at_send: Faults of packets that leave.
         """
         self._own_line = line or Line(
             rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns
@@ -123,21 +123,23 @@ class FaultyPort(PortEngine):
         self._at_receive = at_receive
         self._at_send = at_send
         self._injected = dict.fromkeys(FaultAction, 0)
-        # Packets that arrived and did not come in as they did.
+        # Packets that arrived, minus those that were passed on.
         self._kept = 0
         self._number = counter()
-        # (time, number, packet) of both directions; and those to be overtaken, by
-        # direction and queue pair.
+        # Delayed packets of both directions: (time, number, packet).
         self._held: list[tuple[int, int, _Held]] = []
+        # Packets to be overtaken, by direction and queue pair.
         self._overtaken: dict[tuple[bool, int], list[_Held]] = {}
-        # Bursts that have left the queue pairs and go to the wire next: where there are
-        # rules, all do, so that a packet is judged once, however full the sockets are.
+        # Bursts that have left the queue pairs and go to the wire next. With rules, all
+        # bursts pass through the outbox. Each packet is thus judged only once, even if
+        # the socket is full.
         self._outbox: deque[Burst] = deque()
-        # The first of them, once it has been offered, and when that was.
+        # First burst of the outbox, once it has been offered, and the time of the
+        # offer.
         self._offered: Burst | None = None
         self._offered_ns = 0
 
-    # What arrives.
+    # Arriving packets.
 
     def receive_datagrams(
         self,
@@ -150,7 +152,7 @@ class FaultyPort(PortEngine):
         source_high: int = 0,
         source_low: int = 0,
     ) -> None:
-        """Take what a UDP socket has received; see `PortEngine`."""
+        """Receive bytes from a UDP socket; see `PortEngine`."""
         receive = super().receive_datagrams
         source = (source_port, source_high, source_low)
 
@@ -175,7 +177,7 @@ class FaultyPort(PortEngine):
             rest = min(size, length - at)
             qpn = int.from_bytes(view[at + 5 : at + 8], "big") if rest > 8 else -1
             if self.is_foreign(qpn, source_high, source_low):
-                return _NOBODY  # no rule sees it, and it overtakes nothing
+                return _NOBODY  # no rule applies to it, and it overtakes nothing
             psn = int.from_bytes(view[at + 9 : at + 12], "big")
             return qpn, class_of_datagram(view, at, rest), psn, source_port
 
@@ -197,7 +199,7 @@ class FaultyPort(PortEngine):
         def refuse(position: int) -> bool:
             at = position * size
             psn = int.from_bytes(view[at + 9 : at + 12], "big")
-            return self.be_not_ready(describe(position)[0], psn, now_ns, int(ce))
+            return self.set_not_ready(describe(position)[0], psn, now_ns, int(ce))
 
         packets = -(-length // size)
         if not self._disturb(
@@ -213,7 +215,7 @@ class FaultyPort(PortEngine):
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Take packets of a peer's *burst*; see `PortEngine`."""
+        """Receive packets of a peer's *burst*; see `PortEngine`."""
         take = super().receive_burst
         packets = burst.count - first if count is None else count
         if not self._at_receive:
@@ -226,7 +228,7 @@ class FaultyPort(PortEngine):
             return burst.destination_qpn, kind, burst.psn_at(at), burst.source_port
 
         def forward(start: int, end: int, is_marked: bool = False) -> None:
-            # Which ones are marked is not known: it may as well be the first ones.
+            # Which packets are marked is unknown, so assume the first ones.
             marked = end - start if is_marked else max(0, min(end, ce) - start)
             take(burst, now_ns, first + start, end - start, marked)
 
@@ -242,17 +244,17 @@ class FaultyPort(PortEngine):
             psn = burst.psn_at(first + position)
             marked = int(burst.is_marked or position < ce)
             qpn = burst.destination_qpn
-            return self.be_not_ready(qpn, psn, now_ns, marked)
+            return self.set_not_ready(qpn, psn, now_ns, marked)
 
         if not self._disturb(
             _Packets(describe, forward, hold, corrupt, refuse), False, packets, now_ns
         ):
             take(burst, now_ns, first, packets, ce)
 
-    # What leaves.
+    # Departing packets.
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """Return what would leave now; see `PortEngine`."""
+        """Return the burst that would leave now; see `PortEngine`."""
         self._let_go(now_ns)
         while not self._outbox:
             burst = super().peek_burst(now_ns)
@@ -266,18 +268,19 @@ class FaultyPort(PortEngine):
         return self._offered
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
-        """Note that *burst* has left; see `PortEngine`."""
+        """Record that *burst* has left; see `PortEngine`."""
         if self._outbox and burst is self._outbox[0]:
             self._outbox.popleft()
             self._offered = None
             if now_ns > self._offered_ns:
-                # The socket had no room: what waited behind was not late by itself.
+                # The socket was full, so later bursts were not delayed by the data
+                # plane.
                 self._own_line.demand(now_ns)
             return
         super().commit_burst(burst, now_ns)
 
     def _send(self, burst: Burst, now_ns: int) -> None:
-        """Have the rules see a burst that has left its queue pair."""
+        """Apply the rules to a burst that has left its queue pair."""
 
         def describe(position: int) -> tuple[int, int, int, int]:
             kind = class_of_burst(burst, position)
@@ -298,26 +301,26 @@ class FaultyPort(PortEngine):
         if not self._disturb(packets, True, burst.count, now_ns):
             self._outbox.append(burst)
 
-    # The clock.
+    # Clock.
 
     def next_wakeup_ns(self) -> int:
-        """Return when there is something to do; see `PortEngine`."""
+        """Return the time of the next work; see `PortEngine`."""
         if self._outbox:
             return 0
         wakeup_ns = super().next_wakeup_ns()
         return min(wakeup_ns, self._held[0][0]) if self._held else wakeup_ns
 
     def has_news(self) -> bool:
-        """Tell whether to look at it; see `PortEngine`."""
+        """Return whether the port needs a call; see `PortEngine`."""
         return True
 
     def handle_timers(self, now_ns: int) -> None:
-        """Act on what is due; see `PortEngine`."""
+        """Run the timers that are due; see `PortEngine`."""
         super().handle_timers(now_ns)
         self._let_go(now_ns)
 
     def statistics(self) -> PortStatistics:
-        """Return the counters as they are now."""
+        """Return the current counters."""
         counted = super().statistics()
         return replace(
             counted,
@@ -326,19 +329,19 @@ class FaultyPort(PortEngine):
         )
 
     def sampled(self) -> tuple[tuple[int, ...], int]:
-        """Return what is sampled; see `PortEngine`."""
+        """Return the sampled counters; see `PortEngine`."""
         return sampled_of(self.statistics())
 
     def faults_disturbed(self) -> dict[int, int]:
-        """Return by fault of the run how many packets it has disturbed here."""
+        """Return how many packets each fault of the run has disturbed at this port."""
         return self._at_receive.disturbed() | self._at_send.disturbed()
 
-    # Inside.
+    # Internal.
 
     def _disturb(
         self, packets: _Packets, is_sent: bool, count: int, now_ns: int
     ) -> bool:
-        """Do to *count* packets what the rules say; False: they say nothing."""
+        """Apply the rules to *count* packets; return False if none has any effect."""
         describe, forward, hold, corrupt, refuse = packets
         faults = self._at_send if is_sent else self._at_receive
         verdicts = [faults.judge(*describe(position)) for position in range(count)]
@@ -390,7 +393,7 @@ class FaultyPort(PortEngine):
         return True
 
     def _overtake(self, key: tuple[bool, int]) -> list[_Held]:
-        """Let a packet pass those that wait to be overtaken; return who has been."""
+        """Let a packet overtake delayed ones; return the packets to release."""
         waiting = self._overtaken.get(key, [])
         for held in waiting:
             held.behind -= 1
@@ -409,7 +412,7 @@ class FaultyPort(PortEngine):
             del self._overtaken[key]
 
     def _let_go(self, now_ns: int) -> None:
-        """Let the packets go whose time has come."""
+        """Release the packets whose delay is over."""
         while self._held and self._held[0][0] <= now_ns:
             _, _, held = heappop(self._held)
             if not held.is_gone:

@@ -1,6 +1,6 @@
 # cython: annotation_typing=False, language_level=3
 # cython: wraparound=False, boundscheck=False
-"""A queue of objects that compiled code reads without asking the interpreter."""
+"""A queue of objects that compiled code accesses without calls to the interpreter."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ _FIRST_ROOM = 16
 
 
 class Fifo:
-    """First in, first out: what a deque does, and no more than is needed of it.
+    """First-in, first-out queue with the few operations that are needed.
 
     Attributes:
-        count: How many objects it holds.
+        count: Number of objects in the queue.
     """
 
     __slots__ = ("_first", "_items", "_mask", "count")
 
     def __init__(self) -> None:
-        # A ring whose length is a power of two.
+        # Ring buffer with a length that is a power of two.
         self._items: list[Any] = [None] * _FIRST_ROOM
         self._mask = _FIRST_ROOM - 1
         self._first = 0
         self.count = 0
 
     def append(self, item: Any) -> None:
-        """Put an object behind all others."""
+        """Add an object at the end."""
         if self.count > self._mask:
             self._grow()
         self._items[(self._first + self.count) & self._mask] = item
         self.count += 1
 
     def first(self) -> Any:
-        """Return the first object, which must be there."""
+        """Return the first object, which must exist."""
         return self._items[self._first]
 
     def fetch_second(self, lines: int) -> None:
-        """Let the memory come of the object that is first when the first is gone."""
+        """Prefetch *lines* cache lines of the second object."""
         prefetch_item(self._items, (self._first + 1) & self._mask, lines)
 
     def take(self) -> Any:
-        """Return the first object, which must be there, and let it go."""
+        """Remove the first object, which must exist, and return it."""
         item = self._items[self._first]
         self._items[self._first] = None
         self._first = (self._first + 1) & self._mask
@@ -56,7 +56,7 @@ class Fifo:
         return item
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over what it holds now."""
+        """Return an iterator over the current objects."""
         return iter(
             [self._items[(self._first + i) & self._mask] for i in range(self.count)]
         )

@@ -1,10 +1,13 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""The ICRC's register before AckReq and PSN: IP, UDP and half a BTH, once per flow.
+"""Cache of CRC registers over the headers before AckReq and PSN.
 
-Up to there all packets of one opcode, length and queue pair are alike. So the register
-is kept, by opcode, for the queue pair that sent last: one that sends burst after burst,
-or data and ACKs by turns, pays for its headers once.
+The registers cover the IP and UDP headers and the first 8 bytes of the BTH. These bytes
+are the same in all packets with the same opcode, length and queue pair.
+
+The cache holds one register per opcode, for the queue pair that sent last. A queue pair
+that sends many bursts in a row, or alternates data and ACKs, computes each register
+once.
 """
 
 from __future__ import annotations
@@ -22,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["SHARED_BTH_BYTES", "HeaderRegisters"]
 
 SHARED_BTH_BYTES = 8
-"""Opcode, flags, partition key, a masked byte and the QPN."""
+"""BTH bytes before AckReq: opcode, flags, partition key, a masked byte and the QPN."""
 
 _SHARED = SHARED_BTH_BYTES
-# One for each opcode of the reliable connection service; the last one, which is
-# reserved there, stands for the opcodes of all other services.
+# One slot per opcode of the reliable connection service. The last opcode is reserved
+# there, so its slot serves the opcodes of all other services.
 _KINDS = 32
 _ONES = 0xFFFFFFFF
 
 
 class HeaderRegisters:
-    """The registers of what one address sends.
+    """Cached CRC registers of the packets sent from one address.
 
     Attributes:
-        is_ipv4: Whether that address is one of IPv4.
+        is_ipv4: Whether the address is an IPv4 address.
     """
 
     __slots__ = (
@@ -53,19 +56,21 @@ class HeaderRegisters:
     )
 
     def __init__(self, local_address: str, udp_port: int) -> None:
-        """Take *udp_port* for peers that `set_destination` gives none.
+        """Create an empty cache.
+
+        *udp_port* is the default UDP destination port for `set_destination`.
 
         Raises:
-            ValueError: If one of the two is none.
+            ValueError: If *local_address* or *udp_port* is invalid.
         """
         if not 0 < udp_port <= 0xFFFF:
             raise ValueError(f"UDP port {udp_port} is not in 1..65535")
         self._local = ip_address(local_address).packed
         self.is_ipv4 = len(self._local) == 4
-        # By destination: its address, room for the source port, its UDP port.
+        # By destination: address, two bytes for the source port, UDP destination port.
         self._addresses: dict[int, bytes] = {}
         self._udp_port = udp_port
-        # All but addresses, lengths, source port and BTH stays as it is.
+        # Only the destination address, the ports, the lengths and the BTH change.
         template = masked_headers(
             source=self._local,
             destination=self._local,
@@ -78,7 +83,7 @@ class HeaderRegisters:
         # BTH: opcode, flags, partition key 0xFFFF, masked byte, QPN.
         self._bytes = bytearray(template + b"\0\0\xff\xff\xff\0\0\0")
         self._headers = self._bytes
-        # By opcode: for what the register was computed last, in two words; and it.
+        # By opcode: the key of the cached register, in two words, and the register.
         self._flows = array("q", (-1 for _ in range(_KINDS)))
         self._packets = array("q", (-1 for _ in range(_KINDS)))
         self._registers = array("I", (0 for _ in range(_KINDS)))
@@ -86,15 +91,17 @@ class HeaderRegisters:
     def set_destination(
         self, destination: int, address: str, udp_port: int | None = None
     ) -> None:
-        """Say which peer a queue pair's *destination* stands for.
+        """Set the address and UDP port of a *destination* index.
 
         Raises:
-            ValueError: If *address* is not of the same IP version as the local one, or
+            ValueError: If *address* and the local address differ in IP version, or
                 *udp_port* is out of range.
         """
         packed = ip_address(address).packed
         if len(packed) != len(self._local):
-            raise ValueError(f"{address} is not of the local address's IP version")
+            raise ValueError(
+                f"{address} does not have the IP version of the local address"
+            )
         port = self._udp_port if udp_port is None else udp_port
         if not 0 < port <= 0xFFFF:
             raise ValueError(f"UDP port {port} is not in 1..65535")
@@ -103,16 +110,16 @@ class HeaderRegisters:
             self._flows[kind] = -1
 
     def register(self, burst: Burst, opcode: int, flags: int, length: int) -> int:
-        """Return the register of a packet of *burst*.
+        """Return the CRC register of a packet of *burst*, before AckReq and PSN.
 
         Args:
-            burst: Says where from and where to.
+            burst: Identifies the flow.
             opcode: First byte of the packet.
-            flags: Its second byte.
-            length: Of the packet, from the BTH to the end of the ICRC.
+            flags: Second byte of the packet.
+            length: Length of the packet, from the BTH to the end of the ICRC.
 
         Raises:
-            ValueError: If the destination is not known.
+            ValueError: If the destination is unknown.
         """
         kind = opcode if opcode < _KINDS else _KINDS - 1
         flow = burst.destination << 40 | burst.destination_qpn << 16 | burst.source_port
@@ -124,9 +131,10 @@ class HeaderRegisters:
         return self._registers[kind]
 
     def masked_headers(self, burst: Burst, length: int, position: int) -> bytes:
-        """Return what the ICRC of segment *position* of a send covers before the BTH.
+        """Return the bytes before the BTH that the ICRC of a segment covers.
 
-        *length* is that of the packet, from the BTH to the end of the ICRC.
+        *length* is the packet length from the BTH to the end of the ICRC. *position* is
+        the index of the segment in its send.
         """
         address = self._addresses[burst.destination]
         return masked_headers(
@@ -139,10 +147,10 @@ class HeaderRegisters:
         )
 
     def _compute(self, burst: Burst, opcode: int, flags: int, length: int) -> int:
-        """Return what `register` is to keep."""
+        """Compute the CRC register that `register` caches."""
         address = self._addresses.get(burst.destination)
         if address is None:
-            raise ValueError(f"{burst!r}: destination {burst.destination} is not known")
+            raise ValueError(f"{burst!r}: destination {burst.destination} is unknown")
         headers = self._headers
         at = self._address_at
         for i in range(len(address)):
@@ -153,8 +161,8 @@ class HeaderRegisters:
         headers[at + 1] = burst.source_port & 0xFF
         headers[at + 4] = udp_bytes >> 8
         headers[at + 5] = udp_bytes & 0xFF
-        # After the eight ones, the IPv4 total length is at 2, the IPv6 payload length,
-        # without the IP header, at 4.
+        # The IP header starts at byte 8. It has the IPv4 total length at offset 2, or
+        # the IPv6 payload length, which excludes the IP header, at offset 4.
         if self.is_ipv4:
             headers[10] = (udp_bytes + 20) >> 8
             headers[11] = (udp_bytes + 20) & 0xFF

@@ -1,10 +1,10 @@
-"""The RoCEv2 headers and packets as values, and their bytes.
+"""RoCEv2 headers and packets as values, and their encoding.
 
 A packet here is the UDP payload: base transport header, extended headers, payload, pad
-and the four bytes of the invariant CRC. This is the readable form, for tests, tools and
-odd packets; the data plane stamps templates instead (`chakram.roce.packet_buffer`).
+and the four bytes of the invariant CRC. This readable form is for tests, tools and
+unusual packets. The data plane stamps templates instead (`chakram.roce.packet_buffer`).
 
-Source: IBA volume 1, chapter 9, and annex A17 (RoCEv2); names as there.
+Source: IBA volume 1, chapter 9, and annex A17 (RoCEv2). Names follow the specification.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from chakram.roce.opcodes import Opcode, extended_headers
 BTH_BYTES = 12
 DEFAULT_PARTITION_KEY = 0xFFFF
 MIGRATED = 0x40
-"""MigReq, in the second byte of a BTH: set by all who do not migrate paths.
+"""MigReq bit in the second byte of a BTH, set by senders that do not migrate paths.
 
-So do adapters in all requests and answers of the reliable connection service, but not
-in CNPs. Receivers without alternate paths do not look at it.
+Adapters set it in all requests and responses of the reliable connection service, but
+not in CNPs. Receivers without alternate paths ignore it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Bits of a field, what errors call it, and zero bits behind it."""
+    """Width of a field, its title in errors, and the zero bits that follow it."""
 
     count: int
     title: str
@@ -37,7 +37,7 @@ class Bits:
 
 
 def layout(kind: type) -> tuple[tuple[str, Bits], ...]:
-    """Return the fields of a header, from the highest bit on."""
+    """Return the fields of a header class, most significant bits first."""
     return _layout(kind)
 
 
@@ -51,12 +51,12 @@ def _layout(kind: type) -> tuple[tuple[str, Bits], ...]:
 
 
 def size_bytes(kind: type) -> int:
-    """Return the length of a header."""
+    """Return the length of a header class in bytes."""
     return sum(bits.count + bits.gap for _, bits in layout(kind)) // 8
 
 
 class Header:
-    """Fields one behind the other, as their types say; big-endian."""
+    """Base class of headers: big-endian bit fields in the order of declaration."""
 
     __slots__ = ()
 
@@ -78,16 +78,16 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bth(Header):
-    """Base transport header; with a payload that needs no pad.
+    """Base transport header. `encode` writes a pad count of 0.
 
-    ``forward_congestion`` and ``backward_congestion`` are FECN and BECN;
-    ``reserved`` (6 bits) and ``reserved_ack`` (7 bits) are kept so that decoding and
-    encoding again gives the same bytes.
+    ``forward_congestion`` and ``backward_congestion`` are FECN and BECN. ``reserved``
+    (6 bits) and ``reserved_ack`` (7 bits) are kept so that decoding and encoding again
+    gives the same bytes.
     """
 
     opcode: Annotated[Opcode, Bits(8, "opcode")]
     solicited: Annotated[bool, Bits(1, "SE")] = False
-    # Behind it the pad, and the transport version, which is 0.
+    # Followed by the pad count and the transport version, which is 0.
     migrated: Annotated[bool, Bits(1, "MigReq", gap=6)] = False
     partition_key: Annotated[int, Bits(16, "partition key")] = DEFAULT_PARTITION_KEY
     forward_congestion: Annotated[bool, Bits(1, "FECN")] = False
@@ -95,13 +95,13 @@ class Bth(Header):
     reserved: Annotated[int, Bits(6, "reserved bits")] = 0
     destination_qpn: Annotated[int, Bits(24, "destination QPN")]
     ack_request: Annotated[bool, Bits(1, "AckReq")] = False
-    reserved_ack: Annotated[int, Bits(7, "reserved bits beside AckReq")] = 0
+    reserved_ack: Annotated[int, Bits(7, "reserved bits next to AckReq")] = 0
     psn: Annotated[int, Bits(24, "PSN")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reth(Header):
-    """RDMA extended transport header: where a WRITE or READ goes and how long it is."""
+    """RDMA extended transport header: target memory and length of a WRITE or READ."""
 
     virtual_address: Annotated[int, Bits(64, "virtual address")]
     remote_key: Annotated[int, Bits(32, "remote key")]
@@ -110,10 +110,10 @@ class Reth(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicEth(Header):
-    """Atomic extended transport header: where, and the operands.
+    """Atomic extended transport header: target memory and operands.
 
-    ``swap_or_add`` and ``compare`` are operands of 64 bits; the second means nothing to
-    a fetch-and-add.
+    ``swap_or_add`` and ``compare`` are 64-bit operands. Fetch-and-add ignores
+    ``compare``.
     """
 
     virtual_address: Annotated[int, Bits(64, "virtual address")]
@@ -124,14 +124,14 @@ class AtomicEth(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicAnswer(Header):
-    """Atomic acknowledge extended transport header: what was there before."""
+    """Atomic acknowledge extended transport header: the value before the operation."""
 
     original: Annotated[int, Bits(64, "original data")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deth(Header):
-    """Datagram extended transport header: the queue key, and who sends.
+    """Datagram extended transport header: queue key and source queue pair.
 
     ``reserved`` (8 bits) is kept, as in `Bth`.
     """
@@ -143,14 +143,14 @@ class Deth(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImmDt(Header):
-    """Immediate data: the number of the message."""
+    """Immediate data: the message number."""
 
     value: Annotated[int, Bits(32, "immediate data")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ieth(Header):
-    """Invalidate extended transport header: the key that is not valid any more."""
+    """Invalidate extended transport header: the remote key to invalidate."""
 
     remote_key: Annotated[int, Bits(32, "remote key")]
 
@@ -159,15 +159,16 @@ class Ieth(Header):
 class Aeth(Header):
     """ACK extended transport header.
 
-    ``syndrome`` is an ACK below 0x20, receiver-not-ready below 0x40, and a `NakCode`
-    from 0x60; ``msn`` counts the messages that the responder has completed.
+    A ``syndrome`` below 0x20 means ACK. Values from 0x20 to 0x3F mean receiver not
+    ready. From 0x60 on, it is a `NakCode`. ``msn`` counts the messages that the
+    responder has completed.
     """
 
     syndrome: Annotated[int, Bits(8, "syndrome")]
     msn: Annotated[int, Bits(24, "MSN")]
 
 
-# Field of `Packet`, and what errors call it; in the order on the wire.
+# Fields of `Packet` and their titles in errors, in wire order.
 _EXTENDED = {
     "deth": "DETH",
     "reth": "RETH",
@@ -181,11 +182,11 @@ _EXTENDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
-    """One packet from the BTH on.
+    """One packet, from the BTH to the ICRC.
 
-    ``icrc`` are the last four bytes as they stand, not checked. ``payload`` is without
-    pad; ``pad`` is None for the zero bytes that every sender pads with, else what was
-    found. The payload of a CNP are its 16 reserved bytes.
+    ``icrc`` holds the last four bytes, unchecked. ``payload`` excludes the pad. ``pad``
+    holds the pad bytes, or None if all of them are zero, as senders set them. The
+    payload of a CNP is its 16 reserved bytes.
     """
 
     bth: Bth
@@ -211,15 +212,18 @@ class Packet:
         if len(self.icrc) != ICRC_BYTES:
             raise ValueError(f"an ICRC has 4 bytes, not {len(self.icrc)}")
         if self.pad is not None and len(self.pad) != -len(self.payload) % 4:
-            raise ValueError(f"{len(self.pad)} bytes do not pad {len(self.payload)}")
+            raise ValueError(
+                f"a pad of {len(self.pad)} bytes does not fit a payload of "
+                f"{len(self.payload)}"
+            )
 
     def extended(self) -> list[Header]:
-        """Return what stands between BTH and payload, in that order."""
+        """Return the extended headers in wire order."""
         return [getattr(self, name) for name in extended_headers(self.bth.opcode)]
 
 
 def encode_packet(packet: Packet) -> bytes:
-    """Return the UDP payload of *packet*, with the ICRC as it stands there."""
+    """Return the UDP payload of *packet*, with its ``icrc`` field unchanged."""
     pad_bytes = -len(packet.payload) % 4
     opcode, flags, *others = packet.bth.encode()
     return b"".join(

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Distributions of times, in buckets that double; for what happens per burst."""
+"""Histogram of times, in buckets whose bounds double; cheap enough for every burst."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST = FCT_BUCKETS - 1
 
 
 class Histogram:
-    """Counts times by bucket."""
+    """Counts of times, by bucket."""
 
     __slots__ = ("_counts", "_sum_ns")
 
@@ -21,12 +21,12 @@ class Histogram:
         self._sum_ns = 0
 
     def add(self, time_ns: int) -> None:
-        """Count a time; a negative one counts as none."""
+        """Count a time; a negative time counts as 0."""
         if time_ns < 0:
             time_ns = 0
         self._sum_ns += time_ns
-        # Bounds double from 1 us: the bucket is the length of the microseconds,
-        # rounded up, less one.
+        # Bounds double from 1 us. Round the time up to microseconds and subtract one;
+        # the bucket is the bit length of the result.
         rest = (time_ns - 1) // 1000 if time_ns > 0 else 0
         bucket = 0
         while rest > 0 and bucket < _LAST:
@@ -35,5 +35,5 @@ class Histogram:
         self._counts[bucket] += 1
 
     def snapshot(self) -> HistogramCounts:
-        """Return the counts as they are now."""
+        """Return the current counts."""
         return HistogramCounts(counts=tuple(self._counts), sum_ns=self._sum_ns)

@@ -1,20 +1,29 @@
-"""The invariant CRC: over whole packets, and the algebra that makes it cheap.
+"""Invariant CRC of packets, and lookup tables that compute it faster.
 
-The rule (IBA volume 1, 7.8.1, and annex A17): the CRC-32 of Ethernet, little-endian at
-the end of the packet, over eight bytes of ones (the place of the local route header),
-the IP and UDP headers, BTH, extended headers, payload and pad. What switches may change
-counts as ones: IPv4 type of service, time to live and header checksum; IPv6 traffic
-class, flow label and hop limit; the UDP checksum; byte 4 of the BTH. The IPv4
-identification is **not** among them.
+The rule is in IBA volume 1, 7.8.1, and annex A17. The ICRC is the CRC-32 of Ethernet,
+stored little-endian at the end of the packet. It covers eight 0xFF bytes in place of
+the local route header, then the packet from the IP header to the pad.
 
-The table method. A CRC register is linear over GF(2) in its start value and in the
-data, so the register after a header state *s* and *d* bytes of payload is
-``advance(s, d) XOR residue(payload)``: `advance` (what *d* zero bytes do) is a product
-of the matrices for the powers of two in *d*, each four look-ups in a table of 256
-entries, and `residue` (the register that starts at 0) is a constant of the payload.
-Likewise an IPv4 identification of *k* instead of 0 changes the register at a later
-place by a constant of *k*. So a packet of 4 KiB costs the bytes of its header, not of
-its payload.
+Fields that switches may change are replaced by one bits:
+
+* IPv4 type of service, time to live and header checksum
+* IPv6 traffic class, flow label and hop limit
+* UDP checksum
+* byte 4 of the BTH
+
+The IPv4 identification is **not** among them.
+
+The table method relies on linearity: a CRC register is linear over GF(2) in its start
+value and in the data. If the register is *s* after the headers, then after *d* bytes of
+payload it is ``advance(s, d) XOR residue(payload)``:
+
+* `advance` is the effect of *d* zero bytes. It is a product of the matrices for the
+  powers of two in *d*. Multiplying by a matrix takes four table lookups.
+* `residue` is the register after the payload, starting from 0. It depends only on the
+  payload.
+
+An IPv4 identification of *k* instead of 0 XORs a constant into any later register. The
+time to compute an ICRC thus hardly depends on the payload length.
 """
 
 from __future__ import annotations
@@ -30,13 +39,13 @@ from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 _ONES = 0xFFFFFFFF
 _POLYNOMIAL = 0xEDB88320  # reflected
 RETREAT_BITS = 17
-"""Tables exist for 1, 2, 4 .. 65536 bytes backwards: any UDP datagram."""
+"""Number of retreat tables: for 1, 2, 4 .. 65536 bytes, enough for any UDP datagram."""
 
 ADVANCE_BITS = 13
-"""Tables exist for 1, 2, 4 .. 4096 bytes: any payload of the largest path MTU."""
+"""Number of advance tables: for 1, 2, 4 .. 4096 bytes, enough for any path MTU."""
 
 IDENTIFICATION_TABLE_BYTES = 256
-"""Segments of one send are numbered in one byte: the kernel allows at most 128."""
+"""Entries of `identification_table`; the kernel sends at most 128 segments at once."""
 
 
 def _byte_table() -> array[int]:
@@ -50,11 +59,11 @@ def _byte_table() -> array[int]:
 
 
 BYTE_TABLE = _byte_table()
-"""The register after one byte, by the low byte of the register XOR the data byte."""
+"""CRC table, indexed by the low byte of the register XOR the data byte."""
 
 
 def _look_up(tables: array[int], offset: int, register: int) -> int:
-    """Apply the matrix whose four tables start at *offset*."""
+    """Multiply *register* by the matrix whose four tables start at *offset*."""
     return (
         tables[offset + (register & 0xFF)]
         ^ tables[offset + 256 + (register >> 8 & 0xFF)]
@@ -64,12 +73,13 @@ def _look_up(tables: array[int], offset: int, register: int) -> int:
 
 
 def _four_tables(columns: list[int]) -> array[int]:
-    """Return a matrix, given by the images of the 32 bits, as four byte tables."""
+    """Return a matrix as four byte tables; *columns* are the images of the 32 bits."""
     tables = array("I", bytes(4 * 1024))
     for byte in range(4):
         for bit in range(8):
             column = columns[8 * byte + bit]
-            # Entries below 2**bit are complete: the others are those with this bit on.
+            # Entries below 2**bit are complete. The next 2**bit entries have the same
+            # indices with this bit set.
             for value in range(1 << bit):
                 base = 256 * byte
                 tables[base + (1 << bit) + value] = tables[base + value] ^ column
@@ -78,9 +88,10 @@ def _four_tables(columns: list[int]) -> array[int]:
 
 @cache
 def advance_tables() -> array[int]:
-    """Return `ADVANCE_BITS` x 4 x 256 entries: what 2**k zero bytes do to a register.
+    """Return the effect of 2**k zero bytes on a register, for each k.
 
-    That for byte *b* (0: the lowest) of value *v* is at ``1024 * k + 256 * b + v``.
+    *k* is below `ADVANCE_BITS`. Each *k* has 4 x 256 entries. The entry for byte *b*
+    (0: the lowest) of value *v* is at ``1024 * k + 256 * b + v``.
     """
     one = [BYTE_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << i for i in range(32))]
     tables = _four_tables(one)
@@ -96,11 +107,12 @@ def advance_tables() -> array[int]:
 
 @cache
 def retreat_tables() -> array[int]:
-    """Return `RETREAT_BITS` x 4 x 256 entries, as `advance_tables`, for the way back.
+    """Return the inverse of `advance_tables`, for each k.
 
-    What 2**k zero bytes have made a register of, this makes what it was before.
+    *k* is below `RETREAT_BITS`. The layout is the same. Each matrix recovers the
+    register before 2**k zero bytes.
     """
-    # The highest byte of an entry of the table of bytes tells which entry it is.
+    # The highest byte of an entry of BYTE_TABLE identifies the entry.
     entry_of = {value >> 24: index for index, value in enumerate(BYTE_TABLE)}
 
     def back(register: int) -> int:
@@ -119,7 +131,7 @@ def retreat_tables() -> array[int]:
 
 
 def advance(register: int, length_bytes: int) -> int:
-    """Return what *length_bytes* zero bytes (below 8192) make of a register."""
+    """Return *register* after *length_bytes* zero bytes (below 8192)."""
     tables = advance_tables()
     for k in range(ADVANCE_BITS):
         if length_bytes >> k & 1:
@@ -129,28 +141,30 @@ def advance(register: int, length_bytes: int) -> int:
 
 @cache
 def stride_tables(length_bytes: int) -> array[int]:
-    """Return 4 x 256 entries: what *length_bytes* zero bytes (below 8192) do at once.
+    """Return the effect of *length_bytes* zero bytes (below 8192), as 4 x 256 entries.
 
-    That for byte *b* (0: the lowest) of value *v* is at ``256 * b + v``. Of data whose
-    first four bytes alone are not zero, these may be added to the register before.
+    The entry for byte *b* (0: the lowest) of value *v* is at ``256 * b + v``. If only
+    the first four bytes of the data are nonzero, XOR them into the register before the
+    lookup.
     """
     return _four_tables([advance(1 << i, length_bytes) for i in range(32)])
 
 
 def residue(data: bytes) -> int:
-    """Return the register that starts at 0 after *data*."""
+    """Return the CRC register after *data*, starting from 0."""
     return zlib.crc32(data, _ONES) ^ _ONES
 
 
 @cache
 def identification_table(udp_and_bth_bytes: int) -> array[int]:
-    """Return by IPv4 identification (0..255) its share in a later register.
+    """Return how each IPv4 identification from 0 to 255 changes a later register.
 
     Args:
-        udp_and_bth_bytes: Where the register is taken, counted from the end of the
-            IPv4 header; 14 bytes of that header follow the identification.
+        udp_and_bth_bytes: Position of the register, counted from the end of the IPv4
+            header. In that header, 14 bytes follow the identification.
     """
-    # The high byte of the identification, always 0 here, stands before the low one.
+    # The high byte of the identification comes before the low byte. It is always 0
+    # here.
     return array(
         "I",
         (
@@ -169,18 +183,19 @@ def masked_headers(
     udp_port: int = UDP_PORT,
     identification: int = 0,
 ) -> bytes:
-    """Return what the ICRC covers before the BTH, with the variable fields as ones.
+    """Return the bytes before the BTH that the ICRC covers, variable fields masked.
 
     Args:
-        source: Address in 4 (IPv4) or 16 bytes (IPv6).
-        destination: Likewise.
-        source_port: Of UDP.
-        udp_payload_bytes: From the BTH to the end of the ICRC.
-        udp_port: Destination port.
-        identification: IPv4 only. The don't-fragment flag is taken as set.
+        source: Source address: 4 bytes (IPv4) or 16 bytes (IPv6).
+        destination: Destination address, of the same IP version.
+        source_port: UDP source port.
+        udp_payload_bytes: Length from the BTH to the end of the ICRC.
+        udp_port: UDP destination port.
+        identification: IPv4 identification. The don't-fragment flag is assumed to be
+            set.
 
     Raises:
-        ValueError: If the addresses are not of one family.
+        ValueError: If the addresses are not of one IP version.
     """
     udp_bytes = udp_payload_bytes + 8
     udp = struct.pack(">HHHH", source_port, udp_port, udp_bytes, 0xFFFF)
@@ -191,7 +206,9 @@ def masked_headers(
         ip = struct.pack(">IHBB", 0x6FFFFFFF, udp_bytes, 17, 0xFF)
     else:
         lengths = f"{len(source)} and {len(destination)}"
-        raise ValueError(f"addresses of {lengths} bytes are not of one IP version")
+        raise ValueError(
+            f"addresses of {lengths} bytes do not have the same IP version"
+        )
     return b"\xff" * 8 + ip + source + destination + udp
 
 
@@ -199,8 +216,8 @@ def icrc(headers: bytes, transport: bytes) -> bytes:
     """Return the four bytes of the ICRC.
 
     Args:
-        headers: What `masked_headers` returns.
-        transport: From the BTH to the pad, without the ICRC.
+        headers: Result of `masked_headers`.
+        transport: Bytes from the BTH to the pad, without the ICRC.
     """
     register = zlib.crc32(headers)
     register = zlib.crc32(transport[:4], register)
@@ -209,14 +226,14 @@ def icrc(headers: bytes, transport: bytes) -> bytes:
 
 
 def ip_icrc(packet: bytes) -> bytes:
-    """Return the ICRC that the IP packet *packet* ought to end with.
+    """Return the correct ICRC of the IP packet *packet*.
 
     Args:
         packet: From the IP header to the end of the ICRC, whose value is ignored.
 
     Raises:
-        PacketError: If it is not an unfragmented UDP packet of IPv4, or of IPv6 without
-            extension headers, that is long enough for BTH and ICRC.
+        PacketError: If the packet is not UDP over IPv4 or IPv6, is a fragment, has IPv6
+            extension headers, or is too short for BTH and ICRC.
     """
     version = packet[0] >> 4 if packet else 0
     if version == 4:

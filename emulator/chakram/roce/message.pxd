@@ -3,7 +3,7 @@ cimport cython
 from chakram.roce.events cimport MessageParts, SendCompleted
 
 
-# The garbage collector need not look at it: a context does not lead back to it.
+# A context must not refer back to the message, so no garbage collection is needed.
 @cython.no_gc
 cdef class Message(MessageParts):
     cdef public long long message_id

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, language_level=3
-"""What a requester knows of a message."""
+"""A posted message, with the state that the requester keeps for it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ __all__ = ["Message"]
 class Message(MessageParts):
     """One posted message that is not completely acknowledged.
 
-    It is made without arguments, as these would become objects in compiled code, too.
+    The constructor takes no arguments, because compiled code would convert them to
+    Python objects.
 
     Attributes:
-        message_id: As posted; as *size_bytes* and *posted_ns*.
-        size_bytes: Payload.
-        packets: How many packets it has.
-        first_sequence: Of its first packet, in the requester's count.
-        first_byte: Payload of all messages before it.
-        posted_ns: When it was posted.
-        first_sent_ns: When its first packet left first; -1: not yet.
-        rate_at_start_bps: What congestion control allowed then; 0: no limit.
-        retransmitted: Packets sent again.
-        generator_wait_ns: How long it waited for the data plane.
-        cnps_before: CNPs of the queue pair before its first packet.
-        order: Of two messages of queue pairs that share a `SendOrder`, the one with the
-            lower order goes first.
-        context: What its user knows it by; it comes back with its completion.
-        contents: Its payload; None: it does not matter what it carries.
-        remote_offset: Where a WRITE goes, from where the queue pair's WRITEs go.
-        continues: Whether the message before it is a part of the same larger one.
+        message_id: Message id, as posted.
+        size_bytes: Payload, as posted.
+        packets: Number of packets.
+        first_sequence: Sequence number of the first packet in the requester.
+        first_byte: Total payload of all earlier messages.
+        posted_ns: When the message was posted.
+        first_sent_ns: When the first packet left for the first time; -1: not yet.
+        rate_at_start_bps: Rate that congestion control allowed when the first packet
+            left; 0: no limit.
+        retransmitted: Number of retransmitted packets.
+        generator_wait_ns: How long the message waited for the data plane.
+        cnps_before: CNPs of the queue pair before the first packet left.
+        order: Position among the messages of queue pairs that share a `SendOrder`.
+            Messages with a lower order go first.
+        context: User object, returned with the completion.
+        contents: Payload bytes; None: the fixed pattern.
+        remote_offset: Target offset of a WRITE in the remote memory of the queue pair.
+        continues: Whether this message continues the previous one, as a part of the
+            same larger message.
     """
 
     __slots__ = (
@@ -72,12 +75,12 @@ class Message(MessageParts):
         self.continues = False
 
     def note_sent(self, again: int, now_ns: int, rate_bps: int, cnps: int) -> None:
-        """Note that packets leave.
+        """Record that packets of the message leave.
 
         Args:
-            again: How many of them not for the first time.
+            again: Number of retransmissions among them.
             now_ns: The time.
-            rate_bps: What congestion control allows; 0: no limit.
+            rate_bps: Rate that congestion control allows; 0: no limit.
             cnps: CNPs of the queue pair so far.
         """
         if self.first_sent_ns < 0:
@@ -88,9 +91,12 @@ class Message(MessageParts):
             self.retransmitted += again
 
     def completion(self, now_ns: int, cnps: int) -> SendCompleted:
-        """Return the report of the last ACK, which comes now, after *cnps* CNPs."""
+        """Return the completion event; the last ACK arrives now.
+
+        *cnps* counts the CNPs of the queue pair so far.
+        """
         rate_bps = self.rate_at_start_bps
-        # Not by arguments: in compiled code these would become objects on the way.
+        # Set fields directly. Compiled code would convert arguments to Python objects.
         event = SendCompleted.__new__(SendCompleted)
         event.context = self.context
         event.message_id = self.message_id

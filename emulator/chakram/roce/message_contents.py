@@ -1,9 +1,9 @@
-"""Bursts of messages with contents of their own: bytes by the readable form of packets.
+"""Encoder for bursts whose messages have explicit contents.
 
-What a packet carries is mostly of no interest, so `chakram.roce.packet_buffer` sends a
-fixed pattern, whose share in the ICRC is known. Where a peer is to find certain bytes,
-as in tests with other implementations, every byte goes through the CRC here: some ten
-microseconds for a packet, which is too slow for load.
+`chakram.roce.packet_buffer` sends a fixed pattern with a known effect on the ICRC. Use
+this encoder if a peer must receive specific bytes, as in tests with other
+implementations. It computes the CRC over every byte. This takes about ten microseconds
+per packet, which is too slow to generate load.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
 
 
-# By verb, whether a packet is the first and the last of its message, and whether it
-# has immediate data.
+# Key: verb, is first packet, is last packet, has immediate data.
 _OPCODES = {
     (verb, *place): Opcode[f"{verb.name}_{name}"]
     for verb in Verb
@@ -37,34 +36,34 @@ _OPCODES = {
 
 
 class ContentsEncoder:
-    """Turns the bursts of one port that have contents into UDP payloads.
+    """Encoder of one port's bursts with explicit contents.
 
-    All carry a right ICRC, whatever the port's mode for the pattern is.
+    All packets carry a valid ICRC, whatever ICRC mode the port uses for the pattern.
     """
 
     def __init__(self, *, local_address: str) -> None:
-        """Send from *local_address*, of IPv4 or IPv6."""
+        """Encode packets sent from *local_address*, an IPv4 or IPv6 address."""
         self._local = ip_address(local_address).packed
         self._destinations: dict[int, tuple[bytes, int]] = {}
         self._is_numbered = True
 
     def set_destination(self, destination: int, address: str, udp_port: int) -> None:
-        """Say which peer a queue pair's *destination* stands for."""
+        """Set the address and UDP port of a *destination* index."""
         self._destinations[destination] = (ip_address(address).packed, udp_port)
 
-    def leave_alone(self) -> None:
-        """Seal packets as what they will be; see `WireEncoder.leave_alone`."""
+    def send_unsegmented(self) -> None:
+        """Compute ICRCs for packets sent one by one; see `WireEncoder`."""
         self._is_numbered = False
 
     def encode(self, burst: Burst) -> tuple[memoryview, int]:
-        """Return the UDP payloads of *burst*, as `WireEncoder.encode` does.
+        """Return the UDP payloads of *burst* and their size; see `WireEncoder.encode`.
 
         Raises:
-            ValueError: If it has no contents, or its destination is not known.
+            ValueError: If the burst has no contents, or its destination is unknown.
         """
         contents = burst.contents
         if contents is None or burst.destination not in self._destinations:
-            raise ValueError(f"{burst!r} has no contents, or nowhere to go")
+            raise ValueError(f"{burst!r} has no contents or no destination")
         packets = [
             self._packet(burst, contents, position) for position in range(burst.count)
         ]

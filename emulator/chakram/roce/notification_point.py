@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""When a receiver of marked packets says so: DCQCN's notification point.
+"""Rate limit for congestion notifications: DCQCN's notification point.
 
-NICs send at most one congestion notification (CNP) in an interval, and differ in what
-that is counted for: for each queue pair, for each peer, or for the whole port. Queue
-pairs that share a limiter share the interval; the CNP itself always goes to the queue
-pair whose packet was marked.
+NICs send at most one congestion notification packet (CNP) per interval. The interval
+applies per queue pair, per peer or per port, depending on the NIC. Queue pairs that
+share a limiter share the interval. Each CNP is sent by the queue pair that received the
+marked packet.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["CnpLimiter"]
 
 
 class CnpLimiter:
-    """Lets one CNP pass in an interval."""
+    """Limiter that admits one CNP per interval."""
 
     __slots__ = ("_after_ns", "_interval_ns")
 
     def __init__(self, interval_ns: int) -> None:
-        """Let the first one pass; an *interval_ns* of 0 lets all pass.
+        """Admit the first CNP; an *interval_ns* of 0 admits all.
 
         Raises:
             ValueError: If *interval_ns* is negative.
@@ -29,7 +29,7 @@ class CnpLimiter:
         self._after_ns = 0
 
     def admits(self, now_ns: int) -> bool:
-        """Tell whether a CNP may be sent now; if so, the interval begins."""
+        """Return whether a CNP may be sent now; if so, start the interval."""
         if now_ns < self._after_ns:
             return False
         self._after_ns = now_ns + self._interval_ns

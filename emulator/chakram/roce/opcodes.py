@@ -1,4 +1,4 @@
-"""What packets there are: opcodes, the headers that each carries, NAKs and timers.
+"""Opcodes, the extended headers that they carry, NAK codes and RNR timers.
 
 Source: IBA volume 1, chapter 9 (opcodes: table 38; AETH: table 45), annex A17.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 ACK_CREDITS_UNUSED = 0x1F
-"""AETH syndrome of an ACK that says nothing about credits."""
+"""AETH syndrome of an ACK that carries no credit count."""
 
 RECEIVER_NOT_READY = 0x20
-"""AETH syndrome of a receiver-not-ready NAK, to which its timer code is added."""
+"""AETH syndrome of a receiver-not-ready NAK, before its timer code is added."""
 
 RNR_TIMER_NS = (
     655_360_000, 10_000, 20_000, 30_000, 40_000, 60_000, 80_000, 120_000,
@@ -20,14 +20,15 @@ RNR_TIMER_NS = (
     30_720_000, 40_960_000, 61_440_000, 81_920_000, 122_880_000, 163_840_000,
     245_760_000, 327_680_000, 491_520_000,
 )  # fmt: skip
-"""How long a receiver-not-ready NAK asks to wait, by its timer code."""
+"""Wait time that a receiver-not-ready NAK requests, by timer code."""
 
 
 class Opcode(IntEnum):
-    """BTH opcodes, and the CNP.
+    """BTH opcodes, including the CNP.
 
-    The upper three bits are the service. Names without a prefix are of the reliable
-    connection, ``UC_`` of the unreliable one, ``UD_`` of the datagram service.
+    The upper three bits select the transport service. Names without a prefix belong to
+    reliable connection, ``UC_`` to unreliable connection, ``UD_`` to unreliable
+    datagram.
     """
 
     SEND_FIRST = 0x00
@@ -75,15 +76,15 @@ REFUSED_OPCODES = frozenset(
     for code in range(Opcode.UC_SEND_FIRST)
     if code > Opcode.ATOMIC_ACKNOWLEDGE or code == Opcode.READ_REQUEST
 )
-"""What the reliable connection service has to answer, but Chakram cannot serve.
+"""Reliable-connection opcodes that Chakram refuses with an invalid-request NAK.
 
-READ, atomics, SEND with invalidate, FLUSH, ATOMIC WRITE, and reserved codes: all get a
-NAK for an invalid request (IBA volume 1, 9.9.3: "unsupported or reserved opcode").
+These are READ, atomics, SEND with invalidate, FLUSH, ATOMIC WRITE and reserved codes
+(IBA volume 1, 9.9.3: "unsupported or reserved opcode").
 """
 
 
 class NakCode(IntEnum):
-    """AETH syndromes of the NAKs."""
+    """AETH syndromes of NAKs."""
 
     PSN_SEQUENCE_ERROR = 0x60
     INVALID_REQUEST = 0x61
@@ -116,7 +117,7 @@ _OPERATIONS = {
     ),
     "invalidate": (Opcode.SEND_LAST_WITH_INVALIDATE, Opcode.SEND_ONLY_WITH_INVALIDATE),
 }
-"""By header, the operations that carry it, whatever the service."""
+"""Operations that carry each extended header, for every transport service."""
 
 
 def _extended_headers(opcode: Opcode) -> tuple[str, ...]:
@@ -133,6 +134,6 @@ _EXTENDED = {opcode: _extended_headers(opcode) for opcode in Opcode}
 def extended_headers(opcode: Opcode) -> tuple[str, ...]:
     """Return the fields of `chakram.roce.headers.Packet` that *opcode* carries.
 
-    They are in the order in which they stand between BTH and payload.
+    The fields are in wire order, from the BTH to the payload.
     """
     return _EXTENDED[opcode]

@@ -1,26 +1,33 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""When the next burst may leave: the line of a port, the pace of a queue pair.
+"""Pacing of ports and queue pairs, and accounting for data plane delays.
 
-A port with a rate is a line: a burst occupies it for its wire bytes at that rate. If
-the shell comes late, the line catches up on at most *burst_bound_ns* of what it missed;
-an idle line saves nothing up. So in any time T no more leaves than
-rate x (T + burst bound), and one burst.
+`Line` models the link of a port. A burst occupies the link for the time that its wire
+bytes take at the rate of the port. If the data plane is late, the port catches up on at
+most *burst_bound_ns* of the lost time. An idle link accumulates no credit. In any time
+T, the port thus sends at most rate x (T + burst bound), plus one burst.
 
-A line that *saves up* begins with that much ahead after it was idle, too. It is for
-ports with a queue behind them that keeps the rate to the packet, as a NIC has in front
-of its wire: such a wire cannot make up for a burst that comes late, but none is late
-as long as something waits there.
+With *saves_up*, the link has that much credit after an idle time, too. Use this for a
+port followed by a queue that enforces the rate per packet, like the send queue of a
+NIC. The wire behind the queue cannot catch up on a late burst, but no burst is late
+while the queue is not empty.
 
-The generator's honesty. When a burst is offered at *now*, one was due at the later of
-two times: when the line became free, and since when there has always been something to
-send. Of the lag the port makes up the burst bound; the rest,
-``now - burst_bound_ns - due`` where that is positive, is time of the line that is lost
-for ever because the data plane was late, not because of window, rate or port. It is
-added to ``generator_wait_ns`` of the port, and of each message that was ready to send
-meanwhile (`SendCompleted.generator_wait_ns`), as far as it was: it lost that time too.
-Time after the first offer is not counted: there the socket or the kernel's shaper
-pushes back. A port without rate has no line; there the time of the last burst stands
-for "free", so gaps between two sends longer than the burst bound count.
+If the data plane is too slow, link time is lost. A burst that is offered at *now* was
+due at the later of two times:
+
+* when the link became free
+* the time since which there has always been something to send
+
+The port catches up on delays up to the burst bound. The rest, ``now - burst_bound_ns -
+due`` if positive, is lost because of the data plane, not because of window, rate or
+port.
+
+The lost time is added to ``generator_wait_ns`` of the port. It is also added to each
+message that was ready to send, for the part of the time that it was ready
+(`SendCompleted.generator_wait_ns`). Time after the first offer does not count, because
+then the socket or the kernel's shaper is the limit.
+
+Without a rate, the link is free again at the time of each burst. Gaps between two sends
+thus count as lost if they are longer than the burst bound.
 """
 
 from __future__ import annotations
@@ -39,16 +46,17 @@ _NO_LIMIT = 1 << 23
 _MADE_UP_NS = 50_000
 
 MADE_UP_NS = _MADE_UP_NS
-"""Time that the data plane was late and that a slowed queue pair makes up, at most."""
+"""Maximum data plane delay, in ns, that a throttled queue pair catches up on."""
 
 
 class Line:
-    """The line of one port.
+    """Model of the link of one port, which decides when the next burst may leave.
 
     Attributes:
-        free_ns: When the line is free.
-        generator_waits: Times that it stood still for the data plane.
-        generator_wait_ns: How long, in all.
+        free_ns: When the link is free.
+        generator_waits: Number of times that the link was idle because of the data
+            plane.
+        generator_wait_ns: Total link time that was lost this way.
     """
 
     __slots__ = (
@@ -68,13 +76,13 @@ class Line:
     def __init__(
         self, *, rate_bps: int, burst_bound_ns: int, saves_up: bool = False
     ) -> None:
-        """Make a line that is free; a *rate_bps* of 0 is no limit."""
+        """Create a link that is free; a *rate_bps* of 0 means no limit."""
         self._rate_bps = rate_bps
         self._burst_bound_ns = burst_bound_ns
         self._saves_up = saves_up
         self._busy_since_ns = _LONG_AGO_NS
         self._is_offered = False
-        # What division left over of the last bit.
+        # Remainder of the division by the rate, carried to the next burst.
         self._remainder = 0
         self._paused_since_ns = _NOT_PAUSED
         self._paused_ns = 0
@@ -83,34 +91,34 @@ class Line:
         self.generator_wait_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Note that there is something to send since *since_ns*, after a pause."""
+        """Record that there is something to send since *since_ns*, after a pause."""
         self._busy_since_ns = since_ns
 
     def pause(self, now_ns: int) -> None:
-        """Note that the network has paused the port."""
+        """Record that the network has paused the port."""
         self._paused_since_ns = now_ns
 
     def resume(self, now_ns: int) -> None:
-        """Note that the network lets the port go on; there is something to send."""
+        """Record the end of a pause by the network; there is something to send."""
         self._paused_ns = self.paused_ns(now_ns)
         self._paused_since_ns = _NOT_PAUSED
         self.demand(now_ns)
 
     def paused_ns(self, now_ns: int) -> int:
-        """Return how long the port has been paused, in all."""
+        """Return how long the port has been paused in total."""
         if self._paused_since_ns == _NOT_PAUSED:
             return self._paused_ns
         return self._paused_ns + now_ns - self._paused_since_ns
 
     def rest(self) -> None:
-        """Note that there is nothing to send."""
+        """Record that there is nothing to send."""
 
     def ready_ns(self, now_ns: int) -> int:
-        """Return when the next burst may leave, as it looks now."""
+        """Return the earliest time for the next burst, as known now."""
         return self.free_ns
 
     def offer(self, now_ns: int) -> None:
-        """Account for how late a burst is offered, unless one already was."""
+        """Account for the delay of an offered burst, at the first offer only."""
         lost_ns = self.lost_ns(now_ns)
         if lost_ns > 0:
             self.generator_waits += 1
@@ -118,7 +126,7 @@ class Line:
         self._is_offered = True
 
     def lost_ns(self, now_ns: int) -> int:
-        """Return what is lost since a burst was due and none was offered."""
+        """Return the link time lost since a burst was due and none was offered."""
         if self._is_offered:
             return 0
         due_ns = self.free_ns
@@ -128,24 +136,28 @@ class Line:
         return lost_ns if lost_ns > 0 else 0
 
     def due_ns(self) -> int:
-        """Return since when a burst could have left, as far as the rate is concerned.
+        """Return the time from which the rate has allowed a burst to leave.
 
-        Without a rate that is since when there is something to send.
+        Without a rate, this is the time from which there has been something to send.
         """
         if self._rate_bps > 0 and self.free_ns > self._busy_since_ns:
             return self.free_ns
         return self._busy_since_ns
 
     def is_first_offer(self) -> bool:
-        """Tell whether nothing has been offered since the line was last taken."""
+        """Return whether nothing has been offered since the last burst left."""
         return not self._is_offered
 
     def has_rate(self) -> bool:
-        """Tell whether the line is limited."""
+        """Return whether the link has a rate limit."""
         return self._rate_bps > 0
 
     def occupy(self, wire_bytes: int, now_ns: int, queue_pairs: int = 1) -> None:
-        """Take the line for a burst that leaves now; *queue_pairs* take turns on it."""
+        """Occupy the link for a burst that leaves now.
+
+        *queue_pairs* is the number of queue pairs that share the link. Only
+        `SharedLine` uses it.
+        """
         self._is_offered = False
         if self._rate_bps == 0:
             self.free_ns = now_ns
@@ -161,17 +173,20 @@ class Line:
 
 
 class Pace:
-    """The pace that congestion control sets for one queue pair.
+    """Pacing of one queue pair at the rate that congestion control sets.
 
-    A burst takes at most *burst_ns* of the rate's time, but one packet always may go.
-    While there is nothing to send, or the window is full, nothing is saved up: a
-    message that comes after a pause finds the rate that the flow was cut to.  A control
-    that `keeps_rate` makes up for *burst_bound_ns* of being late, whatever made it so,
-    as a port does, and saves up where its port does.  Of any other only what the data
-    plane was late is made up, and no more than `MADE_UP_NS` of that: a queue pair that
-    is slowed down does not catch up at the port's rate for the time that it has waited
-    for its own port.  So in any time T no more leaves than rate x (T + what the data
-    plane was late) and one burst.
+    A burst takes at most *burst_ns* of time at the rate, but one packet may always
+    leave. No credit accumulates while there is nothing to send or the window is full. A
+    message after a pause starts at the current, possibly reduced, rate of the flow.
+
+    With a congestion control that `keeps_rate`, the queue pair catches up on at most
+    *burst_bound_ns* of delay from any cause, as a port does. It has credit after an
+    idle time if the port does.
+
+    With any other congestion control, the queue pair catches up only on data plane
+    delays, by at most `MADE_UP_NS`. After a wait for its own port, it does not catch up
+    at the rate of the port. In any time T, it thus sends at most rate x (T + data plane
+    delay), plus one burst.
     """
 
     __slots__ = (
@@ -195,28 +210,28 @@ class Pace:
         packet_bytes: int,
         saves_up: bool = False,
     ) -> None:
-        """Make a pace for packets of *packet_bytes* on the wire."""
+        """Create a pacer for packets of *packet_bytes* on the wire."""
         self._congestion_control = congestion_control
         self._keeps_rate = congestion_control.keeps_rate
         self._saves_up = saves_up and self._keeps_rate
         self._burst_ns = burst_ns
         self._burst_bound_ns = burst_bound_ns
         self._packet_bytes = packet_bytes
-        # The last burst: when it began, as far as the rate is concerned, and its size.
+        # Start time of the last burst according to the rate, and size of that burst.
         self._from_ns = 0
         self._bytes = 0
-        # Since when only the rate, or the port, holds back what there is to send.
+        # Since when only the rate or the port has delayed packets.
         self._since_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Note that there is something to send since *since_ns*, after a pause."""
+        """Record that there is something to send since *since_ns*, after a pause."""
         self._since_ns = since_ns
 
     def ready_ns(self) -> int:
         """Return when the next burst may leave; a time in the past means now.
 
-        The rate that holds now counts, not the one at the time of the last burst: after
-        a recovery nobody waits for a slow past.
+        The current rate applies, not the rate at the time of the last burst. After
+        recovery, packets do not wait at the old, lower rate.
         """
         rate_bps = self._congestion_control.rate_bps
         if rate_bps <= 0 or not self._congestion_control.is_pacing:
@@ -234,7 +249,7 @@ class Pace:
         return packets if packets > 1 else 1
 
     def advance(self, wire_bytes: int, now_ns: int, due_ns: int) -> None:
-        """Note that a burst has left; its port could have sent it since *due_ns*."""
+        """Record that a burst has left; the port could have sent it since *due_ns*."""
         from_ns = self.ready_ns()
         if from_ns < self._since_ns and not self._saves_up:
             from_ns = self._since_ns

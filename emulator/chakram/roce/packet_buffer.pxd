@@ -41,7 +41,7 @@ cdef class WireEncoder:
 
     cpdef object set_destination(self, object destination, object address,
                                  object udp_port=*)
-    cpdef object leave_alone(self)
+    cpdef object send_unsegmented(self)
     @cython.locals(start="Py_ssize_t", end="Py_ssize_t", segment="Py_ssize_t", cut=_Cut)
     cpdef tuple encode(self, Burst burst, Py_ssize_t slot=*)
     @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", position="int")

@@ -1,15 +1,16 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""From bursts to bytes: a buffer of prepared packets, of which only headers change.
+"""Encoder of bursts as bytes, in a buffer of prepared packets.
 
 A port sends from unconnected UDP sockets with the don't-fragment flag. The kernel then
-numbers the segments of one send 0, 1, 2 .. in the IPv4 identification, which the ICRC
-covers; so a valid ICRC can be made here. The payload is a fixed pattern: what a packet
-carries is of no interest, how much is. So it stays where it is from burst to burst, and
-only what is around it is written anew (`chakram.roce.packet_stamping`).
+numbers the segments of one send 0, 1, 2 .. in the IPv4 identification. The ICRC covers
+that field, so the encoder can compute a valid ICRC.
 
-Compiled, nothing checks the bounds of the buffer: `WireEncoder.encode` refuses bursts
-that do not fit before anything is written.
+The payload is a fixed pattern, because only its length matters. It stays in the buffer
+between bursts. Only the bytes around it are rewritten (`chakram.roce.packet_stamping`).
+
+Compiled code does not check the bounds of the buffer. `WireEncoder.encode` rejects
+bursts that do not fit before it writes anything.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ _IN_FULL = ICRC_MODES.index("full")
 
 
 class WireEncoder:
-    """Turns the bursts of one port into UDP payloads.
+    """Encoder of the bursts of one port as UDP payloads.
 
-    The bytes stand in a buffer that belongs to the encoder. It has *slots* of which
-    each holds one burst, so that a batch of sends can be prepared.
+    The encoder owns a buffer with *slots*. Each slot holds one burst, so that a batch
+    of sends can be prepared.
     """
 
     __slots__ = (
@@ -88,14 +89,14 @@ class WireEncoder:
 
         Args:
             local_address: IPv4 or IPv6 address that the port sends from.
-            path_mtu: Of all its queue pairs.
-            max_burst_packets: As in its `PortEngine`.
-            udp_port: UDP destination port of peers that `set_destination` gives none.
-            slots: How many bursts the buffer holds.
+            path_mtu: Path MTU of all queue pairs of the port.
+            max_burst_packets: Maximum packets per burst, as in the `PortEngine`.
+            udp_port: Default UDP destination port for `set_destination`.
+            slots: Number of bursts that the buffer holds.
             icrc: One of `ICRC_MODES`.
 
         Raises:
-            ValueError: If one of them is out of range.
+            ValueError: If an argument is out of range.
         """
         if path_mtu not in PATH_MTUS:
             raise ValueError(f"path MTU {path_mtu} is not one of {PATH_MTUS}")
@@ -106,15 +107,16 @@ class WireEncoder:
         if icrc not in ICRC_MODES:
             raise ValueError(f"ICRC mode {icrc!r} is not one of {ICRC_MODES}")
         if slots < 1:
-            raise ValueError(f"{slots} slots hold no burst")
+            raise ValueError(f"{slots} slots cannot hold a burst")
         self._header_registers = HeaderRegisters(local_address, udp_port)
         self._icrc_mode = ICRC_MODES.index(icrc)
         self._path_mtu = path_mtu
         self._max_burst_packets = max_burst_packets
         self._slots = slots
-        # Each slot: a run of packets without extended headers that keeps its payload;
-        # behind it room for any other data (FIRST and one more, or messages of one
-        # packet), and for an answer.
+        # A slot has three parts:
+        # 1. a run of packets without extended headers, which keep their payload
+        # 2. room for other data: a FIRST and one more packet, or one-packet messages
+        # 3. room for a response
         self._packet_bytes = BTH_BYTES + path_mtu + ICRC_BYTES
         run_bytes = max_burst_packets * self._packet_bytes
         odd_bytes = max(2, max_burst_packets) * (
@@ -130,13 +132,13 @@ class WireEncoder:
             header_registers=self._header_registers,
             path_mtu=path_mtu,
         )
-        # The parts of it that were returned last.
+        # The parts of the buffer that were returned last.
         self._cut_data = _Cut()
         self._cut_answer = _Cut()
         # Segment size of the data that was written last.
         self._segment_bytes = 0
-        # By slot: which packet of the run has lost its payload, -1: none; and where the
-        # payloads of the other data stand, as a number, 0: nowhere.
+        # By slot: the packet of the run whose payload was overwritten (-1: none), and a
+        # key for the positions of the payloads in the other data (0: none).
         self._dirty = [-1] * slots
         self._shapes = array("q", (0 for _ in range(slots)))
         for slot in range(slots):
@@ -148,31 +150,31 @@ class WireEncoder:
     def set_destination(
         self, destination: int, address: str, udp_port: int | None = None
     ) -> None:
-        """Say which peer a queue pair's *destination* stands for.
+        """Set the address and UDP port of a *destination* index.
 
         Raises:
-            ValueError: If *address* is not of the same IP version as the local one, or
+            ValueError: If *address* and the local address differ in IP version, or
                 *udp_port* is out of range.
         """
         self._header_registers.set_destination(destination, address, udp_port)
 
-    def leave_alone(self) -> None:
-        """Seal packets as what they will be where each leaves by a send of its own.
+    def send_unsegmented(self) -> None:
+        """Compute ICRCs for packets that leave one by one, each in its own send.
 
-        The kernel then gives all of them identification 0, whatever their place in the
-        burst is.
+        The kernel then gives all of them identification 0, whatever their position in
+        the burst.
         """
         self._stamper.is_numbered = False
 
     def encode(self, burst: Burst, slot: int = 0) -> tuple[memoryview, int]:
-        """Return the UDP payloads of *burst*, one behind the other, and a size.
+        """Return the UDP payloads of *burst*, concatenated, and the segment size.
 
-        All have that size but the last, which may be shorter: it is the segment size
-        for the kernel. The bytes are good until the next burst is encoded to *slot*.
+        Each payload has the segment size, except the last, which may be shorter. The
+        bytes are valid until the next burst is encoded into *slot*.
 
         Raises:
-            ValueError: If the burst does not fit this encoder, or its destination is
-                not known.
+            ValueError: If *slot* is out of range, the burst does not fit this encoder,
+                or its destination is unknown.
         """
         if slot < 0 or slot >= self._slots:
             raise ValueError(f"slot {slot} is not in 0..{self._slots - 1}")
@@ -206,7 +208,7 @@ class WireEncoder:
         return cut.result
 
     def _replace_icrcs(self, burst: Burst, start: int, end: int, segment: int) -> None:
-        """Write zeros, or what the rule gives over all bytes, for what tables gave."""
+        """Replace the ICRCs with zeros, or with ICRCs computed over all bytes."""
         for position, at in enumerate(range(start, end, segment)):
             stop = at + segment if at + segment < end else end
             value = bytes(_ICRC)
@@ -218,13 +220,13 @@ class WireEncoder:
             self._bytes[stop - _ICRC : stop] = value
 
     def _check(self, burst: Burst) -> None:
-        """Refuse data that does not fit the buffer, or no send."""
+        """Reject data that does not fit into the buffer or into one send."""
         count = burst.count
         if burst.path_mtu != self._path_mtu or count > self._max_burst_packets:
-            raise ValueError(f"{burst!r} is larger than what this encoder was made for")
+            raise ValueError(f"{burst!r} exceeds the limits of this encoder")
         last_bytes = burst.packet_payload_bytes(count - 1)
         if count < 1 or last_bytes < 0 or last_bytes > self._path_mtu:
-            raise ValueError(f"{burst!r} contradicts itself")
+            raise ValueError(f"{burst!r} is inconsistent")
         index = burst.packet_index
         if burst.message_ids is not None:
             if (
@@ -232,21 +234,21 @@ class WireEncoder:
                 or burst.message_packets > 1
                 or count != len(burst.message_ids)
             ):
-                raise ValueError(f"{burst!r} contradicts itself")
+                raise ValueError(f"{burst!r} is inconsistent")
         elif index < burst.message_packets - 1 and (index > 0 or burst.verb != _WRITE):
             if (
                 index + count == burst.message_packets
                 and last_bytes > self._path_mtu - _IMMEDIATE
             ):
-                raise ValueError(f"{burst!r} does not fit one send")
+                raise ValueError(f"{burst!r} does not fit into one send")
         elif count > 2:
-            raise ValueError(f"{burst!r} does not fit one send")
+            raise ValueError(f"{burst!r} does not fit into one send")
 
     def _put_run(self, burst: Burst, slot: int, at: int) -> int:
-        """Write packets without RETH, of which only the last may end the message.
+        """Write packets without a RETH; only the last of them may end the message.
 
         Returns:
-            Where they end.
+            The offset after the last packet.
         """
         size = self._packet_bytes
         self._segment_bytes = size
@@ -257,7 +259,7 @@ class WireEncoder:
         if burst.packet_index + burst.count < burst.message_packets:
             self._stamper.put_alike(burst, burst.count, at)
             return at + burst.count * size
-        # All but a LAST are alike.
+        # All packets except a LAST have the same layout.
         position = burst.count - 1
         self._dirty[slot] = position
         self._stamper.put_alike(burst, position, at)
@@ -265,15 +267,15 @@ class WireEncoder:
         return at + self._stamper.put_packet(burst, position, at, False)
 
     def _put_odd(self, burst: Burst, slot: int, at: int) -> int:
-        """Write packets of which some have extended headers; return where they end."""
+        """Write packets, some with extended headers; return the offset after them."""
         count = burst.count
         last_bytes = burst.packet_payload_bytes(count - 1)
-        # All bursts with this number have their payloads at the same places.
+        # All bursts with the same key have their payloads at the same positions.
         shape = (last_bytes << 8 | count) << 16 | (
             self._stamper.opcode(burst, 0) << 8 | self._stamper.opcode(burst, count - 1)
         )
         is_there = self._shapes[slot] == shape
-        # Until all is written, nothing of it counts.
+        # Until everything is written, the slot holds no valid payload.
         self._shapes[slot] = 0
         self._segment_bytes = 0
         for position in range(count):
@@ -286,14 +288,14 @@ class WireEncoder:
 
 
 class _Cut:
-    """A part of a buffer.
+    """A part of the buffer that `WireEncoder.encode` returned.
 
     Attributes:
-        start: Where it begins.
-        end: Before what it ends.
-        view: It.
-        segment: Size of the segments that it was returned with.
-        result: The two of them.
+        start: Offset of the first byte.
+        end: Offset after the last byte.
+        view: View of the bytes.
+        segment: Segment size that was last returned with *view*.
+        result: Tuple of *view* and *segment*.
     """
 
     __slots__ = ("end", "result", "segment", "start", "view")

@@ -1,12 +1,13 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Packets, stamped into a buffer: headers, payload, and the ICRC by table.
+"""Write packets into a buffer and compute their ICRCs with tables.
 
-The payload is a fixed pattern, so what it does to the ICRC is known beforehand; what is
-left is to take the register over a few bytes of headers, and from there in strides to
-the end (`chakram.roce.icrc` has the algebra).
+The payload is a fixed pattern, so its effect on the ICRC is known in advance. For each
+packet, the CRC register is updated over a few header bytes. Tables then advance it to
+the end of the packet (`chakram.roce.icrc` explains the algebra).
 
-Compiled, nothing checks the bounds of the buffer: `chakram.roce.packet_buffer` does.
+Compiled code does not check the bounds of the buffer; `chakram.roce.packet_buffer`
+does.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
 __all__ = ["IMMEDIATE_BYTES", "LONGEST_ANSWER_BYTES", "RETH_BYTES", "Stamper"]
 
 RETH_BYTES = 16
-"""What the first packet of a WRITE has beside BTH, payload and ICRC."""
+"""Length of the RETH, in the first packet of a WRITE."""
 
 IMMEDIATE_BYTES = 4
-"""What the last packet of a message may have beside these."""
+"""Length of immediate data, which the last packet of a message may have."""
 
 _CNP_RESERVED_BYTES = 16
 
 LONGEST_ANSWER_BYTES = BTH_BYTES + _CNP_RESERVED_BYTES + ICRC_BYTES
-"""No ACK, NAK or CNP is longer."""
+"""Length of the longest response (ACK, NAK or CNP)."""
 
 _CNP = int(BurstKind.CNP)
 _WRITE = int(Verb.WRITE)
@@ -53,7 +54,7 @@ _RETH = RETH_BYTES
 _IMMEDIATE = IMMEDIATE_BYTES
 _AETH = 4
 _CNP_RESERVED = _CNP_RESERVED_BYTES
-# Opcodes by position, from the one of the verb's FIRST.
+# Opcodes by position in the message, relative to the FIRST opcode of the verb.
 _FIRST = int(Opcode.SEND_FIRST)
 _MIDDLE = int(Opcode.SEND_MIDDLE)
 _LAST = int(Opcode.SEND_LAST_WITH_IMMEDIATE)
@@ -64,20 +65,21 @@ _WRITE_BASE = int(Opcode.WRITE_FIRST)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 _CNP_OPCODE = int(Opcode.CNP)
 _POWERS = ADVANCE_BITS
-# As literals these would be Python's integers, also in compiled code.
+# Literals would be Python integers, even in compiled code.
 _ONES = 0xFFFFFFFF
 _BTH_SHARED = SHARED_BTH_BYTES
 _MIGRATED = MIGRATED
 
 
 class Stamper:
-    """Writes the packets of one port's bursts into *buffer*.
+    """Writes the packets of one port's bursts into a buffer.
 
-    Of all methods *at* says where the packet begins there.
+    In all methods, *at* is the offset of the packet in the buffer.
 
     Attributes:
-        is_numbered: Whether the kernel numbers the packets of a send in a field that
-            the ICRC covers: 0, 1, 2 .. in the IPv4 identification. Else it is 0.
+        is_numbered: Whether the kernel numbers the packets of a send 0, 1, 2 .. in the
+            IPv4 identification, which the ICRC covers. Otherwise the identification is
+            0.
     """
 
     __slots__ = (
@@ -97,7 +99,7 @@ class Stamper:
     def __init__(
         self, *, buffer: bytearray, header_registers: HeaderRegisters, path_mtu: int
     ) -> None:
-        """Write nothing yet; *header_registers* know the addresses."""
+        """Prepare the tables; *header_registers* hold the addresses."""
         self._bytes = buffer
         self._buffer = buffer
         self._header_registers = header_registers
@@ -106,9 +108,9 @@ class Stamper:
         self._identification = identification_table(8 + _BTH_SHARED)
         self._byte_table = BYTE_TABLE
         self._advance = advance_tables()
-        # Over AckReq, PSN and a payload of the path MTU.
+        # Covers AckReq, PSN and a payload of one path MTU.
         self._stride = stride_tables(_BTH - _BTH_SHARED + path_mtu)
-        # By length of the payload without pad; -1: not computed yet.
+        # By payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         self._pattern = pattern_bytes(path_mtu)
 
@@ -120,8 +122,8 @@ class Stamper:
     def put_alike(self, burst: Burst, count: int, at: int) -> None:
         """Write headers and ICRCs of packets without extended headers.
 
-        Their payload, the path MTU, is in the buffer already. This is where the time
-        goes, so it is one loop without calls.
+        Each payload fills the path MTU and is already in the buffer. Most of the
+        encoding time is spent here, so the loop does its work inline.
         """
         buffer = self._buffer
         stride = self._stride
@@ -133,7 +135,8 @@ class Stamper:
         constant = 0
         for position in range(count):
             if opcode < 0 or opcode == _FIRST:
-                # SEND has a FIRST of that shape; it is followed by MIDDLEs.
+                # The FIRST packet of a SEND has no extended header either. MIDDLE
+                # packets follow it.
                 opcode = self.opcode(burst, position)
                 header_register = self._header_registers.register(
                     burst, opcode, _MIGRATED, size
@@ -173,13 +176,16 @@ class Stamper:
             psn = (psn + 1) & 0xFFFFFF
 
     def put_packet(self, burst: Burst, position: int, at: int, is_there: bool) -> int:
-        """Write a data packet and return its length; its payload may be there."""
+        """Write a data packet and return its length.
+
+        If *is_there*, its payload is already in the buffer.
+        """
         opcode = self.opcode(burst, position)
         payload_bytes = burst.packet_payload_bytes(position)
         pad_bytes = (4 - (payload_bytes & 3)) & 3
         flags = _MIGRATED | pad_bytes << 4
         self._put_bth(burst, opcode, flags, (burst.psn + position) & 0xFFFFFF, at)
-        # Where several messages are in a burst, each of them asks for its ACK.
+        # In a burst of several messages, each message requests an ACK.
         if burst.ack_request and (
             position == burst.count - 1 or burst.message_ids is not None
         ):
@@ -221,7 +227,7 @@ class Stamper:
         return length
 
     def put_answer(self, burst: Burst, at: int) -> int:
-        """Write an ACK, a NAK or a CNP; return its length."""
+        """Write an ACK, a NAK or a CNP and return its length."""
         is_cnp = burst.kind == _CNP
         opcode = _CNP_OPCODE if is_cnp else _ACKNOWLEDGE
         flags = 0 if is_cnp else _MIGRATED
@@ -240,7 +246,7 @@ class Stamper:
         return length
 
     def opcode(self, burst: Burst, position: int) -> int:
-        """Return the opcode of a data packet."""
+        """Return the opcode of the data packet at *position*."""
         index = burst.packet_index + position
         base = _WRITE_BASE if burst.verb == _WRITE else 0
         if burst.message_packets == 1:
@@ -252,7 +258,7 @@ class Stamper:
     def _put_bth(
         self, burst: Burst, opcode: int, flags: int, psn: int, at: int
     ) -> None:
-        """Write a base transport header that does not ask for an ACK."""
+        """Write a base transport header that does not request an ACK."""
         self._buffer[at] = opcode
         self._buffer[at + 1] = flags
         self._buffer[at + 2] = 0xFF
@@ -261,14 +267,14 @@ class Stamper:
         self._put_word(psn, at + 8)
 
     def _put_word(self, value: int, at: int) -> None:
-        """Write 32 bits in network order."""
+        """Write 32 bits in network byte order."""
         self._buffer[at] = value >> 24 & 0xFF
         self._buffer[at + 1] = value >> 16 & 0xFF
         self._buffer[at + 2] = value >> 8 & 0xFF
         self._buffer[at + 3] = value & 0xFF
 
     def _put_icrc(self, register: int, at: int) -> None:
-        """Write the final inversion of a register, lowest byte first."""
+        """Write the inverted register, lowest byte first."""
         value = register ^ _ONES
         self._buffer[at] = value & 0xFF
         self._buffer[at + 1] = value >> 8 & 0xFF
@@ -276,7 +282,7 @@ class Stamper:
         self._buffer[at + 3] = value >> 24 & 0xFF
 
     def _constant(self, at: int, payload_bytes: int, pad_bytes: int) -> int:
-        """Return the residue of the payload that stands at *at*."""
+        """Return the residue of the payload at *at*."""
         constant = self._residues[payload_bytes]
         if constant < 0:
             constant = residue(bytes(self._bytes[at : at + payload_bytes + pad_bytes]))
@@ -284,7 +290,7 @@ class Stamper:
         return constant
 
     def _through(self, register: int, start: int, end: int) -> int:
-        """Return the register after the bytes of the buffer from *start* to *end*."""
+        """Return the CRC register after the buffer bytes from *start* to *end*."""
         buffer = self._buffer
         byte_table = self._byte_table
         for i in range(start, end):

@@ -63,6 +63,9 @@ cdef class PacketVerifier:
     cpdef int judge(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t size, SegmentParser packet, ArrivingFlow flow,
                     int source_port, int position) except -1
+    @cython.locals(payload_end="Py_ssize_t")
+    cdef bint _has_pattern(self, const unsigned char[::1] data, SegmentParser packet,
+                           Py_ssize_t end) except -1
     @cython.locals(i="Py_ssize_t")
     cdef bint _has_plain_pad(self, const unsigned char[::1] data, Py_ssize_t at,
                              Py_ssize_t end) except -1

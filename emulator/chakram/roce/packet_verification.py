@@ -1,23 +1,28 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Whether a packet arrived as it was sent: ICRC and payload.
+"""Verification of received packets: ICRC and payload.
 
-The payload is a pattern that is known beforehand, and so is what it does to the ICRC.
-So a packet with the right payload costs a comparison, and its ICRC a few look-ups in
-the tables that senders use (`chakram.roce.icrc`); what an IP header, a UDP header and
-half a BTH make of the register is kept for every queue pair. Of any other payload the
-ICRC is computed byte by byte: if it is right, something before the sender's ICRC has
-changed the payload, or something behind the last device that checked.
+The payload is a known pattern with a known effect on the ICRC. If a packet has the
+right payload, its verification takes one comparison and a few lookups in the tables
+that senders use (`chakram.roce.icrc`). The verifier caches, for every queue pair, the
+CRC register over the IP header, the UDP header and the first 8 bytes of the BTH.
 
-A UDP socket does not see the IPv4 identification, which the ICRC covers. A sender of
-our kind (don't-fragment, unconnected sockets) has the number of the segment in its send
-there; the packets that a receive hands over are such a send, or what is left of it. So
-the place in the receive is tried first. If the ICRC is wrong with that, what is wrong
-is taken back to where the identification stands: that gives the one identification that
-makes it right, if there is any. Of our own senders it must be a segment's number, so a
-wrong ICRC is taken for right once in 2**25; of others any identification will do.
+For any other payload, the ICRC is computed byte by byte. If the ICRC is right, the
+payload was changed before the sender computed the ICRC, or after the last device that
+checked it.
 
-Compiled, nothing checks bounds: `Receiver` hands over what `SegmentParser` has parsed.
+A UDP socket does not expose the IPv4 identification, which the ICRC covers. Chakram
+senders set the don't-fragment flag and use unconnected sockets. Their identification is
+therefore the index of the segment in its send. One receive returns a whole send or a
+part of one. The verifier guesses the identification from the position in the receive.
+
+If the ICRC is wrong with this guess, the verifier traces the difference back to the
+identification field. The result is the only identification that makes the ICRC right,
+if one exists. For a Chakram sender, it must be a valid segment index, so a wrong ICRC
+passes with a probability of 2**-25. For other senders, any identification is accepted.
+
+Compiled code does not check bounds. `Receiver` passes only packets that `SegmentParser`
+has parsed.
 """
 
 from __future__ import annotations
@@ -57,13 +62,13 @@ __all__ = [
 ]
 
 INTACT = 0
-"""As it was sent, as far as that can be told."""
+"""No error was found."""
 
 WRONG_ICRC = 1
-"""Something has changed it on the way: an adapter would drop it."""
+"""The packet was changed in the network; an adapter would drop it."""
 
 WRONG_PAYLOAD = 2
-"""Its payload is not what it should be, but nothing shows that the way did it."""
+"""The payload is wrong, but nothing shows that the network changed it."""
 
 _INTACT = INTACT
 _WRONG_ICRC = WRONG_ICRC
@@ -76,26 +81,28 @@ _CNP = int(Opcode.CNP)
 _ADVANCE_POWERS = ADVANCE_BITS
 _RETREAT_POWERS = RETREAT_BITS
 _ONES = 0xFFFFFFFF
-# One for each opcode of the reliable connection service; the last one, which is
-# reserved there, stands for the opcodes of all other services.
+# One slot per opcode of the reliable connection service. The last opcode is reserved
+# there, so its slot serves the opcodes of all other services.
 _KINDS = 32
-# The kernel numbers no more segments of one send.
+# Maximum number of segments in one send.
 _SEGMENTS = 128
 _IDENTIFICATIONS = 1 << 16
-# From the identification to the end of the IPv4 header, and the UDP header; the packet
-# without its ICRC follows.
+# Bytes from the identification to the end of the UDP header, minus the ICRC, which the
+# packet size already includes.
 _BEHIND_IDENTIFICATION = 2 + 14 + 8 - ICRC_BYTES
 
 
 class ArrivingFlow:
-    """What a peer sends to one queue pair: the register before AckReq and PSN.
+    """Cached CRC registers for the packets from a peer to one queue pair.
+
+    The registers cover the headers before AckReq and PSN.
 
     Attributes:
-        is_pattern: Whether the payload is the pattern.
-        identifications: How many IPv4 identifications, from 0 on, may be right.
-        packets: By opcode, for what a register was computed last; `PacketVerifier`
-            looks itself, for a call took as long as all else.
-        registers: By opcode, that register.
+        is_pattern: Whether the peer sends the payload pattern.
+        identifications: IPv4 identifications below this number are accepted.
+        packets: Key of the cached register, by opcode. `PacketVerifier` reads it
+            directly, because a call would take as long as all other work.
+        registers: Cached register, by opcode.
     """
 
     __slots__ = (
@@ -112,13 +119,13 @@ class ArrivingFlow:
     def __init__(
         self, *, source: bytes, destination: bytes, udp_port: int, is_ours: bool
     ) -> None:
-        """Begin with no register known.
+        """Create an empty cache.
 
         Args:
-            source: The peer's address.
-            destination: Our own.
-            udp_port: Our own.
-            is_ours: Whether the peer sends the pattern, from sockets as ours.
+            source: Address of the peer.
+            destination: Local address.
+            udp_port: Local UDP port.
+            is_ours: Whether the peer sends the pattern, from sockets like Chakram's.
         """
         self.is_pattern = is_ours
         self.identifications = _SEGMENTS if is_ours else _IDENTIFICATIONS
@@ -143,7 +150,7 @@ class ArrivingFlow:
         size: int,
         source_port: int,
     ) -> int:
-        """Return the register of the packet at *offset*, with identification 0."""
+        """Return the CRC register of the packet at *offset*, with identification 0."""
         headers = self._headers
         at = self._udp_at
         udp_bytes = size + 8
@@ -151,8 +158,8 @@ class ArrivingFlow:
         headers[at + 1] = source_port & 0xFF
         headers[at + 4] = udp_bytes >> 8 & 0xFF
         headers[at + 5] = udp_bytes & 0xFF
-        # After the eight ones, the IPv4 total length is at 2, the IPv6 payload length,
-        # without the IP header, at 4.
+        # The IP header starts at byte 8. It has the IPv4 total length at offset 2, or
+        # the IPv6 payload length, which excludes the IP header, at offset 4.
         if self._is_ipv4:
             headers[10] = udp_bytes + 20 >> 8 & 0xFF
             headers[11] = udp_bytes + 20 & 0xFF
@@ -167,10 +174,10 @@ class ArrivingFlow:
 
 
 class PacketVerifier:
-    """Looks at the packets that arrive at one port.
+    """Verifier of the packets that arrive at one port.
 
     Attributes:
-        every: One packet in so many is looked at.
+        every: One packet in this many is verified.
     """
 
     __slots__ = (
@@ -201,20 +208,21 @@ class PacketVerifier:
         udp_port: int = UDP_PORT,
         has_icrcs: bool = True,
     ) -> None:
-        """Look at one packet in *every*.
+        """Verify one packet in *every*.
 
         Args:
-            local_address: Of the port, of IPv4 or IPv6.
-            path_mtu: Of all its queue pairs.
-            every: One packet in so many.
-            udp_port: Of the port.
-            has_icrcs: Whether senders make ICRCs; if not, payloads alone are compared.
+            local_address: IPv4 or IPv6 address of the port.
+            path_mtu: Path MTU of all queue pairs of the port.
+            every: One packet in this many is verified.
+            udp_port: Local UDP port.
+            has_icrcs: Whether senders compute ICRCs. If not, only payloads are
+                compared.
 
         Raises:
-            ValueError: If one of them is out of range.
+            ValueError: If an argument is out of range.
         """
         if every < 1:
-            raise ValueError(f"one packet in {every} cannot be checked")
+            raise ValueError(f"a share of one in {every} packets cannot be checked")
         if path_mtu not in PATH_MTUS:
             raise ValueError(f"path MTU {path_mtu} is not one of {PATH_MTUS}")
         self.every = every
@@ -229,26 +237,28 @@ class PacketVerifier:
         self._retreat = retreat_tables()
         self._stride = stride_tables(_BTH - _SHARED + path_mtu)
         self._identifications = identification_table(8 + _SHARED)
-        # By length of the payload without pad; -1: not computed yet.
+        # By payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
-        # Of the receive: the identification of the packet that was right last, where
-        # that one stood, and by how much those that follow differ.
+        # State of the receive: identification and position of the last data packet with
+        # a right ICRC, and the identification step from packet to packet.
         self._identification = 0
         self._at_position = 0
         self._step = 1
 
     def flow(self, address: str, *, is_ours: bool = True) -> ArrivingFlow:
-        """Return what is to be kept of a queue pair whose peer is at *address*.
+        """Return a new cache for a queue pair whose peer is at *address*.
 
-        *is_ours*: whether that sends the pattern, from sockets as ours; else its
-        payloads can be anything, and so can its IPv4 identifications.
+        *is_ours* is whether the peer sends the pattern, from sockets like Chakram's. If
+        not, any payload and any IPv4 identification are accepted.
 
         Raises:
-            ValueError: If *address* is not of the IP version of the local one.
+            ValueError: If *address* and the local address differ in IP version.
         """
         source = ip_address(address).packed
         if len(source) != len(self._local):
-            raise ValueError(f"{address} is not of the local address's IP version")
+            raise ValueError(
+                f"{address} does not have the IP version of the local address"
+            )
         return ArrivingFlow(
             source=source,
             destination=self._local,
@@ -257,7 +267,7 @@ class PacketVerifier:
         )
 
     def begin(self) -> None:
-        """Take the packets that follow as what one receive has handed over."""
+        """Start a new receive. Packets belong to it until the next call."""
         self._identification = 0
         self._at_position = 0
         self._step = 1
@@ -272,16 +282,16 @@ class PacketVerifier:
         source_port: int,
         position: int,
     ) -> int:
-        """Look at a packet.
+        """Verify a packet.
 
         Args:
-            data: Holds it.
-            offset: Where it begins there.
-            size: Its length, from the BTH to the end of the ICRC.
-            packet: What was parsed of it, and found to be a packet.
-            flow: Of the queue pair that it is for.
-            source_port: UDP port that it was sent from.
-            position: Its place, from 0, among those of the receive.
+            data: Buffer that holds the packet.
+            offset: Start of the packet in *data*.
+            size: Length of the packet, from the BTH to the end of the ICRC.
+            packet: The parsed packet, which must be well-formed.
+            flow: Cache of the destination queue pair.
+            source_port: UDP source port of the packet.
+            position: Index of the packet in the receive, from 0.
 
         Returns:
             `INTACT`, `WRONG_ICRC` or `WRONG_PAYLOAD`.
@@ -289,23 +299,14 @@ class PacketVerifier:
         is_data = packet.is_data
         end = offset + size - _ICRC
         is_pattern = is_data and flow.is_pattern
-        as_sent = (
-            is_pattern
-            and packet.payload_bytes <= self._path_mtu
-            and self._pattern.matches(data, packet.payload_at, packet.payload_bytes)
-            and (
-                packet.payload_at + packet.payload_bytes == end
-                or self._has_plain_pad(
-                    data, packet.payload_at + packet.payload_bytes, end
-                )
-            )
-        )
+        as_sent = is_pattern and self._has_pattern(data, packet, end)
         verdict = _WRONG_PAYLOAD if is_pattern and not as_sent else _INTACT
         if not self._has_icrcs:
             return verdict
         opcode = packet.opcode
         kind = opcode if opcode < _KINDS else _KINDS - 1
-        # Whom it is for is the same for all, and so is the version, which is 0.
+        # The destination QPN and the version (0) are the same for all packets of a
+        # flow.
         key = size << 16 | source_port
         key = key << 24 | opcode << 16 | packet.partition_key
         key = key << 4 | data[offset + 1] >> 4
@@ -324,7 +325,7 @@ class PacketVerifier:
             and packet.payload_bytes == self._path_mtu
             and packet.payload_at == offset + _BTH
         ):
-            # Nearly all are of that kind, so it is here, without calls.
+            # Nearly all packets take this branch, so it makes no calls.
             constant = self._residues[self._path_mtu]
             if constant < 0:
                 constant = self._residue(self._path_mtu)
@@ -364,11 +365,22 @@ class PacketVerifier:
             self._at_position = position
         return verdict
 
+    def _has_pattern(
+        self, data: bytes | bytearray | memoryview, packet: SegmentParser, end: int
+    ) -> bool:
+        """Return whether the payload is the pattern and the pad up to *end* is zero."""
+        payload_end = packet.payload_at + packet.payload_bytes
+        return (
+            packet.payload_bytes <= self._path_mtu
+            and self._pattern.matches(data, packet.payload_at, packet.payload_bytes)
+            and (payload_end == end or self._has_plain_pad(data, payload_end, end))
+        )
+
     def _has_plain_pad(
         self, data: bytes | bytearray | memoryview, at: int, end: int
     ) -> bool:
-        """Tell whether what follows the payload are zeros, three bytes at most."""
-        for i in range(at, end):  # noqa: SIM110 - compiled, this is a loop in C
+        """Return whether the pad, three bytes at most, is all zeros."""
+        for i in range(at, end):  # noqa: SIM110 - compiles to a loop in C
             if data[i] != 0:
                 return False
         return True
@@ -380,7 +392,7 @@ class PacketVerifier:
         offset: int,
         packet: SegmentParser,
     ) -> int:
-        """Return the ICRC of a packet with the pattern as its payload."""
+        """Return the ICRC of a packet whose payload is the pattern."""
         payload_bytes = packet.payload_bytes
         payload_at = packet.payload_at
         constant = self._residues[payload_bytes]
@@ -401,7 +413,7 @@ class PacketVerifier:
         return register ^ constant ^ _ONES
 
     def _residue(self, payload_bytes: int) -> int:
-        """Return what a payload makes of a register, and keep it."""
+        """Compute the residue of a padded payload, cache it and return it."""
         pad = bytes((4 - (payload_bytes & 3)) & 3)
         self._residues[payload_bytes] = residue(
             self._pattern.data[:payload_bytes] + pad
@@ -415,14 +427,14 @@ class PacketVerifier:
         start: int,
         end: int,
     ) -> int:
-        """Return the register after the bytes of *data* from *start* to *end*."""
+        """Return the CRC register after the bytes of *data* from *start* to *end*."""
         byte_table = self._byte_table
         for i in range(start, end):
             register = byte_table[(register ^ data[i]) & 0xFF] ^ register >> 8
         return register
 
     def _identification_of(self, difference: int, size: int) -> int:
-        """Return which IPv4 identification changes an ICRC so; -1: none does."""
+        """Return the identification change behind *difference*, or -1 if none fits."""
         retreat = self._retreat
         register = difference
         behind = size + _BEHIND_IDENTIFICATION
@@ -437,5 +449,5 @@ class PacketVerifier:
                 )
         if register >> 16:
             return -1
-        # The first byte that goes into a register is its lowest one.
+        # The first byte that enters a register is its lowest byte.
         return (register & 0xFF) << 8 | register >> 8

@@ -1,4 +1,4 @@
-"""What packets carry whose contents are of no interest, and whether it arrived so."""
+"""The fixed payload pattern of packets, and its comparison at the receiver."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Protocol
 _payload: ModuleType | None
 try:
     from chakram.roce import _payload
-except ImportError:  # not built, or not wanted
+except ImportError:  # not built, or disabled
     _payload = None
 
 
 def pattern_bytes(length: int) -> bytes:
-    """Return payload bytes that do not repeat within a packet.
+    """Return *length* bytes of the pattern, which does not repeat within a packet.
 
-    Every packet's payload begins at their beginning.
+    The payload of every packet starts at the beginning of the pattern.
     """
     return bytes((7 * i + (i >> 8)) & 0xFF for i in range(length))
 
 
 class Pattern(Protocol):
-    """Knows the payload of packets.
+    """The fixed pattern, and its comparison with payloads.
 
     Attributes:
-        data: The payload of the longest one.
+        data: Payload of the longest packet.
     """
 
     @property
     def data(self) -> bytes:
-        """See the class."""
+        """Payload of the longest packet."""
 
     def matches(
         self, data: bytes | bytearray | memoryview, at: int, length: int
     ) -> bool:
-        """Tell whether *length* bytes of *data* from *at* on are as sent."""
+        """Return whether *length* bytes of *data* from *at* on match the pattern."""
 
 
 class PlainPattern:
-    """Compares by slices; compiled, `PayloadPattern` takes its place."""
+    """Pattern comparison by slices; `PayloadPattern` replaces it in compiled builds."""
 
     __slots__ = ("data",)
 
@@ -48,7 +48,7 @@ class PlainPattern:
     def matches(
         self, data: bytes | bytearray | memoryview, at: int, length: int
     ) -> bool:
-        """Tell whether *length* bytes of *data* from *at* on are as sent."""
+        """Return whether *length* bytes of *data* from *at* on match the pattern."""
         return (
             at >= 0
             and 0 <= length <= len(self.data)
@@ -57,7 +57,7 @@ class PlainPattern:
 
 
 def is_compiled() -> bool:
-    """Tell whether payloads are compared in compiled code."""
+    """Return whether compiled code compares payloads."""
     return _payload is not None
 
 

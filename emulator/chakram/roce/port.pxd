@@ -40,9 +40,9 @@ cdef class PortEngine:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    cdef void foresee(self, long long qpn) noexcept
+    cdef void prefetch_path(self, long long qpn) noexcept
     cpdef bint has_news(self) except -1
-    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
+    cpdef bint set_not_ready(self, object qpn, long long psn, long long now_ns,
                             int ce=*) except -1
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,

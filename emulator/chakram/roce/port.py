@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""All queue pairs of one port.
+"""A port: its queue pairs, with their scheduler and receiver.
 
-What leaves, and when: `chakram.roce.scheduler`. Who gets what arrives:
-`chakram.roce.receiver`.
+`chakram.roce.scheduler` decides what leaves and when. `chakram.roce.receiver` delivers
+arriving packets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chakram.roce.events import Event
     from chakram.roce.packet_verification import PacketVerifier
     from chakram.roce.queue_pair import QueuePair
-    from chakram.roce.send_turns import SendOrder
+    from chakram.roce.send_order import SendOrder
 
 __all__ = ["PortEngine"]
 
@@ -32,13 +32,14 @@ _columns = row_reader(PortStatistics)
 class PortEngine:
     """The queue pairs of one port, without I/O and without a clock.
 
-    Drive it like a queue pair, at the time *now_ns* of one clock that never runs back:
-    after `post_send`, `receive_burst`, `receive_datagrams` and `handle_timers` take
-    `next_burst` until None and `next_event` until None; come back at `next_wakeup_ns`.
+    Drive it like a queue pair, with *now_ns* from one monotonic clock. After
+    `post_send`, `receive_burst`, `receive_datagrams` and `handle_timers`, call
+    `next_burst` until it returns None, then `next_event` until it returns None. Call
+    `next_burst` again at `next_wakeup_ns`.
 
     Attributes:
         round_trips: See `PortStatistics`.
-        pacing_errors: Likewise.
+        pacing_errors: See `PortStatistics`.
     """
 
     __slots__ = (
@@ -60,17 +61,19 @@ class PortEngine:
         verifier: PacketVerifier | None = None,
         line: Line | None = None,
     ) -> None:
-        """Make a port without queue pairs.
+        """Create a port without queue pairs.
 
         Args:
-            rate_bps: What may leave, in wire bits per second; None: no limit.
-            burst_bound_ns: How late the shell may be without loss of rate.
-            max_burst_packets: Packets in one burst at most.
-            verifier: Looks at packets that arrive as bytes; None: nobody does.
-            line: Its line, where others send through the port, too; None: its own.
+            rate_bps: Rate of the port, in wire bits per second; None: no limit.
+            burst_bound_ns: How late the data plane may be without loss of rate.
+            max_burst_packets: Maximum number of packets in one burst.
+            verifier: Verifies packets that arrive as bytes; None: they are not
+                verified.
+            line: Link of the port, if it is shared with other senders; None: a separate
+                link.
 
         Raises:
-            ValueError: If one of them is out of range.
+            ValueError: If an argument is out of range.
         """
         if rate_bps is not None and rate_bps <= 0:
             raise ValueError(f"a rate of {rate_bps} bit/s is not positive")
@@ -96,20 +99,19 @@ class PortEngine:
         self.round_trips = Histogram()
         self.pacing_errors = self._scheduler.pacing_errors
 
-    # The user.
+    # User.
 
     def add_queue_pair(
         self, queue_pair: QueuePair, send_order: SendOrder | None = None
     ) -> None:
-        """Take over *queue_pair*: from now on only the port is to be driven.
+        """Add *queue_pair*; from now on, drive only the port.
 
         Args:
-            queue_pair: The one.
-            send_order: Shared with those whose messages are to be sent in one order
-                with its own; None: it goes by nobody's.
+            queue_pair: The queue pair.
+            send_order: Message order that it shares with other queue pairs, or None.
 
         Raises:
-            ValueError: If its QPN is taken.
+            ValueError: If its QPN is already in use.
         """
         self._queue_pairs.add(queue_pair)
         queue_pair.redirect_events(self._events)
@@ -118,10 +120,10 @@ class PortEngine:
         self._scheduler.admit(queue_pair)
 
     def queue_pair(self, qpn: int) -> QueuePair:
-        """Return the queue pair *qpn*, to look at.
+        """Return the queue pair *qpn*, for inspection.
 
         Raises:
-            KeyError: If there is none.
+            KeyError: If there is no such queue pair.
         """
         return self._queue_pairs.of(qpn)
 
@@ -140,11 +142,11 @@ class PortEngine:
         remote_offset: int = 0,
         context: object = None,
     ) -> None:
-        """Send a message on queue pair *qpn*: see `QueuePair.post_send`.
+        """Post a message on queue pair *qpn*: see `QueuePair.post_send`.
 
-        Of messages of queue pairs that share a `SendOrder` those of a lower *order* go
-        first; messages of one queue pair go in the order in which they are posted.
-        `SendCompleted` has the *context*, which must not lead to the port.
+        Among queue pairs that share a `SendOrder`, messages with a lower *order* go
+        first. Messages of one queue pair are sent in the order of posting.
+        `SendCompleted` returns the *context*, which must not refer to the port.
 
         Raises:
             KeyError: If there is no such queue pair.
@@ -172,7 +174,7 @@ class PortEngine:
         remote_offset: int = 0,
         context: object = None,
     ) -> None:
-        """Send a message on one of the port's queue pairs: see `post_send`."""
+        """Post a message on one of the port's queue pairs: see `post_send`."""
         queue_pair.fetch_sender()
         queue_pair.requester.post_send(
             message_id, size_bytes, now_ns, order, contents, remote_offset, context
@@ -181,23 +183,23 @@ class PortEngine:
             self._scheduler.update(queue_pair, now_ns, now_ns)
 
     def next_event(self) -> tuple[Any, Event] | None:
-        """Return what has happened and to whom, oldest first, or None.
+        """Return the oldest pending event with its owner, or None.
 
-        To whom says the QPN, or whatever the queue pair has been told to belong to.
+        The owner is the QPN, or the object set with `QueuePair.belong_to`.
         """
         event = self.take_event()
         return None if event is None else (event.owner, event)
 
     def take_event(self) -> Event | None:
-        """Return what has happened, oldest first, or None; `owner` says to whom."""
+        """Return the oldest pending event, or None; its `owner` is set."""
         return self._events.take() if self._events.count > 0 else None
 
     def faults_disturbed(self) -> dict[int, int]:
-        """Return by fault of the run how many packets it has disturbed; here none."""
+        """Return how many packets each fault disturbed; empty without faults."""
         return {}
 
     def statistics(self) -> PortStatistics:
-        """Return the counters as they are now."""
+        """Return the current counters."""
         return gather(
             PortStatistics,
             self._parts(),
@@ -208,25 +210,26 @@ class PortEngine:
     def sampled(self) -> tuple[tuple[int, ...], int]:
         """Return the counters that have columns, and how many packets were disturbed.
 
-        The first are in the order of `columns_of`; drops are among them, and not among
-        the second.
+        The counters are in the order of `columns_of`. They include drops, and the
+        second value does not.
         """
         return _columns(self._parts()), 0
 
     def _parts(self) -> dict[str, object]:
-        """Return what counts, by the names that `PortStatistics` has for it."""
+        """Return the objects with counters, by their names in `PortStatistics`."""
         return {
             "sent": self._scheduler,
             "received": self._receiver,
             "line": self._line,
         }
 
-    # The network: out.
+    # Network output.
 
     def next_burst(self, now_ns: int) -> Burst | None:
-        """Return what leaves now, and count it as sent; None: nothing may.
+        """Return the burst that leaves now and count it as sent, or return None.
 
-        For wires that refuse nothing; else `peek_burst` and `commit_burst`.
+        Use this if the network accepts every burst, otherwise `peek_burst` and
+        `commit_burst`.
         """
         burst = self.peek_burst(now_ns)
         if burst is not None:
@@ -234,64 +237,64 @@ class PortEngine:
         return burst
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """Return what would leave now; None: nothing may.
+        """Return the burst that would leave now; None: nothing may leave.
 
-        Nothing is sent by that. If the socket takes the burst, call `commit_burst`
-        before anything else; if it does not, forget the burst and peek again later:
-        perhaps another one has become more urgent.
+        This sends nothing. If the socket accepts the burst, call `commit_burst` before
+        anything else. If not, discard the burst and peek again later, because another
+        one may have become more urgent.
         """
         return self._scheduler.peek_burst(now_ns)
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
-        """Note that *burst*, which `peek_burst` has just returned, has left.
+        """Record that *burst*, which `peek_burst` has just returned, has left.
 
         Raises:
-            ValueError: If it is another one, or something else has happened since.
+            ValueError: If it is a different burst, or the state has changed since.
         """
         self._scheduler.commit_burst(burst, now_ns)
 
     def pause(self, data: bool, answers: bool, until_ns: int, now_ns: int) -> None:
-        """Let what leaves rest until *until_ns*: the network has paused its class.
+        """Pause data or responses, because the network has paused their class.
 
-        A later call says anew until when; *now_ns* or earlier ends the pause.  Nobody
-        waits for the data plane meanwhile.
+        A later call replaces *until_ns*. An end at *now_ns* or earlier ends the pause.
+        A pause does not count as data plane delay.
 
         Args:
-            data: Whether data rests.
-            answers: Whether ACKs, NAKs and CNPs do.
-            until_ns: As long as nothing else is said.
+            data: Whether data is paused.
+            answers: Whether ACKs, NAKs and CNPs are paused.
+            until_ns: End of the pause, unless a later call changes it.
             now_ns: The time.
         """
         self._scheduler.pause(data, answers, until_ns, now_ns)
 
     def rest(self, now_ns: int) -> None:
-        """Note that its owner sends nothing: the network has paused the port."""
+        """Record that the network has paused the port, so that nothing is sent."""
         self._line.pause(now_ns)
 
     def resume(self, now_ns: int) -> None:
-        """Go on after the network has paused the port.
+        """Continue after the network has paused the port.
 
-        That what was due has not left meanwhile is not the data plane's fault.
+        The pause does not count as data plane delay.
         """
         self._line.resume(now_ns)
 
-    # The clock.
+    # Clock.
 
     def next_wakeup_ns(self) -> int:
-        """Return when there is something to send or a timer is due; `NEVER`: not yet.
+        """Return when there is something to send or a timer is due, or `NEVER`.
 
         A time in the past means now.
         """
         return self._scheduler.next_wakeup_ns()
 
     def handle_timers(self, now_ns: int) -> None:
-        """Act on the timers that are due: retransmission, pacing, congestion control.
+        """Run the timers that are due: retransmission, pacing, congestion control.
 
         `peek_burst` and `next_burst` do that too.
         """
         self._scheduler.handle_timers(now_ns)
 
-    # The network: in.
+    # Network input.
 
     def receive_burst(
         self,
@@ -301,37 +304,37 @@ class PortEngine:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Take *count* packets (None: the rest) of a peer's *burst* from *first* on.
+        """Receive *count* packets (None: the rest) of a peer's *burst* from *first* on.
 
-        What the network dropped is left out by calling for parts.
+        If the network dropped packets, call this for the remaining parts.
 
         Args:
-            burst: Made by a `PortEngine`; it is not changed.
-            now_ns: When they arrive.
+            burst: Burst of another `PortEngine`; it is not changed.
+            now_ns: When the packets arrive.
             first: Position of the first packet in the burst.
-            count: How many.
+            count: Number of packets; None: the rest.
             ce: How many of them are marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
-    def foresee(self, qpn: int) -> None:
-        """Fetch a queue pair that something will arrive for soon."""
-        self._queue_pairs.foresee(qpn)
+    def prefetch_path(self, qpn: int) -> None:
+        """Prefetch a queue pair for which a packet will arrive soon."""
+        self._queue_pairs.prefetch_path(qpn)
 
     def has_news(self) -> bool:
-        """Tell whether its owner is to look at it before the time that it was told.
+        """Return whether the port needs a call before its wakeup time.
 
-        That time is what `next_wakeup_ns` said last.
+        The wakeup time is the last result of `next_wakeup_ns`.
         """
         return self._scheduler.has_news or self._events.count > 0
 
-    def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int = 0) -> bool:
-        """Let queue pair *qpn* refuse the packet *psn* for now.
+    def set_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int = 0) -> bool:
+        """Make queue pair *qpn* refuse the packet *psn* for now.
 
-        See `Responder.be_not_ready`; False as well if there is no such queue pair.
+        See `Responder.set_not_ready`. Also return False if there is no such queue pair.
         """
-        return self._receiver.be_not_ready(qpn, psn, now_ns, ce)
+        return self._receiver.set_not_ready(qpn, psn, now_ns, ce)
 
     def receive_datagrams(
         self,
@@ -344,21 +347,22 @@ class PortEngine:
         source_high: int = 0,
         source_low: int = 0,
     ) -> None:
-        """Take what a UDP socket has received: one datagram, or equal segments.
+        """Receive bytes from a UDP socket: one datagram, or equal segments.
 
-        Whatever the bytes are, this raises nothing: what is no packet is counted.
+        Invalid packets are counted and raise no exception.
 
         Args:
-            buffer: Begins with the received bytes.
-            length: How many they are.
-            segment_size: Of each packet but the last, which may be shorter; 0: all is
-                one packet.
-            now_ns: When they arrived.
-            ce: Whether they are marked "congestion experienced": all of them, as the
-                kernel does not join packets that differ in that.
-            source_port: UDP port of the sender; 0: not known, so no ICRC is checked.
-            source_high: The address that it came from, see `QueuePair.bind_to`.
-            source_low: Likewise.
+            buffer: Buffer that begins with the received bytes.
+            length: Number of received bytes.
+            segment_size: Size of each packet except the last, which may be shorter; 0:
+                there is only one packet.
+            now_ns: When the bytes arrived.
+            ce: Whether all packets are marked "congestion experienced". The kernel does
+                not join marked with unmarked packets.
+            source_port: UDP port of the sender; 0: unknown, so packets are not
+                verified.
+            source_high: First half of the source address, see `QueuePair.bind_to`.
+            source_low: Second half of the source address.
         """
         self._receiver.receive_datagrams(
             buffer,
@@ -372,12 +376,12 @@ class PortEngine:
         )
 
     def is_foreign(self, qpn: int, high: int, low: int) -> bool:
-        """Tell whether queue pair *qpn* is there, and not for what that address sends.
+        """Return whether queue pair *qpn* exists but rejects packets from that address.
 
-        The address is in the form of `QueuePair.bind_to`.
+        The address has the format of `QueuePair.bind_to`.
         """
         return self._receiver.is_foreign(qpn, high, low)
 
     def foreign_packets(self) -> int:
-        """Return how many packets came from other addresses than their peers'."""
+        """Return how many packets did not come from the address of the peer."""
         return self._receiver.foreign_address

@@ -21,7 +21,7 @@ cdef int _CNP_BYTES
 
 
 cdef class QueuePair:
-    # What every packet looks at comes first.
+    # Fields that are read for every packet come first.
     cdef readonly long long qpn
     cdef readonly Requester requester
     cdef readonly Responder responder

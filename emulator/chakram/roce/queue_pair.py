@@ -28,47 +28,56 @@ if TYPE_CHECKING:
     from chakram.roce.notification_point import CnpLimiter
     from chakram.roce.packet_verification import ArrivingFlow
     from chakram.roce.receive_memory import MemoryRegion
-    from chakram.roce.send_turns import SendOrder
+    from chakram.roce.send_order import SendOrder
 
 __all__ = ["LONGEST_BURST_NS", "QueuePair"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
-# As a literal it would be Python's integer, also in compiled code.
+# A literal would be a Python integer, even in compiled code.
 _ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 _AETH_BYTES = 4
 _CNP_BYTES = 16
 LONGEST_BURST_NS = 1 << 23
-"""Times a rate of some terabits per second it fits 64 bits."""
+"""Longest burst time, in ns. Its product with 1 Tbit/s fits into 64 bits."""
+
+
+def _check_range(pair: QueuePairPlan, name: str, value: int, maximum: int) -> None:
+    if not 0 <= value <= maximum:
+        raise ValueError(f"qpn {pair.qpn}: {name} {value} is not in 0..{maximum}")
 
 
 class QueuePair:
     """One end of a reliable connection: a requester and a responder.
 
-    Three things drive it, all with the time in ns of one clock that never runs back:
-    the user (`post_send`), the network (`receive_burst`, `receive_packet`) and the
-    clock (`handle_timeout`, when `next_timeout_ns` has come). After each of them
-    take what it gives: `next_burst` until None, then `next_event` until None.
+    Three sources of input drive it:
 
-    A queue pair usually belongs to a `PortEngine`, which calls all this; then post and
-    take events there.
+    * the user (`post_send`)
+    * the network (`receive_burst`, `receive_packet`)
+    * the clock (`handle_timeout`, at `next_timeout_ns`)
+
+    All calls pass the time in ns of one monotonic clock. After each input, call
+    `next_burst` until it returns None, then `next_event` until it returns None.
+
+    A queue pair usually belongs to a `PortEngine`, which makes these calls. In that
+    case, use the port to post messages and to take events.
 
     Attributes:
-        qpn: Its number, 24 bits.
-        remote_qpn: The peer's.
-        source_port: UDP source port of what it sends.
-        destination: Index of the peer's address, for the edge alone.
-        memory: Where what arrives is kept; None: nowhere.
+        qpn: Queue pair number, 24 bits.
+        remote_qpn: QPN of the peer.
+        source_port: UDP source port of sent packets.
+        destination: Index of the peer's address, which only the I/O layer uses.
+        memory: Memory for received payload; None: payload is not kept.
         is_bound: Whether packets must come from one address: see `bind_to`.
-        peer_high: That address as `addresses.address_halves` has it.
-        peer_low: Likewise.
-        is_heard: Whether anything came from there.
-        foreign_packets: Packets to this queue pair that came from elsewhere.
-        foreign_high: Where the last of them came from.
-        foreign_low: Likewise.
-        flow: What its verifier keeps of what arrives for it; None: that is not looked
-            at.
+        peer_high: First half of that address, as `ip_addresses.address_halves` returns
+            it.
+        peer_low: Second half of that address.
+        is_heard: Whether any packet has come from that address.
+        foreign_packets: Packets to this queue pair from other addresses.
+        foreign_high: First half of the source address of the last foreign packet.
+        foreign_low: Second half of that source address.
+        flow: Cache for the verification of arriving packets; None: no verification.
     """
 
     __slots__ = (
@@ -125,35 +134,30 @@ class QueuePair:
         remote_key: int = 0,
         memory: MemoryRegion | None = None,
     ) -> None:
-        """Make a queue pair that is ready to send and to receive.
+        """Create a queue pair that is ready to send and to receive.
 
         Args:
-            pair: Its numbers: QPN and PSN of either end, source port.
-            settings: Those of all queue pairs.
+            pair: QPN and PSN of both ends, and the source port.
+            settings: Settings of all queue pairs.
             destination: See the attributes of the class.
-            congestion_control: Its own, not shared with other queue pairs.
-            burst_ns: With a rate from congestion control, how much of that rate's time
-                one burst may take; one packet always may go.
-            cnp_limiter: When marked packets are answered with CNPs; None: never.
-            overhead_bytes: `IPV4_OVERHEAD_BYTES`; 20 more of IPv6.
-            remote_address: Where WRITEs go (a peer of ours does not look).
-            remote_key: Key for that (likewise).
-            memory: Where what arrives is kept; None: it is counted alone, and any WRITE
-                is taken.
+            congestion_control: Congestion control, not shared with other queue pairs.
+            burst_ns: Maximum duration of a burst, at the rate that congestion control
+                sets. One packet may always leave.
+            cnp_limiter: Limits the CNPs for marked packets; None: no CNPs are sent.
+            overhead_bytes: `IPV4_OVERHEAD_BYTES`; 20 more for IPv6.
+            remote_address: Target address of WRITEs. Chakram peers without memory
+                ignore it.
+            remote_key: Key for that address. Chakram peers without memory ignore it.
+            memory: Memory for received payload; None: payload is only counted, and any
+                WRITE is accepted.
 
         Raises:
-            ValueError: If one of them is out of range.
+            ValueError: If an argument is out of range.
         """
         check_fields(pair)
-        for name, value, maximum in (
-            ("remote_address", remote_address, (1 << 64) - 1),
-            ("remote_key", remote_key, (1 << 32) - 1),
-            ("burst_ns", burst_ns, LONGEST_BURST_NS),
-        ):
-            if not 0 <= value <= maximum:
-                raise ValueError(
-                    f"qpn {pair.qpn}: {name} {value} is not in 0..{maximum}"
-                )
+        _check_range(pair, "remote_address", remote_address, (1 << 64) - 1)
+        _check_range(pair, "remote_key", remote_key, (1 << 32) - 1)
+        _check_range(pair, "burst_ns", burst_ns, LONGEST_BURST_NS)
         self.qpn = pair.qpn
         self.remote_qpn = pair.remote_qpn
         self.source_port = pair.source_port
@@ -181,7 +185,8 @@ class QueuePair:
             cnp_limiter=cnp_limiter,
             memory=memory,
         )
-        # What is always looked at together is found from here, and comes at once.
+        # These objects are always used together. The references serve to prefetch them
+        # together.
         self._pace = self.requester.pace
         self._queue = self.requester.queue
         self._retries = self.requester.retries
@@ -199,7 +204,8 @@ class QueuePair:
         self.foreign_high = 0
         self.foreign_low = 0
         self.flow: ArrivingFlow | None = None
-        # What follows is the port's: `PortEngine` alone uses it.
+        # The fields that follow belong to the port; only `PortEngine` and its parts use
+        # them.
         self.is_in_ring = False
         self.send_order: SendOrder | None = None
         self.order = 0
@@ -213,7 +219,10 @@ class QueuePair:
         self.ready_entry_ns = _NEVER
 
     def redirect_events(self, events: Fifo) -> None:
-        """Report to *events*, a port's, from now on; what is there moves along."""
+        """Report to *events*, a port's queue, from now on.
+
+        Pending events move there.
+        """
         while self._events.count:
             events.append(self._events.take())
         self._events = events
@@ -221,35 +230,35 @@ class QueuePair:
         self.responder.redirect_events(events, self._owner)
 
     def belong_to(self, owner: object) -> None:
-        """Let events name *owner* from now on, and no longer the QPN.
+        """Set the `owner` attribute of future events, which is the QPN by default.
 
-        So who uses the queue pair finds what it keeps of it without looking for it.
+        Users can then find their own state for the queue pair without a lookup.
         """
         self._owner = owner
         self.requester.redirect_events(self._events, owner)
         self.responder.redirect_events(self._events, owner)
 
     def bind_to(self, peer_high: int, peer_low: int) -> None:
-        """Take, of what arrives as bytes, only what comes from one address.
+        """Accept packets that arrive as bytes only from one address.
 
-        The UDP source port is a peer's choice and is not looked at.
+        The peer chooses its UDP source port, so that port is not checked.
         """
         self.is_bound = True
         self.peer_high = peer_high
         self.peer_low = peer_low
 
     def takes_from(self, high: int, low: int) -> bool:
-        """Tell whether a packet from an address is the peer's, as far as that tells."""
+        """Return whether packets from an address are accepted."""
         return not self.is_bound or (self.peer_high == high and self.peer_low == low)
 
     def note_foreign(self, high: int, low: int) -> None:
-        """Count a packet that came from another address than the peer's."""
+        """Count a packet that did not come from the address of the peer."""
         self.foreign_packets += 1
         self.foreign_high = high
         self.foreign_low = low
 
     def fetch_sender(self) -> None:
-        """Let the memory come that is looked at when it sends, or hears of that."""
+        """Prefetch the memory that is needed to send, and to handle responses."""
         prefetch(self, 6)
         prefetch(self.requester, 7)
         prefetch(self._queue, 2)
@@ -259,14 +268,14 @@ class QueuePair:
         prefetch(self._owner, 1)
 
     def fetch_receiver(self) -> None:
-        """Let the memory come that is looked at when data arrive."""
+        """Prefetch the memory that is needed to receive data."""
         prefetch(self, 6)
         prefetch(self.responder, 6)
         prefetch(self.arrivals, 1)
         prefetch(self.requester, 1)
         prefetch(self._owner, 1)
 
-    # The user.
+    # User.
 
     def post_send(
         self,
@@ -276,34 +285,34 @@ class QueuePair:
         contents: bytes | None = None,
         remote_offset: int = 0,
     ) -> None:
-        """Send a message; `SendCompleted` will tell when it has arrived.
+        """Post a message; `SendCompleted` reports when it has arrived.
 
-        On a queue pair that has failed the message is flushed at once: it is counted,
-        and no event comes.
+        A queue pair that has failed flushes the message at once. The message is
+        counted, but no event follows.
 
         Args:
-            message_id: The immediate data, 32 bits: the peer's `MessageReceived` names
-                it; or `NO_IMMEDIATE`.
-            size_bytes: 0 is legal, and one packet.
+            message_id: Immediate data, 32 bits, which the `MessageReceived` of the peer
+                reports; or `NO_IMMEDIATE`.
+            size_bytes: Payload; 0 is valid and takes one packet.
             now_ns: The time.
-            contents: The payload; None: a pattern, which costs less to send.
-            remote_offset: Where a WRITE goes, from the *remote_address* of the queue
-                pair.
+            contents: Payload bytes; None: a pattern, which costs less to send.
+            remote_offset: Target of a WRITE, relative to the *remote_address* of the
+                queue pair.
 
         Raises:
             ValueError: If *message_id* or *size_bytes* (2**31 at most) is out of range,
-                or *contents* do not have that size.
+                or *contents* does not have *size_bytes* bytes.
         """
         self.requester.post_send(
             message_id, size_bytes, now_ns, 0, contents, remote_offset
         )
 
     def next_event(self) -> Event | None:
-        """Return what has happened, oldest first, or None."""
+        """Return the oldest pending event, or None."""
         return self._events.take() if self._events.count else None
 
     def statistics(self) -> QueuePairStatistics:
-        """Return the counters as they are now."""
+        """Return the current counters."""
         rate_bps, target_bps, alpha = self.congestion()
         return gather(
             QueuePairStatistics,
@@ -315,7 +324,7 @@ class QueuePair:
         )
 
     def congestion(self) -> tuple[int | None, int | None, float | None]:
-        """Return the rate, the target and alpha of ``QueuePairStatistics``."""
+        """Return the rate, target rate and alpha for ``QueuePairStatistics``."""
         control = self._congestion_control
         rate_bps = control.rate_bps
         return (
@@ -325,7 +334,7 @@ class QueuePair:
         )
 
     def happenings(self) -> int:
-        """Return a number that grows whenever something happens to it."""
+        """Return a number that grows with any activity of the queue pair."""
         requester = self.requester
         return (
             requester.packets_sent
@@ -337,14 +346,14 @@ class QueuePair:
         )
 
     def unacknowledged_bytes(self) -> int:
-        """Return the payload that is under way."""
+        """Return the payload in flight."""
         return self.requester.unacknowledged_bytes()
 
     def unfinished_messages(self) -> int:
         """Return how many messages are posted and not completely acknowledged."""
         return self.requester.unfinished_messages()
 
-    # The network: in.
+    # Network input.
 
     def receive_burst(
         self,
@@ -354,7 +363,7 @@ class QueuePair:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Take *count* packets (None: the rest) of a peer's *burst* from *first* on.
+        """Receive *count* packets (None: the rest) of a peer's *burst* from *first* on.
 
         *ce* of them are marked "congestion experienced".
         """
@@ -362,21 +371,22 @@ class QueuePair:
         self.arrivals.receive_burst(burst, now_ns, first, packets, ce)
 
     def receive_packet(self, packet: Packet, now_ns: int, ce: bool = False) -> None:
-        """Take one decoded packet, whatever sent it."""
+        """Receive one decoded packet from any sender."""
         self.arrivals.receive_packet(packet, now_ns, ce)
 
-    # The clock.
+    # Clock.
 
     def handle_timeout(self, now_ns: int) -> None:
-        """Act on the timers that are due; harmless if none is."""
+        """Run the timers that are due, if any."""
         self.requester.handle_timeout(now_ns)
         if self.requester.failed:
             self.responder.fail(self.requester.failure)
 
     def next_timeout_ns(self) -> int:
-        """Return when `handle_timeout` or `next_burst` has something to do next.
+        """Return the time of the next work for `handle_timeout` or `next_burst`.
 
-        A time in the past means now; `NEVER` means not before something comes in.
+        A time in the past means now. `NEVER` means that there is no work until
+        something arrives or is posted.
         """
         if self.responder.has_answer():
             return 0
@@ -384,10 +394,10 @@ class QueuePair:
         ready_ns = self.requester.ready_ns()
         return ready_ns if ready_ns < timeout_ns else timeout_ns
 
-    # The network: out.
+    # Network output.
 
     def next_burst(self, now_ns: int, max_packets: int) -> Burst | None:
-        """Return the packets that leave now, answers first; None: nothing may."""
+        """Return the packets that leave now, responses first; None: there are none."""
         burst = self.make_answer()
         if burst is None and self.requester.ready_ns() <= now_ns:
             burst = self.make_burst(max_packets)
@@ -396,7 +406,7 @@ class QueuePair:
         return burst
 
     def make_answer(self) -> Burst | None:
-        """Return the ACK, NAK or CNP that is to leave, or None; changes nothing."""
+        """Return the ACK, NAK or CNP to send next, or None; changes nothing."""
         if not self.responder.has_answer():
             return None
         burst = Burst()
@@ -409,9 +419,9 @@ class QueuePair:
         return burst
 
     def make_burst(self, max_packets: int) -> Burst | None:
-        """Return the data that is to leave, or None; changes nothing.
+        """Return the data to send next, or None; changes nothing.
 
-        Whether it may leave *now* is `Requester.ready_ns`.
+        `Requester.ready_ns` decides whether it may leave *now*.
         """
         burst = Burst()
         if not self.requester.fill(burst, max_packets):
@@ -424,10 +434,10 @@ class QueuePair:
         return burst
 
     def commit(self, burst: Burst, now_ns: int) -> None:
-        """Note that *burst*, the last one made, has left.
+        """Record that *burst*, the last one made, has left.
 
         Raises:
-            ValueError: If it is not what would leave next.
+            ValueError: If *burst* is not the next burst to leave.
         """
         if burst.kind == _DATA:
             self.requester.commit(burst, now_ns)

@@ -17,7 +17,7 @@ cdef class QueuePairs:
     cpdef object add(self, QueuePair queue_pair)
     @cython.locals(place="Py_ssize_t", queue_pair=QueuePair)
     cpdef QueuePair find(self, long long qpn)
-    cdef void foresee(self, long long qpn) noexcept
+    cdef void prefetch_path(self, long long qpn) noexcept
     @cython.locals(queue_pair=QueuePair)
     cpdef QueuePair of(self, long long qpn)
     cpdef tuple all(self)

@@ -1,6 +1,6 @@
 # cython: annotation_typing=False, language_level=3
 # cython: wraparound=False, boundscheck=False
-"""The queue pairs of a port, by number."""
+"""The queue pairs of a port, by QPN."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ if TYPE_CHECKING:
 __all__ = ["QueuePairs"]
 
 _FIRST_BITS = 6
-# Fibonacci hashing (D. Knuth, The Art of Computer Programming 3, 6.4): whether numbers
-# stand in a row or with gaps of 64, as those of plans do, they are spread evenly.
+# Fibonacci hashing (D. Knuth, The Art of Computer Programming 3, 6.4) spreads QPNs
+# evenly, both consecutive ones and those with gaps of 64, as in plans.
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class QueuePairs:
-    """Finds queue pairs with two looks at memory, where a dictionary takes four.
+    """Hash table of the queue pairs of a port, by QPN.
 
-    A hash table with open addressing: what stands at the place of a number, or behind
-    it, is the queue pair itself, which knows its number.
+    A lookup takes two memory accesses; a dictionary lookup takes four. The table uses
+    open addressing: the place of a QPN, or a later place, refers to the queue pair. The
+    key is the `qpn` attribute of the queue pair.
     """
 
     __slots__ = ("_added", "_mask", "_places", "_shift")
 
     def __init__(self) -> None:
         self._added: list[QueuePair] = []
-        # At least half of the places are empty; their number is a power of two.
+        # At least half of the places are empty. The number of places is a power of two.
         self._places: list[QueuePair | None] = [None] * (1 << _FIRST_BITS)
         self._mask = (1 << _FIRST_BITS) - 1
         self._shift = 64 - _FIRST_BITS
 
     def add(self, queue_pair: QueuePair) -> None:
-        """Take in a queue pair.
+        """Add a queue pair.
 
         Raises:
-            ValueError: If its QPN is taken.
+            ValueError: If its QPN is already in use.
         """
         if self.find(queue_pair.qpn) is not None:
-            raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
+            raise ValueError(f"queue pair {queue_pair.qpn} already exists")
         self._added.append(queue_pair)
         if 2 * len(self._added) > len(self._places):
             self._mask = 2 * len(self._places) - 1
@@ -55,7 +56,7 @@ class QueuePairs:
             self._put(queue_pair)
 
     def find(self, qpn: int) -> QueuePair | None:
-        """Return the queue pair of that number, or None."""
+        """Return the queue pair *qpn*, or None."""
         place = self._first_place(qpn)
         queue_pair = self._places[place]
         while queue_pair is not None and queue_pair.qpn != qpn:
@@ -63,15 +64,15 @@ class QueuePairs:
             queue_pair = self._places[place]
         return queue_pair
 
-    def foresee(self, qpn: int) -> None:
-        """Let the memory come of what ``find`` will probably return for a number."""
+    def prefetch_path(self, qpn: int) -> None:
+        """Prefetch the queue pair that ``find`` will probably return for *qpn*."""
         prefetch_item(self._places, self._first_place(qpn), 6)
 
     def of(self, qpn: int) -> QueuePair:
-        """Return the queue pair of that number.
+        """Return the queue pair *qpn*.
 
         Raises:
-            KeyError: If there is none.
+            KeyError: If there is no such queue pair.
         """
         queue_pair = self.find(qpn)
         if queue_pair is None:
@@ -79,7 +80,7 @@ class QueuePairs:
         return queue_pair
 
     def all(self) -> tuple[QueuePair, ...]:
-        """Return all of them, in the order in which they were added."""
+        """Return all queue pairs, in the order in which they were added."""
         return tuple(self._added)
 
     def _put(self, queue_pair: QueuePair) -> None:
@@ -89,5 +90,5 @@ class QueuePairs:
         self._places[place] = queue_pair
 
     def _first_place(self, qpn: int) -> int:
-        """Return where to look for a number first."""
+        """Return the first place to search for *qpn*."""
         return ((qpn * _FACTOR) & _WORD) >> self._shift

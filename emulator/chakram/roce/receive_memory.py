@@ -1,8 +1,8 @@
-"""Where what a peer sends is put: memory that it writes to, and posted receives.
+"""Memory for received payload: the target of WRITEs, and posted receives.
 
-Most queue pairs have none: what arrives is counted and forgotten. One that has a
-`MemoryRegion` keeps the payload of every packet that its responder takes, and refuses
-what a NIC would: WRITEs to other memory, SENDs that nothing was posted for.
+Most queue pairs have no memory: received payload is counted and discarded. A queue pair
+with a `MemoryRegion` keeps the payload of every packet that the responder accepts. Like
+a NIC, it refuses WRITEs to other memory, and SENDs without a posted receive.
 """
 
 from __future__ import annotations
@@ -17,55 +17,58 @@ _WRITE = int(Verb.WRITE)
 _TAKEN = (0, "")
 _NOT_READY = (RECEIVER_NOT_READY, "no receive is posted")
 _WRONG_KEY = (int(NakCode.REMOTE_ACCESS_ERROR), "a WRITE has a wrong key")
-_OUTSIDE = (int(NakCode.REMOTE_ACCESS_ERROR), "a WRITE leaves the memory")
+_OUTSIDE = (int(NakCode.REMOTE_ACCESS_ERROR), "a WRITE exceeds the memory")
 _TOO_LONG = (int(NakCode.INVALID_REQUEST), "a SEND is longer than the posted receive")
 
 
 class MemoryRegion:
     """The memory of one queue pair.
 
-    A WRITE with immediate data consumes no receive here, unlike in verbs: nobody has to
-    post any to be told of it.
+    Unlike in verbs, a WRITE with immediate data consumes no posted receive. It is
+    reported without one.
 
     Attributes:
         buffer: The bytes.
-        address: Virtual address of the first one, as the peer has to name it.
-        key: What the peer has to show for a WRITE.
+        address: Virtual address of the first byte, which the peer uses.
+        key: Remote key that a WRITE of the peer must carry.
     """
 
     def __init__(self, size_bytes: int, *, address: int = 0, key: int = 0) -> None:
-        """Make *size_bytes* zero bytes.
+        """Allocate *size_bytes* zero bytes.
 
         Raises:
-            ValueError: If one of them is out of range.
+            ValueError: If an argument is out of range.
         """
         if size_bytes < 0 or not 0 <= address <= (1 << 64) - size_bytes:
-            raise ValueError(f"{size_bytes} bytes at {address:#x} are no memory")
+            raise ValueError(
+                f"{size_bytes} bytes at address {address:#x} are not a valid memory "
+                "region"
+            )
         if not 0 <= key < 1 << 32:
             raise ValueError(f"key {key:#x} does not fit in 32 bits")
         self.buffer = bytearray(size_bytes)
         self.address = address
         self.key = key
         self._receives: deque[tuple[int, int]] = deque()
-        # Where the next packet of the message goes, and where its receive ends.
+        # Offset of the next packet of the message, and end of the receive for it.
         self._next = 0
         self._end = 0
 
     def post_receive(self, offset: int, size_bytes: int) -> None:
-        """Let the next SEND that has no receive yet go to *offset*.
+        """Post a receive at *offset*, to be used after those already posted.
 
         Raises:
-            ValueError: If that is not inside.
+            ValueError: If the receive is not inside the memory.
         """
         if not 0 <= offset <= offset + size_bytes <= len(self.buffer):
             raise ValueError(
-                f"{size_bytes} bytes at offset {offset} are not inside "
-                f"{len(self.buffer)}"
+                f"{size_bytes} bytes at offset {offset} exceed the buffer of "
+                f"{len(self.buffer)} bytes"
             )
         self._receives.append((offset, offset + size_bytes))
 
     def receives(self) -> int:
-        """Return how many receives no SEND has begun to fill."""
+        """Return how many posted receives are unused."""
         return len(self._receives)
 
     def judge(
@@ -78,21 +81,21 @@ class MemoryRegion:
         address: int,
         key: int,
     ) -> tuple[int, str]:
-        """Return the syndrome of the NAK that a packet gets, and why; 0: it is taken.
+        """Return the NAK syndrome for a packet, and the reason; 0: accept the packet.
 
-        Changes nothing. Whether the packet is in place, and a message is whole, is for
-        the responder to say.
+        This changes nothing. The responder checks packet order and the length of
+        messages.
 
         Args:
             verb: A `Verb`.
-            is_first: Whether it is FIRST or ONLY.
-            payload_bytes: Of the packet.
-            dma_length_bytes: From the RETH, of a WRITE that *is_first*.
-            address: Likewise.
-            key: Likewise.
+            is_first: Whether the packet is FIRST or ONLY.
+            payload_bytes: Payload of the packet.
+            dma_length_bytes: DMA length from the RETH, in the first packet of a WRITE.
+            address: Virtual address from the RETH, in the first packet of a WRITE.
+            key: Remote key from the RETH, in the first packet of a WRITE.
         """
         if verb == _WRITE:
-            # Without length there is no access, so nothing is checked (IBA volume 1,
+            # A length of 0 accesses no memory, so nothing is checked (IBA volume 1,
             # C9-88).
             if not is_first or dma_length_bytes == 0:
                 return _TAKEN
@@ -112,13 +115,13 @@ class MemoryRegion:
         return _TOO_LONG if payload_bytes > room_bytes else _TAKEN
 
     def place(self, payload: bytes, *, verb: int, is_first: bool, address: int) -> None:
-        """Put the payload of a packet where it goes, after `judge` and the responder.
+        """Store the payload of a packet that `judge` and the responder accept.
 
         Args:
-            payload: Without pad.
+            payload: Payload without pad.
             verb: A `Verb`.
-            is_first: Whether it is FIRST or ONLY.
-            address: From the RETH, of a WRITE that *is_first*.
+            is_first: Whether the packet is FIRST or ONLY.
+            address: Virtual address from the RETH, in the first packet of a WRITE.
         """
         if is_first and verb == _WRITE:
             self._next = address - self.address

@@ -36,7 +36,7 @@ cdef class Receiver:
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
                                int count, int ce)
     @cython.locals(queue_pair=QueuePair)
-    cpdef bint be_not_ready(self, long long qpn, long long psn, long long now_ns,
+    cpdef bint set_not_ready(self, long long qpn, long long psn, long long now_ns,
                             int ce) except -1
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long", verifier=PacketVerifier,

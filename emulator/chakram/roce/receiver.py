@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Which queue pair of a port gets what arrives, and what nobody gets.
+"""Delivery of arriving packets to the queue pairs of a port.
 
-What the kernel hands over may be many packets: those that follow each other in one
-message are collected, and handed over together.
+The kernel may deliver many packets at once. Consecutive packets of one message are
+collected and passed to the queue pair together.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 
 
 class Receiver:
-    """The receiving side of a port: see the module; `PortEngine` calls the methods.
+    """The receiving side of a port; `PortEngine` calls the methods.
 
     Attributes:
-        packets_received: As the others, see `PortStatistics`.
-        unknown_queue_pair: Likewise.
-        foreign_address: Likewise.
-        malformed: Likewise.
-        partition_key_errors: Likewise.
-        unsupported: Likewise.
-        verified: Likewise.
-        icrc_errors: Likewise.
-        wrong_payloads: Likewise.
+        packets_received: See `PortStatistics`.
+        unknown_queue_pair: See `PortStatistics`.
+        foreign_address: See `PortStatistics`.
+        malformed: See `PortStatistics`.
+        partition_key_errors: See `PortStatistics`.
+        unsupported: See `PortStatistics`.
+        verified: See `PortStatistics`.
+        icrc_errors: See `PortStatistics`.
+        wrong_payloads: See `PortStatistics`.
     """
 
     __slots__ = (
@@ -71,19 +71,20 @@ class Receiver:
         scheduler: Scheduler,
         verifier: PacketVerifier | None,
     ) -> None:
-        """Begin with nothing received.
+        """Create the receiver of a port.
 
         Args:
-            queue_pairs: Those of the port.
-            scheduler: Is told whose packets have arrived.
-            verifier: Looks at packets that arrive as bytes; None: nobody does.
+            queue_pairs: Queue pairs of the port.
+            scheduler: Updated after packets have arrived for a queue pair.
+            verifier: Verifies packets that arrive as bytes; None: they are not
+                verified.
         """
         self._queue_pairs = queue_pairs
         self._scheduler = scheduler
         self._verifier = verifier
-        # Packets up to the next one that the verifier looks at.
+        # Number of packets until the next one to verify.
         self._until_next = 0 if verifier is None else verifier.every
-        # The packet looked at, and those before it that are not handed over yet.
+        # The current packet, and the earlier packets that are not delivered yet.
         self._parser = SegmentParser()
         self._run = Run()
         self.packets_received = 0
@@ -104,14 +105,17 @@ class Receiver:
         count: int,
         ce: int,
     ) -> None:
-        """See `PortEngine.receive_burst`; here *count* is known."""
+        """Receive packets of a burst: see `PortEngine.receive_burst`.
+
+        *count* is not None here.
+        """
         self.packets_received += count
         queue_pair = self._queue_pairs.find(burst.destination_qpn)
         if queue_pair is None:
             self.unknown_queue_pair += count
             return
         if burst.flipped_bit >= 0:
-            # There are no bytes to look at, but that is what would be found.
+            # There are no bytes to verify, but a check would fail.
             self.verified += count
             self.icrc_errors += count
             return
@@ -120,7 +124,7 @@ class Receiver:
         if burst.kind == _DATA:
             queue_pair.fetch_receiver()
             queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
-            # Most data lets nobody send anything.
+            # Most data does not affect sending, so no update is needed.
             if queue_pair.responder.has_answer() or queue_pair.requester.failed:
                 self._scheduler.note_data(queue_pair, now_ns)
         else:
@@ -128,10 +132,12 @@ class Receiver:
             queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
             self._scheduler.update(queue_pair, now_ns, now_ns)
 
-    def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int) -> bool:
-        """See `PortEngine.be_not_ready`."""
+    def set_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int) -> bool:
+        """Refuse a packet for now: see `PortEngine.set_not_ready`."""
         queue_pair = self._queue_pairs.find(qpn)
-        if queue_pair is None or not queue_pair.responder.be_not_ready(psn, ce, now_ns):
+        if queue_pair is None or not queue_pair.responder.set_not_ready(
+            psn, ce, now_ns
+        ):
             return False
         self._scheduler.update(queue_pair, now_ns, now_ns)
         return True
@@ -147,7 +153,7 @@ class Receiver:
         source_high: int,
         source_low: int,
     ) -> None:
-        """See `PortEngine.receive_datagrams`."""
+        """Receive bytes from a socket: see `PortEngine.receive_datagrams`."""
         run = self._run
         queue_pair: QueuePair | None = None
         verifier = self._verifier
@@ -174,7 +180,7 @@ class Receiver:
                         self._scheduler.update(queue_pair, now_ns, now_ns)
                     queue_pair = self._addressed(qpn, source_high, source_low)
                 if queue_pair is None:
-                    pass  # it has been counted
+                    pass  # already counted
                 elif (
                     verifier is not None
                     and queue_pair.flow is not None
@@ -190,7 +196,7 @@ class Receiver:
                         now_ns,
                     )
                 ):
-                    pass  # likewise
+                    pass  # counted by _is_good
                 elif queue_pair.memory is not None and self._parser.is_data:
                     self._keep(queue_pair, buffer, ce, now_ns)
                 elif not run.extend(self._parser):
@@ -205,15 +211,15 @@ class Receiver:
             self._scheduler.update(queue_pair, now_ns, now_ns)
 
     def is_foreign(self, qpn: int, high: int, low: int) -> bool:
-        """See `PortEngine.is_foreign`."""
+        """Return whether an address is foreign: see `PortEngine.is_foreign`."""
         queue_pair = self._queue_pairs.find(qpn)
         return queue_pair is not None and not queue_pair.takes_from(high, low)
 
     def _addressed(self, qpn: int, high: int, low: int) -> QueuePair | None:
-        """Return the queue pair of a packet from that address; None: it gets nothing.
+        """Return queue pair *qpn* if it accepts packets from that address, or None.
 
-        All that one receive hands over comes from one address, so this is asked once
-        for every receive, and again where the queue pair changes.
+        All packets of one receive come from one address. Therefore this is called once
+        per receive, and again when the queue pair changes.
         """
         queue_pair = self._queue_pairs.find(qpn)
         if queue_pair is None:
@@ -232,20 +238,20 @@ class Receiver:
         offset: int,
         size: int,
     ) -> bool:
-        """Parse a received packet; tell whether it is one of our partition."""
+        """Parse a received packet; return whether it is valid and in this partition."""
         self.packets_received += 1
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1
             return False
         if self._parser.partition_key & 0x7FFF != 0x7FFF:
-            # All are full members of the default partition, so its limited members
-            # may send, too (IBA volume 1, 10.9.3).
+            # All queue pairs are full members of the default partition, so limited
+            # members may send to them (IBA volume 1, 10.9.3).
             self.partition_key_errors += 1
             return False
         return True
 
     def _deliver(self, queue_pair: QueuePair, run: Run, ce: bool, now_ns: int) -> None:
-        """Hand over the packets that were collected, if there are any."""
+        """Deliver the collected packets, if any."""
         if run.count == 0:
             return
         queue_pair.arrivals.receive_run(
@@ -270,7 +276,7 @@ class Receiver:
         ce: bool,
         now_ns: int,
     ) -> None:
-        """Hand over the packet that was parsed last with its payload, from *buffer*."""
+        """Deliver the last parsed packet with its payload from *buffer*."""
         parser = self._parser
         start = parser.payload_at
         queue_pair.arrivals.receive_contents(
@@ -289,7 +295,7 @@ class Receiver:
         )
 
     def _receive_control(self, queue_pair: QueuePair, ce: bool, now_ns: int) -> None:
-        """Hand over the packet that was parsed last, which is not data."""
+        """Deliver the last parsed packet, which is not data."""
         opcode = self._parser.opcode
         if opcode == _ACKNOWLEDGE:
             queue_pair.arrivals.receive_ack(
@@ -314,10 +320,11 @@ class Receiver:
         ce: bool,
         now_ns: int,
     ) -> bool:
-        """Tell whether the packet that was parsed last is as sent, or not looked at.
+        """Return whether the last parsed packet is accepted after verification.
 
-        One with a right ICRC and a wrong payload is taken, and counted: so do adapters,
-        and that is what the check is for.
+        Only one packet in `PacketVerifier.every` is verified; the others are accepted.
+        A packet with a right ICRC and a wrong payload is accepted, as by adapters. It
+        is counted, because the check exists to find such packets.
         """
         verifier = self._verifier
         flow = queue_pair.flow
@@ -336,7 +343,7 @@ class Receiver:
         if verdict == _WRONG_ICRC:
             self.icrc_errors += 1
             return False
-        # Whether it is taken is known once what came before it has been handed over.
+        # Earlier packets decide whether this packet is accepted, so deliver them first.
         self._deliver(queue_pair, self._run, ce, now_ns)
         if queue_pair.responder.takes(self._parser.psn):
             queue_pair.responder.note_wrong_payload(self._parser.psn)

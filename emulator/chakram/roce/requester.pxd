@@ -25,7 +25,7 @@ cdef int _PACE
 
 
 cdef class Requester:
-    # What every packet looks at comes first, so that it takes few lines of memory.
+    # Fields that are read for every packet come first, to share few cache lines.
     cdef int _state
     cdef readonly bint failed
     cdef long long _qpn

@@ -1,23 +1,30 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""The sending half of a queue pair: messages to packets, go-back-N, window, pace.
+"""The sending half of a queue pair: packetization, go-back-N, window and pacing.
 
-Inside, packets are counted by a 64-bit sequence that starts at 0 and never wraps; a PSN
-is its low 24 bits, shifted by the first PSN. Three marks divide the sequence::
+Internally, packets have 64-bit sequence numbers that start at 0 and never wrap. A PSN
+is the low 24 bits of a sequence number plus the first PSN. Three marks divide the
+sequence::
 
     0 ... unacknowledged ... next ... highest ... end
           acked up to here   to send  ever sent   posted
 
-A loss moves *next* back to *unacknowledged* (go-back-N); an ACK moves *unacknowledged*
-forward, and *next* with it if that was behind.
+A loss moves *next* back to *unacknowledged* (go-back-N). An ACK moves *unacknowledged*
+forward. If *next* is then behind, it moves along.
 
-A peer that keeps what comes out of order says in a NAK how many packets are missing in
-a row. Only those are sent again, and then *next* leaps to what lies beyond the peer's
-window, which it has dropped; what else is missing within that brings a NAK of its own.
+A peer with a reordering window reports in a NAK how many packets in a row are missing.
+Only those are retransmitted. Then *next* skips to the first packet beyond the peer's
+window, because the peer has dropped the packets from there on. Further gaps within the
+window cause further NAKs.
 
-An ACK is asked for at the end of a message, at the first burst that completes
-`ack_interval_packets` since the last request, and when the window has no room for one
-more packet. So whenever the window stops the requester a request is under way; that is
-why the retransmission timer needs to run only then (IBA volume 1, 9.7.6.1.3).
+The requester requests an ACK:
+
+* at the end of a message
+* with the first burst that completes `ack_interval_packets` since the last request
+* when the window has no room for one more packet
+
+An ACK request is thus in flight whenever the window blocks the requester. The
+retransmission timer needs to run only while a request is in flight (IBA volume 1,
+9.7.6.1.3).
 """
 
 from __future__ import annotations
@@ -52,7 +59,7 @@ _NO_IMMEDIATE = NO_IMMEDIATE
 _FOR_NAK = FOR_NAK
 _FOR_TIMEOUT = FOR_TIMEOUT
 _FOR_RNR = FOR_RNR
-# What a queue pair waits for: nothing to send, its turn at the port, room, its pace.
+# States: idle, waiting for the port, for the window, for the pace.
 _IDLE, _TURN, _WINDOW, _PACE = range(4)
 
 NAK_REASONS: dict[int, str] = {
@@ -63,12 +70,12 @@ NAK_REASONS: dict[int, str] = {
 
 
 class Requester:
-    """See the module; `QueuePair` describes the parameters and calls the methods.
+    """The sending half of a queue pair; `QueuePair` describes the parameters.
 
     Attributes:
-        pace: When its congestion control lets it send; its own.
-        queue: The messages that it sends; likewise.
-        retries: What it waits for, and how often it has; likewise.
+        pace: Pacer at the rate that congestion control sets.
+        queue: Messages to send.
+        retries: Retry state and ACK timeout.
     """
 
     __slots__ = (
@@ -154,12 +161,13 @@ class Requester:
         self._window_bytes = settings.window_bytes
         self._congestion_control = congestion_control
         self.retries = Retries(settings, seed=pair.qpn)
-        # Rounded up to whole bursts.
+        # In effect, rounded up to whole bursts.
         self._ack_interval_packets = settings.ack_interval_packets
         self.pace = Pace(
             congestion_control=congestion_control,
             burst_ns=burst_ns,
-            # A queue pair's rate is as hard to keep on time as its port's.
+            # Data plane delays affect the rate of a queue pair as much as that of its
+            # port.
             burst_bound_ns=settings.burst_bound_ns,
             packet_bytes=settings.path_mtu + overhead_bytes,
             saves_up=settings.saves_up,
@@ -171,22 +179,23 @@ class Requester:
         self._next = 0
         self._next_byte = 0
         self._highest = 0
-        # Where it went back to last, and how often.
+        # The sequence number of the last go-back, and the number of the attempt.
         self._went_back_to = -1
         self._attempt = 0
-        # While a hole is filled: where it ends, and where to go on; else -1.
+        # While a gap is filled: where it ends, and where to continue; otherwise -1.
         self._reordering_packets = settings.reordering_packets
         self._hole_end = -1
         self._resume = -1
-        # Packets from the first unacknowledged one on that may leave.
+        # Maximum number of unacknowledged packets.
         self._most_outstanding = _MAX_OUTSTANDING
-        # The last packet under way that asked for an ACK, and how many came after it.
+        # The last packet in flight that requested an ACK, and how many packets followed
+        # it.
         self._ack_sequence = -1
         self._since_request = 0
-        # What the last NAK asked for, as long as no ACK covers it and no timeout or
-        # other NAK has come; -1: nothing.
+        # The packet that the last NAK requested, until there is progress, a timeout or
+        # another NAK; -1: none.
         self._asked_sequence = -1
-        # What it waits for and since when, and how long it has, by what (`_settle`).
+        # Current state, its start, and the total time in each state (`_settle`).
         self._line: Line | None = None
         self._state = _IDLE
         self._since_ns = 0
@@ -223,7 +232,7 @@ class Requester:
         self.timeouts = 0
 
     def redirect_events(self, events: Fifo, owner: object) -> None:
-        """Report to *events* from now on, in the name of *owner*."""
+        """Report to *events* from now on, with *owner* as the owner of the events."""
         self._events = events
         self._owner = owner
 
@@ -231,7 +240,7 @@ class Requester:
         """Count round-trip times in *round_trips* from now on."""
         self._round_trips = round_trips
 
-    # What to send.
+    # Sending.
 
     def post_send(
         self,
@@ -243,7 +252,7 @@ class Requester:
         remote_offset: int = 0,
         context: object = None,
     ) -> None:
-        """Take a message; `QueuePair.post_send` says what is refused."""
+        """Post a message; `QueuePair.post_send` describes the arguments and errors."""
         self.queue.check(message_id, size_bytes, contents)
         self.messages_posted += 1
         if self.failed:
@@ -255,7 +264,7 @@ class Requester:
         message.context = context
         self._settle(now_ns)
         self._begin_parts(message)
-        # A timer of congestion control does not wake who has nothing to send.
+        # The timer of congestion control does not run while there is nothing to send.
         if (
             message is self.queue.sending
             and self._congestion_control.next_timer_ns <= now_ns
@@ -263,7 +272,7 @@ class Requester:
             self._control_timer(now_ns)
 
     def ready_ns(self) -> int:
-        """Return from when on a packet may leave; `NEVER`: nothing to send, or no room.
+        """Return when a packet may leave; `NEVER`: nothing to send, or window full.
 
         A time in the past means "now".
         """
@@ -285,25 +294,25 @@ class Requester:
         return ready_ns if ready_ns > hold_until_ns else hold_until_ns
 
     def is_idle(self) -> bool:
-        """Tell whether it has waited for nothing since its port looked at it last."""
+        """Return whether the queue pair was idle at the last update by its port."""
         return self._state == _IDLE
 
     def demand(self, since_ns: int) -> None:
-        """Note that only its rate or its port has held back packets since *since_ns*.
+        """Record that only the rate or the port has delayed packets since *since_ns*.
 
-        Before that there were none, or the window was full, or a timer ran: nothing of
-        the rate is saved up over such a pause.
+        Before that, there were no packets, the window was full, or a timer ran. The
+        pacer accumulates no credit during such a pause.
         """
         self.pace.demand(since_ns)
 
     def sending_order(self) -> int:
-        """Return the order of the message whose packet is next; 0: there is none."""
+        """Return the order of the message to send from next, or 0 if there is none."""
         return 0 if self.queue.sending is None else self.queue.sending.order
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
-        """Describe in *burst* what may leave next, as if it were ready; False: nothing.
+        """Fill *burst* with the next packets, ignoring the pace; return False if none.
 
-        Changes nothing here: only `commit` does.
+        This does not change the state. `commit` does.
         """
         message = self.queue.sending
         if message is None:
@@ -337,8 +346,8 @@ class Requester:
                 else 0
             )
             if count == 0:
-                # A window smaller than a packet lets single packets pass. So does one
-                # that congestion control has shrunk while no ACK is asked for.
+                # A window smaller than a packet admits single packets. So does a window
+                # that congestion control has shrunk while no ACK is requested.
                 if outstanding > 0 and self._ack_sequence >= self._unacknowledged:
                     return False
                 count = 1
@@ -390,16 +399,17 @@ class Requester:
         return True
 
     def commit(self, burst: Burst, now_ns: int, due_ns: int = _NEVER) -> None:
-        """Note that *burst*, the last one described, has left.
+        """Record that *burst*, the last one filled, has left.
 
-        Its port could have sent it since *due_ns*, as far as that knows.
+        *due_ns* is the time from which the port could have sent the burst, or `NEVER`
+        if it is unknown.
 
         Raises:
-            ValueError: If something else has happened since it was described.
+            ValueError: If the state has changed since the burst was filled.
         """
         message = self.queue.sending
         if message is None or burst.sequence != self._next:
-            raise ValueError(f"{burst!r} is not what qpn {self._qpn} would send next")
+            raise ValueError(f"{burst!r} is not the next burst of qpn {self._qpn}")
         count = burst.count
         again = self._highest - self._next
         if again > count:
@@ -456,29 +466,29 @@ class Requester:
             raise hook_failed(self._congestion_control, "on_sent", error) from error
 
     def add_generator_wait(self, wait_ns: int) -> None:
-        """Note that the message whose packet is next waited for the data plane."""
+        """Record that the message to send from next waited for the data plane."""
         if self.queue.sending is not None:
             self.queue.sending.generator_wait_ns += wait_ns
 
-    # Where the time goes.
+    # Time accounting.
 
     def use_line(self, line: Line) -> None:
-        """Take note of the line of its port."""
+        """Set the link of the port."""
         self._line = line
 
     def note_line(self, until_ns: int) -> None:
-        """Note until when the line is taken by what has just left."""
+        """Record until when the last burst occupies the link."""
         self._until_ns = until_ns
 
     def begin_turn(self, now_ns: int) -> None:
-        """Note that it may send, as soon as its port lets it."""
+        """Record that the queue pair may send as soon as the port allows it."""
         self._settle(now_ns)
         self._state = _TURN
         if self._line is not None:
             self._paused_ns = self._line.paused_ns(now_ns)
 
     def end_turn(self, now_ns: int) -> None:
-        """Note that it may not send now."""
+        """Record that the queue pair may not send now."""
         self._settle(now_ns)
         if self.queue.sending is None:
             self._state = _IDLE
@@ -487,10 +497,11 @@ class Requester:
             self._state = _PACE if now_ns < ready_ns < _NEVER else _WINDOW
 
     def _settle(self, now_ns: int) -> None:
-        """Account for the time since it was done last.
+        """Account for the time since the last call.
 
-        While its own packets take the line, they do, whatever else it waits for; and
-        while it sends again, or may, there is nothing else to do.
+        While packets of the queue pair occupy the link, the time counts as transfer in
+        any state, or as repair for retransmissions. While packets remain to be
+        retransmitted, all time counts as repair.
         """
         since_ns = self._since_ns
         elapsed_ns = now_ns - since_ns
@@ -527,7 +538,7 @@ class Requester:
             self._port_ns += elapsed_ns
 
     def _begin_parts(self, message: Message) -> None:
-        """Let a message remember what the clocks show when it is posted."""
+        """Store the current clocks in a message when it is posted."""
         message.own_port_ns = self._port_ns
         message.window_ns = self._window_ns
         message.pace_ns = self._pace_ns
@@ -538,9 +549,9 @@ class Requester:
         self._is_piece = message.message_id == _NO_IMMEDIATE
 
     def _note_parts(self, message: Message, end: int, now_ns: int) -> None:
-        """Note that packets of a message leave, all before *end* have."""
+        """Record that packets of a message leave, up to the sequence *end*."""
         if message.first_sent_ns < 0 and not message.continues:
-            # What the port sent until now was not of this message.
+            # The port sent other messages until now.
             message.own_port_ns -= self._transfer_ns - message.transfer_ns
             message.transfer_ns = self._transfer_ns
         if end < message.first_sequence + message.packets:
@@ -556,10 +567,10 @@ class Requester:
         if message.received_ns < 0:
             message.departed_ns = now_ns
 
-    # What comes back.
+    # Responses.
 
     def handle_ack(self, psn: int, now_ns: int) -> None:
-        """Take an ACK of all packets up to *psn*."""
+        """Handle an ACK of all packets up to *psn*."""
         if self.failed:
             return
         self.acks_received += 1
@@ -572,12 +583,14 @@ class Requester:
     def handle_nak(
         self, syndrome: int, psn: int, now_ns: int, missing: int = 0
     ) -> None:
-        """Take a NAK, or a receiver-not-ready, of the packet *psn*.
+        """Handle a NAK, or a receiver-not-ready NAK, for the packet *psn*.
 
-        *missing* is the MSN, of a peer with a reordering window how many packets are
-        missing in a row. All before *psn* are acknowledged by that. One that is older
-        than what is acknowledged already has been overtaken, and counts as stale; one
-        of a packet that was never sent is invalid.
+        The NAK acknowledges all packets before *psn*. *missing* is the MSN field. A
+        peer with a reordering window reports there how many packets in a row are
+        missing.
+
+        A NAK for a packet that is already acknowledged counts as stale. A NAK for a
+        packet that was never sent counts as invalid.
         """
         if self.failed:
             return
@@ -599,8 +612,8 @@ class Requester:
                     return
                 if not self.retries.may_go_back():
                     self.fail(
-                        f"gave up after {self.retries.limit} retries: the peer asks "
-                        f"for PSN {psn} again and again",
+                        f"gave up after {self.retries.limit} retries: the peer "
+                        f"repeatedly requests PSN {psn}",
                         now_ns,
                         _FOR_NAK,
                     )
@@ -621,7 +634,7 @@ class Requester:
                 now_ns < self.retries.hold_until_ns
                 and self._next == self._unacknowledged
             ):
-                # Nothing has left since the last one: it has come twice.
+                # Nothing has left since the last NAK, so this is a duplicate.
                 self.naks_stale += 1
                 return
             self.receiver_not_ready += 1
@@ -641,7 +654,7 @@ class Requester:
             )
 
     def handle_cnp(self, now_ns: int) -> None:
-        """Take a congestion notification."""
+        """Handle a congestion notification packet."""
         if self.failed:
             return
         self.cnps_received += 1
@@ -651,7 +664,7 @@ class Requester:
             raise hook_failed(self._congestion_control, "on_cnp", error) from error
 
     def handle_timeout(self, now_ns: int) -> None:
-        """Act on the timers that are due."""
+        """Run the timers that are due."""
         if self.failed:
             return
         if self._congestion_control.next_timer_ns <= now_ns:
@@ -680,16 +693,16 @@ class Requester:
         return timer_ns if timer_ns < timeout_ns else timeout_ns
 
     def control_timer_ns(self) -> int:
-        """Return when congestion control is to be called; `NEVER`: for nobody's sake.
+        """Return when the timer of congestion control is due, or `NEVER`.
 
-        Without anything to send that can wait for the next message.
+        If there is nothing to send, the timer can wait for the next message.
         """
         if self.queue.sending is None:
             return _NEVER
         return self._congestion_control.next_timer_ns
 
     def fail(self, reason: str, now_ns: int, retried_for: int | None = None) -> None:
-        """Enter the error state: what is posted will never complete."""
+        """Enter the error state, in which posted messages never complete."""
         flushed = self.queue.count
         self.failed = True
         self.failure = reason
@@ -701,7 +714,7 @@ class Requester:
         self._events.append(failed)
 
     def unacknowledged_bytes(self) -> int:
-        """Return the payload that is under way."""
+        """Return the payload in flight."""
         return self._next_byte - self._unacknowledged_byte
 
     def unfinished_messages(self) -> int:
@@ -709,7 +722,7 @@ class Requester:
         return self.queue.count
 
     def _control_timer(self, now_ns: int) -> None:
-        """Let congestion control act on its timer, which must be later after that."""
+        """Run the timer hook of congestion control, which must set a later time."""
         try:
             self._congestion_control.on_timer(now_ns)
         except Exception as error:
@@ -718,21 +731,21 @@ class Requester:
             raise timer_stands(self._congestion_control, now_ns)
 
     def _window(self) -> int:
-        """Return the payload that may be under way."""
+        """Return the maximum payload that may be in flight."""
         dynamic = self._congestion_control.window_bytes
         if 0 < dynamic < self._window_bytes:
             return dynamic
         return self._window_bytes
 
     def _sequence_of(self, psn: int) -> int:
-        """Return the sequence of *psn* that is nearest to what is unacknowledged."""
+        """Return the sequence number of *psn* that is nearest to *unacknowledged*."""
         distance = (psn - self._first_psn - self._unacknowledged) & 0xFFFFFF
         if distance >= 0x800000:
             distance -= 0x1000000
         return self._unacknowledged + distance
 
     def _acknowledge(self, acknowledged: int, now_ns: int) -> None:
-        """Move the mark: all packets before *acknowledged* have arrived."""
+        """Move the *unacknowledged* mark to *acknowledged*, and complete messages."""
         byte = self._unacknowledged_byte
         message = self.queue.take_done(acknowledged)
         while message is not None:
@@ -746,9 +759,9 @@ class Requester:
         self.retries.forgive()
         if self._next < acknowledged:
             self._settle(now_ns)
-            # The peer had packets that were to be sent again.
+            # The peer already has packets that were to be retransmitted.
             if self._next == self._asked_sequence:
-                # Not even what a NAK asked for has left again: it was late.
+                # The packet that a NAK requested arrived before its retransmission.
                 self.naks_overtaken += 1
             self._next = acknowledged
             self._next_byte = self._unacknowledged_byte
@@ -776,9 +789,9 @@ class Requester:
             raise hook_failed(self._congestion_control, "on_ack", error) from error
 
     def _go_back(self, reason: int, now_ns: int) -> None:
-        """Send again from the first packet that is not acknowledged."""
+        """Restart from the first unacknowledged packet."""
         if self._state == _WINDOW and self._next >= self._highest:
-            # No room came because something was lost.
+            # The window stayed full because of a loss.
             self._repair_ns += now_ns - self._since_ns
             self._since_ns = now_ns
         self._settle(now_ns)
@@ -799,13 +812,13 @@ class Requester:
         self.retries.timeout_ns = _NEVER
 
     def _leap(self) -> None:
-        """Go on behind the peer's window: what was missing before has been sent."""
+        """Continue beyond the peer's window; the missing packets have been sent."""
         self._hole_end = -1
         self._most_outstanding = _MAX_OUTSTANDING
         if self._next >= self._resume:
             return
         self._next = self._resume
         self._next_byte = self.queue.leap(self._resume)
-        # Another hole in there may bring no NAK if nothing is sent any more: the ACK of
-        # the last packet is waited for, as if it had asked for that.
+        # If no more packets are sent, another gap may cause no NAK. Therefore await the
+        # ACK of the last packet, as if it had requested one.
         self._ack_sequence = self._resume - 1

@@ -86,8 +86,7 @@ cdef class Responder:
     cdef long long _answers
 
     cpdef object redirect_events(self, Fifo events, object owner)
-    @cython.locals(distance="long long", duplicates="long long", had_gap=bint,
-                   event=MessageReceived)
+    @cython.locals(distance="long long", duplicates="long long", had_gap=bint)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
@@ -105,7 +104,7 @@ cdef class Responder:
     cpdef object note_wrong_payload(self, long long psn)
     @cython.locals(distance="long long")
     cpdef bint takes(self, long long psn) except -1
-    cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns) except -1
+    cpdef bint set_not_ready(self, long long psn, int ce, long long now_ns) except -1
     cpdef bint expects(self, long long psn) except -1
     @cython.locals(distance="long long")
     cpdef object refuse(self, long long psn, int ce, long long now_ns, object problem,
@@ -114,6 +113,11 @@ cdef class Responder:
     cpdef bint has_answer(self) except -1
     cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
+    cdef object _begin_message(self, int verb, long long dma_length_bytes,
+                               long long now_ns)
+    cdef object _close_gap(self)
+    @cython.locals(event=MessageReceived)
+    cdef object _report_message(self, long long immediate, long long now_ns)
     @cython.locals(last_psn="long long", is_beyond=bint, is_reordering=bint)
     cdef object _ask_again(self, long long psn, long long count)
     cdef object _note_again(self, long long psn, long long count)

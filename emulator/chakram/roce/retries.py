@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Why a requester sends packets again, how often it may, and how long it waits.
+"""Retransmissions of a requester: reasons, limits and waiting times.
 
-Retries count as long as there is no progress, and any progress forgives them: the limit
-is on how often in a row the peer may stay silent, or ask for the same packet. A peer
-that is not ready has a count of its own.
+Retries count while there is no progress, and any progress resets the count. The limit
+is on consecutive timeouts, or on consecutive NAKs for the same packet.
+Receiver-not-ready NAKs have a separate count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FOR_NAK", "FOR_RNR", "FOR_TIMEOUT", "Retries"]
 
-# Why packets are sent again: the peer asked for one, no ACK came, it was not ready.
+# Reasons for a retransmission: a NAK, a timeout, a receiver that was not ready.
 FOR_NAK = 0
 FOR_TIMEOUT = 1
 FOR_RNR = 2
@@ -30,18 +30,19 @@ _FOR_TIMEOUT = FOR_TIMEOUT
 
 
 class Retries:
-    """See the module; one requester's.
+    """Retry state of one requester.
 
     Attributes:
-        timeout_ns: When the ACK that was asked for is late; `NEVER`: none is awaited.
-        hold_until_ns: Before that nothing may leave: the peer is not ready.
-        limit: How often to go back without progress.
-        rnr_limit: How often to wait for a peer that is not ready, in a row;
-            `RNR_RETRY_FOR_EVER` is no limit.
-        reason: Why packets were last sent again.
-        for_nak: Packets that were sent again for each of the reasons.
-        for_timeout: Likewise.
-        for_rnr: Likewise.
+        timeout_ns: When the requested ACK is overdue; `NEVER`: no ACK is awaited.
+        hold_until_ns: Nothing may leave before this time, because the peer is not
+            ready.
+        limit: Maximum number of retries without progress.
+        rnr_limit: Maximum number of consecutive waits for a peer that is not ready;
+            `RNR_RETRY_FOR_EVER` means no limit.
+        reason: Why packets were last retransmitted.
+        for_nak: Packets retransmitted because of a NAK.
+        for_timeout: Packets retransmitted because of a timeout.
+        for_rnr: Packets retransmitted because the peer was not ready.
     """
 
     __slots__ = (
@@ -59,7 +60,7 @@ class Retries:
     )
 
     def __init__(self, settings: TransportPlan, *, seed: int) -> None:
-        """Begin with none; see `Backoff` for the *seed*."""
+        """Create the initial state; see `Backoff` for the *seed*."""
         self._backoff = Backoff(settings, seed=seed)
         self._count = 0
         self._rnr_count = 0
@@ -73,18 +74,18 @@ class Retries:
         self.for_rnr = 0
 
     def forgive(self) -> None:
-        """Note progress."""
+        """Reset the counts after progress."""
         self._count = 0
         self._rnr_count = 0
 
     def may_go_back(self) -> bool:
-        """Count a retry; tell whether it is one of those that are allowed."""
+        """Count a retry; return whether the limit allows it."""
         self._count += 1
         return self._count <= self.limit
 
     def may_wait(self) -> bool:
-        """Count a peer that is not ready; tell whether to wait for it once more."""
-        # The packet has arrived: what was asked for again was not asked in vain.
+        """Count a receiver-not-ready NAK; return whether to wait for the peer again."""
+        # The packet has arrived, so earlier retries were successful.
         self._count = 0
         if self.rnr_limit < _RNR_FOR_EVER:
             self._rnr_count += 1
@@ -92,12 +93,12 @@ class Retries:
         return True
 
     def await_ack(self, now_ns: int) -> None:
-        """Wait for the ACK that was asked for."""
+        """Start the timeout for the requested ACK."""
         wait_ns = self._backoff.timeout_ns(self._count)
         self.timeout_ns = _NEVER if wait_ns == _NEVER else now_ns + wait_ns
 
     def note_again(self, packets: int) -> None:
-        """Count packets that have been sent again."""
+        """Count packets that have been retransmitted."""
         if self.reason == _FOR_NAK:
             self.for_nak += packets
         elif self.reason == _FOR_TIMEOUT:

@@ -1,16 +1,18 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Which queue pair of a port sends next, and when.
+"""Scheduler of a port, which decides which queue pair sends next, and when.
 
-Answers (ACK, NAK, CNP) go first. Data is shared out by deficit round robin
-over wire bytes, among the queue pairs that may send now: at its turn a queue pair is
-given a quantum (the wire bytes of one full burst) and sends while it has any of it
-left; what the last burst takes too much is taken off the next turn. So two queue pairs
-that always have something to send never differ by more than a quantum and a burst. A
-queue pair with nothing to send, or stopped by its window or its rate, is in no list and
-costs nothing. Queue pairs may be given a common order, in which the earlier messages of
-all of them go before the later ones: `chakram.roce.send_turns`.
+Responses (ACK, NAK, CNP) go first. Deficit round robin over wire bytes shares the port
+among the queue pairs that may send data now. At its turn, a queue pair gets a quantum:
+the wire bytes of one full burst. It sends as long as any of the quantum is left. If the
+last burst exceeds the quantum, the excess is deducted from the next turn. The totals of
+two queue pairs that always have something to send thus never differ by more than a
+quantum and a burst.
 
-Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
+A queue pair with nothing to send, or blocked by its window or its rate, is in no list
+and costs nothing. Queue pairs may share a message order, in which the earliest message
+of all of them goes first (`chakram.roce.send_turns`).
+
+For pacing, and for the accounting of data plane delays, see `chakram.roce.pacing`.
 """
 
 from __future__ import annotations
@@ -33,22 +35,22 @@ __all__ = ["Scheduler"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
-# What is paused, a bit each.
+# Bits of the paused traffic.
 _DATA_PAUSED, _ANSWERS_PAUSED = 1, 2
 
 
 class Scheduler:
-    """The sending side of a port: see the module; `PortEngine` calls the methods.
+    """The sending side of a port; `PortEngine` calls the methods.
 
     Attributes:
-        packets_sent: As the next three, see `PortStatistics`.
-        bytes_sent: Likewise.
-        bursts_sent: Likewise.
-        control_sent: Likewise.
-        pacing_errors: Likewise.
-        paused_ns: Likewise.
-        has_news: Whether something may have become due sooner, or may be sent, since
-            `next_wakeup_ns` was asked.
+        packets_sent: See `PortStatistics`.
+        bytes_sent: See `PortStatistics`.
+        bursts_sent: See `PortStatistics`.
+        control_sent: See `PortStatistics`.
+        pacing_errors: See `PortStatistics`.
+        paused_ns: See `PortStatistics`.
+        has_news: Whether something may have become due earlier, or ready to send, since
+            the last call of `next_wakeup_ns`.
     """
 
     __slots__ = (
@@ -81,23 +83,24 @@ class Scheduler:
         line: Line,
         max_burst_packets: int,
     ) -> None:
-        """Begin with nothing to send.
+        """Create a scheduler with nothing to send.
 
         Args:
-            queue_pairs: Those of the port.
-            line: Its line.
-            max_burst_packets: Packets in one burst at most.
+            queue_pairs: Queue pairs of the port.
+            line: Link of the port.
+            max_burst_packets: Maximum number of packets in one burst.
         """
         self._queue_pairs = queue_pairs
         self._line = line
         self._max_burst_packets = max_burst_packets
-        # Queue pairs.
+        # Queue pairs with a response, and queue pairs with data.
         self._answering = Fifo()
         self._turns = Turns()
-        # An entry counts only if its queue pair still has that time: see `_schedule`.
+        # An entry is valid only if its queue pair still stores the same time (see
+        # `_schedule`).
         self._timers = Timers()
         self._quantum_bytes = 0
-        # The burst that `peek_burst` returned last, and whose it is.
+        # The burst that `peek_burst` returned last, and its queue pair.
         self._offered: Burst | None = None
         self._offered_queue_pair: QueuePair | None = None
         self.packets_sent = 0
@@ -106,7 +109,7 @@ class Scheduler:
         self.control_sent = 0
         self.pacing_errors = Histogram()
         self.has_news = True
-        # What the network pauses, until when, and since when data has rested.
+        # What the network has paused, until when, and since when data is paused.
         self._paused = 0
         self._data_until_ns = 0
         self._answers_until_ns = 0
@@ -114,7 +117,7 @@ class Scheduler:
         self.paused_ns = 0
 
     def admit(self, queue_pair: QueuePair) -> None:
-        """Make room for the full bursts of a queue pair that is new at the port."""
+        """Make the quantum large enough for the full bursts of a new queue pair."""
         queue_pair.requester.use_line(self._line)
         packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
         quantum_bytes = self._max_burst_packets * packet_bytes
@@ -122,12 +125,12 @@ class Scheduler:
             self._quantum_bytes = quantum_bytes
 
     def update(self, queue_pair: QueuePair, since_ns: int, now_ns: int) -> None:
-        """Take note of what a queue pair may do after something happened to it.
+        """Update whether and when a queue pair may send, after any change to it.
 
         Args:
-            queue_pair: The one.
-            since_ns: Since when it may, if it may now: before *now_ns* if a timer that
-                made it ready is handled late.
+            queue_pair: The queue pair.
+            since_ns: Time from which the queue pair may send, if it may send now. It is
+                before *now_ns* if the timer that made it ready is handled late.
             now_ns: The time.
         """
         is_busy = self._answering.count + self._turns.ring.count > 0
@@ -135,14 +138,15 @@ class Scheduler:
         if ready_ns <= now_ns:
             self.has_news = True
             if since_ns < ready_ns:
-                # Another timer of the queue pair was due before its pace was.
+                # Another timer of the queue pair was due before its pace allowed a
+                # packet.
                 since_ns = ready_ns
             if not is_busy:
                 is_busy = True
                 self._line.demand(since_ns)
             queue_pair.ready_since_ns = since_ns
             queue_pair.requester.demand(since_ns)
-            # What the line has lost so far, it has lost without this queue pair.
+            # Link time that was lost until now does not count for this queue pair.
             queue_pair.wait_before_ns = (
                 self._line.generator_wait_ns + self._line.lost_ns(since_ns)
             )
@@ -151,7 +155,7 @@ class Scheduler:
         elif not queue_pair.is_in_ring:
             queue_pair.requester.end_turn(now_ns)
         elif self._turns.has_other_order(queue_pair):
-            # It has gone back, or skipped what had arrived after all.
+            # The queue pair has gone back, or skipped packets that had already arrived.
             self.has_news = True
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
@@ -159,9 +163,10 @@ class Scheduler:
         self._schedule(queue_pair)
 
     def note_data(self, queue_pair: QueuePair, now_ns: int) -> None:
-        """Do what `update` does after data came, which may have to be answered.
+        """Update a queue pair after data arrived that may need a response.
 
-        That lets nobody send: mostly there is nothing to look at but the answer.
+        Arriving data does not make a queue pair ready to send, so usually only the
+        response matters.
         """
         requester = queue_pair.requester
         if requester.failed or not (queue_pair.is_in_ring or requester.is_idle()):
@@ -171,7 +176,7 @@ class Scheduler:
             self._answer(queue_pair, is_busy, now_ns)
 
     def _answer(self, queue_pair: QueuePair, is_busy: bool, now_ns: int) -> None:
-        """See to it that an answer leaves, if there is one; *is_busy*: after others."""
+        """Queue a pending response, if any; *is_busy*: other packets are waiting."""
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
@@ -180,7 +185,7 @@ class Scheduler:
             self._answering.append(queue_pair)
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """See `PortEngine.peek_burst`."""
+        """Return the burst that would leave now: see `PortEngine.peek_burst`."""
         if self._timers.first_ns <= now_ns:
             self.handle_timers(now_ns)
         if self._paused != 0:
@@ -193,7 +198,7 @@ class Scheduler:
             if burst is not None:
                 self._offer(burst, queue_pair, now_ns)
                 return burst
-            # Nothing is to be answered any more: the gap has closed.
+            # The gap has closed, so no response is needed.
             self._answering.take()
             queue_pair.is_answering = False
         while self._turns.ring.count > 0 and not self._paused & _DATA_PAUSED:
@@ -209,7 +214,7 @@ class Scheduler:
             if queue_pair.deficit_bytes <= 0:
                 queue_pair.deficit_bytes += self._quantum_bytes
                 if queue_pair.deficit_bytes <= 0:
-                    # Deep in debt: its turn is over before it begins.
+                    # Its debt exceeds a quantum, so it misses this turn.
                     self._turns.end_turn()
                     continue
             self._offer(burst, queue_pair, now_ns)
@@ -217,12 +222,12 @@ class Scheduler:
         return None
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
-        """See `PortEngine.commit_burst`."""
+        """Record that a burst has left: see `PortEngine.commit_burst`."""
         queue_pair = self._offered_queue_pair
         if queue_pair is None or burst is not self._offered:
             raise ValueError(f"{burst!r} is not the burst that was offered last")
         if burst.kind == _DATA:
-            # The message is credited before the queue pair moves on to the next.
+            # Credit the message before the queue pair moves on to the next one.
             self._credit_wait(queue_pair)
             queue_pair.requester.commit(burst, now_ns, self._line.due_ns())
         else:
@@ -251,7 +256,7 @@ class Scheduler:
         self._schedule(queue_pair)
 
     def next_wakeup_ns(self) -> int:
-        """See `PortEngine.next_wakeup_ns`."""
+        """Return the time of the next work: see `PortEngine.next_wakeup_ns`."""
         self.has_news = False
         wakeup_ns = _NEVER
         if self._paused != 0:
@@ -265,13 +270,13 @@ class Scheduler:
             queue_pair = self._queue_pairs.of(self._timers.first_qpn)
             if self._is_due(queue_pair, time_ns):
                 return time_ns
-            # Its deadline has moved on since; the entry stayed behind.
+            # The deadline has moved to a later time, so the entry is obsolete.
             self._drop_first(queue_pair, time_ns)
             self._schedule(queue_pair)
         return wakeup_ns
 
     def pause(self, data: bool, answers: bool, until_ns: int, now_ns: int) -> None:
-        """See `PortEngine.pause`."""
+        """Pause data or responses: see `PortEngine.pause`."""
         self._end_pauses(now_ns)
         if data and not self._paused & _DATA_PAUSED and until_ns > now_ns:
             self._paused |= _DATA_PAUSED
@@ -286,7 +291,7 @@ class Scheduler:
         self._end_pauses(now_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
-        """Go on where a pause is over: that nothing left was not for lack of time."""
+        """End the pauses that are over, and do not count them as data plane delay."""
         if self._paused & _DATA_PAUSED and self._data_until_ns <= now_ns:
             self._paused &= ~_DATA_PAUSED
             self.paused_ns += self._data_until_ns - self._paused_since_ns
@@ -296,7 +301,7 @@ class Scheduler:
             self._line.demand(self._answers_until_ns)
 
     def _paused_wakeup_ns(self) -> int:
-        """Return when something may be sent although something is paused."""
+        """Return when the next burst may leave, while data or responses are paused."""
         wakeup_ns = _NEVER
         if self._answering.count > 0:
             wakeup_ns = self._line.free_ns
@@ -311,7 +316,7 @@ class Scheduler:
         return wakeup_ns
 
     def handle_timers(self, now_ns: int) -> None:
-        """See `PortEngine.handle_timers`."""
+        """Run the timers that are due: see `PortEngine.handle_timers`."""
         while self._timers.first_ns <= now_ns:
             time_ns = self._timers.first_ns
             queue_pair = self._queue_pairs.of(self._timers.first_qpn)
@@ -322,12 +327,12 @@ class Scheduler:
             self.update(queue_pair, time_ns, now_ns)
 
     def _schedule(self, queue_pair: QueuePair) -> None:
-        """See that a timer stands, early enough, for all that *queue_pair* waits for.
+        """Make sure that a timer covers every deadline of *queue_pair*.
 
-        Deadlines mostly move on: an entry that has become too early is left where it is
-        and looked at when its time comes. Each of the three has an entry of its own: a
-        pace that is due in microseconds must not leave behind, packet by packet, the
-        entries of a timeout that comes in seconds.
+        Deadlines usually move to later times. An entry that is now too early stays in
+        place and is checked at its time. Each of the three deadlines has a separate
+        entry. With a common entry for the earliest deadline, every paced packet would
+        leave behind an obsolete entry for a timeout seconds later.
         """
         requester = queue_pair.requester
         time_ns = requester.retries.timeout_ns
@@ -348,7 +353,7 @@ class Scheduler:
                 self._timers.add(time_ns, queue_pair.qpn)
 
     def _is_due(self, queue_pair: QueuePair, time_ns: int) -> bool:
-        """Tell whether the entry of *time_ns* stands for what is due by then."""
+        """Return whether the entry at *time_ns* has a deadline that is due by then."""
         requester = queue_pair.requester
         return (
             (
@@ -367,7 +372,7 @@ class Scheduler:
         )
 
     def _drop_first(self, queue_pair: QueuePair, time_ns: int) -> bool:
-        """Take the first entry out; tell whether anything still stood for it."""
+        """Remove the first entry; return whether any deadline still used it."""
         self._timers.drop_first()
         is_standing = False
         if time_ns == queue_pair.timeout_entry_ns:
@@ -382,13 +387,13 @@ class Scheduler:
         return is_standing
 
     def _leave_ring(self, queue_pair: QueuePair, now_ns: int) -> None:
-        """Take the first queue pair out of the ring: it may not send now."""
+        """Remove the first queue pair from the ring, because it may not send now."""
         self._turns.leave(queue_pair)
         queue_pair.requester.end_turn(now_ns)
         self._schedule(queue_pair)
 
     def _offer(self, burst: Burst, queue_pair: QueuePair, now_ns: int) -> None:
-        """Remember what is offered, and account for how late that is."""
+        """Store the burst that is offered, and account for its delay."""
         self._offered = burst
         self._offered_queue_pair = queue_pair
         if burst.kind == _DATA and self._line.is_first_offer():
@@ -396,7 +401,7 @@ class Scheduler:
         self._line.offer(now_ns)
 
     def _note_pacing(self, queue_pair: QueuePair, now_ns: int) -> None:
-        """Count how much later than its pace allowed a burst of data is offered."""
+        """Record how late a burst of data is offered, compared with its pace."""
         paced_ns = queue_pair.requester.ready_ns()
         if not self._line.has_rate() and paced_ns <= 0:
             return
@@ -408,7 +413,7 @@ class Scheduler:
         self.pacing_errors.add(now_ns - due_ns)
 
     def _credit_wait(self, queue_pair: QueuePair) -> None:
-        """Add to its message what the port lost while *queue_pair* was ready."""
+        """Charge link time lost while *queue_pair* was ready to its next message."""
         total_ns = self._line.generator_wait_ns
         wait_ns = total_ns - queue_pair.wait_before_ns
         queue_pair.wait_before_ns = total_ns

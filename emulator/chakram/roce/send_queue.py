@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""The messages of a queue pair that are posted and not completely acknowledged.
+"""The posted messages of a queue pair that are not completely acknowledged.
 
-They stand in the order in which they were posted. One of them holds the packet that is
-sent next; those before it wait for their ACKs alone.
+The messages are in the order of posting. One of them holds the packet to send next. The
+messages before that one wait only for ACKs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ __all__ = ["SendQueue"]
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _NO_IMMEDIATE = NO_IMMEDIATE
 _LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
-# BTH, RETH, immediate data, pad and ICRC: the most that a packet has beside its payload
-# in what is handed to the kernel.
+# Maximum bytes per packet that the kernel gets in addition to the payload: BTH, RETH,
+# immediate data, pad and ICRC.
 _MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
-# A list of messages is cut at the front only when that is worth moving the rest.
+# Number of finished messages after which they are removed from the front of the list.
+# Each removal moves the rest of the list.
 _COMPACT_AT = 64
 
 
 class SendQueue:
-    """See the module; sequences are those of `chakram.roce.requester`.
+    """The messages of one requester.
+
+    `chakram.roce.requester` explains sequence numbers.
 
     Attributes:
-        count: How many there are.
+        count: Number of messages.
         sending: The message that holds the next packet; None: all packets have left.
     """
 
@@ -49,27 +52,27 @@ class SendQueue:
 
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
-        # Most queue pairs have one message at a time: it stands by itself, and the
-        # others behind it, from _head on.
+        # Most queue pairs have one message at a time. The oldest message has its own
+        # field; the others follow in _behind, from _head on.
         self._oldest: Message | None = None
         self._behind: list[Message] = []
         self._head = 0
         self.count = 0
-        # Which one is in `sending`, counted from the oldest.
+        # Index of `sending`, counted from the oldest message.
         self._current = 0
         self.sending: Message | None = None
-        # Packets and payload of all messages so far.
+        # Total packets and payload of all messages so far.
         self._end = 0
         self._end_byte = 0
 
     def check(
         self, message_id: int, size_bytes: int, contents: bytes | None = None
     ) -> None:
-        """Refuse what is no message.
+        """Reject an invalid message.
 
         Raises:
             ValueError: If *message_id* or *size_bytes* is out of range, or *contents*
-                do not have that size.
+                does not have *size_bytes* bytes.
         """
         if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
             raise ValueError(
@@ -80,8 +83,8 @@ class SendQueue:
             raise ValueError(f"message id {message_id} does not fit in 32 bits")
         if contents is not None and len(contents) != size_bytes:
             raise ValueError(
-                f"message {message_id}: {size_bytes} bytes cannot have contents of "
-                f"{len(contents)}"
+                f"message {message_id}: {size_bytes} bytes do not match contents of "
+                f"{len(contents)} bytes"
             )
 
     def append(
@@ -93,7 +96,7 @@ class SendQueue:
         contents: bytes | None,
         remote_offset: int,
     ) -> Message:
-        """Take a message that `check` lets pass, and return it."""
+        """Append a message that `check` accepts, and return it."""
         packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
         if packets == 0:
             packets = 1
@@ -119,7 +122,7 @@ class SendQueue:
         return message
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Remove all messages."""
         self._oldest = None
         self._behind = []
         self._head = 0
@@ -127,20 +130,21 @@ class SendQueue:
         self._current = 0
         self.sending = None
 
-    # What to send.
+    # Sending.
 
     def following(self, distance: int) -> Message:
-        """Return the message that is posted *distance* after the next to send."""
+        """Return the message that is *distance* places after the next one to send."""
         index = self._current + distance
         if index == 0 and self._oldest is not None:
             return self._oldest
         return self._behind[self._head + index - 1]
 
     def alike(self, most: int) -> int:
-        """Return how many messages, the next to send among them, may share a send.
+        """Return how many messages, from the next one to send on, may share a send.
 
-        They have one packet each, the same size, place and order, an immediate if the
-        next one has, and no contents of their own, as it has none; at most *most*.
+        These messages have one packet each and the same size, order and remote offset.
+        Either all or none have immediate data, and none has contents. The result is at
+        most *most*.
         """
         first = self.following(0)
         fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
@@ -164,9 +168,9 @@ class SendQueue:
         return count
 
     def share(self, burst: Burst, most: int) -> int:
-        """Put up to *most* messages into *burst*, as far as they fit; return how many.
+        """Put up to *most* messages into *burst*, if they fit; return how many.
 
-        The burst holds the next one already, which has one packet.
+        The burst already holds the next message, which has one packet.
         """
         burst.message_ids = None
         if most < 2 or self._current + 1 >= self.count:
@@ -182,19 +186,19 @@ class SendQueue:
         return count
 
     def advance(self, count: int) -> None:
-        """Note that all packets of *count* messages have left."""
+        """Record that all packets of *count* messages have left."""
         self._current += count
         self._find_sending()
 
     def go_back(self) -> None:
-        """Begin again with the first message."""
+        """Start again with the first message."""
         self._current = 0
         self._find_sending()
 
     def leap(self, sequence: int) -> int:
-        """Go on with the packet *sequence*; return the payload of all before it.
+        """Continue with the packet *sequence*; return the total payload before it.
 
-        What lies between has left before.
+        The skipped packets were sent earlier.
         """
         while self._current < self.count:
             message = self.following(0)
@@ -206,12 +210,14 @@ class SendQueue:
         self.sending = None
         return self._end_byte
 
-    # What has arrived.
+    # Acknowledgment.
 
     def take_done(self, acknowledged: int) -> Message | None:
-        """Remove the first message, if all its packets are before *acknowledged*.
+        """Remove and return the first message if it is completely acknowledged.
 
-        If packets are sent again that come before what is left, call `go_back`.
+        A message is completely acknowledged if all its packets are before
+        *acknowledged*. Call `go_back` afterwards if the next packet to send is before
+        *acknowledged*.
         """
         message = self._oldest
         if message is None or message.first_sequence + message.packets > acknowledged:
@@ -226,7 +232,8 @@ class SendQueue:
                 self._head = 0
         else:
             self._oldest = self._behind[self._head]
-            # Its memory goes with it; the place before the head is not looked at again.
+            # Drop the reference, to free the memory. Places before the head are not
+            # read.
             self._behind[self._head] = None  # type: ignore[call-overload]
             self._head += 1
             if self._head >= _COMPACT_AT:
@@ -235,7 +242,7 @@ class SendQueue:
         return message
 
     def bytes_before(self, acknowledged: int) -> int:
-        """Return the payload before *acknowledged*, a packet of the first message."""
+        """Return the total payload before *acknowledged*, in the first message."""
         first = self._oldest
         if first is None:
             return self._end_byte
@@ -245,7 +252,7 @@ class SendQueue:
         return first.first_byte + inside * self._path_mtu
 
     def _find_sending(self) -> None:
-        """Note the message that holds the next packet, if there is one."""
+        """Find the message that holds the next packet, if there is one."""
         if self._current < self.count:
             self.sending = self.following(0)
         else:

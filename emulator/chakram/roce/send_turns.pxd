@@ -2,12 +2,7 @@ cimport cython
 
 from chakram.roce.fifo cimport Fifo
 from chakram.roce.queue_pair cimport QueuePair
-
-
-cdef class SendOrder:
-    cdef public long long lowest
-    cdef public long long in_ring
-    cdef public list behind
+from chakram.roce.send_order cimport SendOrder
 
 
 cdef class Turns:

@@ -1,13 +1,15 @@
 # cython: annotation_typing=False, language_level=3
-"""Whose turn it is: the queue pairs of a port that may send now, one after the other.
+"""Round robin over the queue pairs of a port that may send now.
 
-They take turns, round and round.  Queue pairs may share a `SendOrder`: then, of those
-that may send, only the ones whose next message has the lowest order are in the ring;
-the others wait beside it until these are stopped or done.  So a rank that passes a
-buffer down a tree sends it to its first child at the whole rate and then to the second,
-instead of to both at half of it, and a pipeline flows.  Nobody loses by it but the
-queue pairs of the same order: towards all others those in the ring are as many as there
-are messages of one step.
+Queue pairs may share a `SendOrder`. Then only those whose next message has the lowest
+order are in the ring. The others wait outside until these are blocked or done.
+
+For example, a rank that passes a buffer down a tree sends the buffer to its first child
+at the full rate, and then to the second. This keeps a pipeline flowing. Without a
+`SendOrder`, the rank would send to both children at half the rate.
+
+Only queue pairs that share the `SendOrder` are delayed. Other queue pairs compete only
+with the members of the group that are in the ring.
 """
 
 from __future__ import annotations
@@ -19,34 +21,16 @@ from chakram.roce.fifo import Fifo
 
 if TYPE_CHECKING:
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.send_order import SendOrder
 
-__all__ = ["SendOrder", "Turns"]
-
-
-class SendOrder:
-    """Queue pairs of which the one with the earliest message goes first.
-
-    Attributes:
-        lowest: Order of those in the ring; means nothing while there is none.
-        in_ring: How many there are.
-        behind: Those that may send, but whose messages have a higher order: a heap of
-            (order, turn, queue pair). An entry counts only if its queue pair has that
-            ``turn_behind``.
-    """
-
-    __slots__ = ("behind", "in_ring", "lowest")
-
-    def __init__(self) -> None:
-        self.lowest = 0
-        self.in_ring = 0
-        self.behind: list[tuple[int, int, QueuePair]] = []
+__all__ = ["Turns"]
 
 
 class Turns:
-    """The ring of queue pairs that may send, and those that wait beside it.
+    """Ring of queue pairs that may send, and those that wait outside.
 
     Attributes:
-        ring: Queue pairs, first the one whose turn it is.
+        ring: Queue pairs in the ring; the first has its turn.
     """
 
     __slots__ = ("_turn", "ring")
@@ -56,7 +40,7 @@ class Turns:
         self._turn = 0
 
     def enter(self, queue_pair: QueuePair) -> None:
-        """Take in a queue pair that may send from now on."""
+        """Add a queue pair that may send from now on."""
         queue_pair.is_in_ring = True
         order = queue_pair.send_order
         if order is None:
@@ -74,7 +58,7 @@ class Turns:
         self.ring.append(queue_pair)
 
     def leave(self, queue_pair: QueuePair) -> None:
-        """Let a queue pair go that may not send now."""
+        """Remove a queue pair that may not send now."""
         queue_pair.is_in_ring = False
         order = queue_pair.send_order
         if queue_pair.turn_behind > 0:
@@ -84,7 +68,7 @@ class Turns:
             self.ring.take()
         else:
             self._take_out(queue_pair)
-        # Nobody saves up a quantum, and nobody is rid of a debt by pausing.
+        # A pause discards the rest of a quantum, but keeps a debt.
         if queue_pair.deficit_bytes > 0:
             queue_pair.deficit_bytes = 0
         if order is not None:
@@ -93,19 +77,19 @@ class Turns:
                 self._call_up(order)
 
     def end_turn(self) -> None:
-        """Let the next queue pair send; one that is alone goes on."""
+        """Let the next queue pair send; a single queue pair goes on."""
         if self.ring.count > 1:
             self.ring.append(self.ring.take())
 
     def has_other_order(self, queue_pair: QueuePair) -> bool:
-        """Tell whether the next message of one that is in has another order now."""
+        """Return whether the order of a queue pair's next message has changed."""
         return (
             queue_pair.send_order is not None
             and queue_pair.requester.sending_order() != queue_pair.order
         )
 
     def _take_out(self, queue_pair: QueuePair) -> None:
-        """Take one out of the ring whose turn it is not."""
+        """Remove a queue pair that is not the first from the ring."""
         ring = Fifo()
         for each in self.ring:
             if each is not queue_pair:
@@ -113,7 +97,7 @@ class Turns:
         self.ring = ring
 
     def _set_aside(self, order: SendOrder) -> None:
-        """Let those in the ring wait: somebody has an earlier message."""
+        """Move the queue pairs of *order* out of the ring for an earlier message."""
         ring = Fifo()
         for queue_pair in self.ring:
             if queue_pair.send_order is order:
@@ -126,13 +110,13 @@ class Turns:
         order.in_ring = 0
 
     def _put_behind(self, queue_pair: QueuePair, order: SendOrder) -> None:
-        """Let one wait until it has the earliest message."""
+        """Make a queue pair wait until it has the earliest message."""
         self._turn += 1
         queue_pair.turn_behind = self._turn
         heappush(order.behind, (queue_pair.order, self._turn, queue_pair))
 
     def _call_up(self, order: SendOrder) -> None:
-        """Let those with the earliest messages into the ring."""
+        """Move the queue pairs with the earliest messages into the ring."""
         behind = order.behind
         while behind:
             lowest, turn, queue_pair = behind[0]

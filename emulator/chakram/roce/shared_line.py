@@ -1,29 +1,32 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""The line of a port whose queue pairs live in several processes.
+"""The link of a port whose queue pairs run in several processes.
 
-Each process has a part of the line: a row of integers in memory that all of them see,
-and that it alone writes.  None waits for another.  A row holds
+Each process has one part: a row of integers in shared memory. All processes read the
+row, but only its own process writes to it. No process waits for another. The words of a
+row are:
 
 ====  ==================================================================================
 word  meaning
 ====  ==================================================================================
-0     time of the line, in ns at its rate, that bursts of this part have taken, in all
-1     time that the line has stood still, as far as this part knows
-2     since when this part has always had something to send; 0: it has nothing
-3     its *turn*: the line time that each of its queue pairs has had, about
-4     until when no part sends a CNP, where the port has one limit for all
+0     total link time, in ns at the port's rate, that bursts of this part have taken
+1     total time that the link has been idle, as far as this part has recorded
+2     since when this part has always had something to send; 0: nothing to send
+3     *turn* of this part: the approximate link time that each of its queue pairs had
+4     until when no part sends a CNP, if the CNP limit applies per port
 ====  ==================================================================================
 
-The line is free at the sum of all words 0 and the largest word 1.  So whatever one part
-sends the others see at once, and all of them together keep the port's rate: in any time
-T no more leaves than rate x (T + burst bound), and one burst of each part.
+The link is free at the sum of all words 0 and the largest word 1. All parts thus take
+the traffic of the others into account at once, and together keep the rate of the port.
+In any time T, they send at most rate x (T + burst bound), plus one burst per part.
 
-Among parts that have something to send, one that is ahead of another by more than half
-a burst bound (of line time, over all of its queue pairs) lets it go first; but only for
-half a burst bound, for the other one may be too busy to take what it is due.  Since a
-line makes up so much lag, nothing is lost by that.  A part that comes back begins where
-the hindmost of the others is, or, if all have rested, where the foremost is.  So queue
-pairs share the port as if they all lived in one process, up to a burst bound.
+A part yields to another part that has something to send and a lower turn. It yields
+only if the difference of the turns, summed over its own queue pairs, exceeds half a
+burst bound. It waits for at most half a burst bound, because the other part may be too
+busy to send. The port catches up on such a delay, so no rate is lost.
+
+A part that resumes moves its turn up to the lowest turn of the busy parts, or to the
+highest turn if all were idle. Queue pairs thus share the port as in a single process,
+to within a burst bound.
 """
 
 from __future__ import annotations
@@ -39,23 +42,23 @@ if TYPE_CHECKING:
 __all__ = ["PART_WORDS", "SharedCnpLimiter", "SharedLine"]
 
 PART_WORDS = 8
-"""Integers of one part: a cache line, so that two writers never meet in one."""
+"""Integers per part: one cache line, to avoid false sharing between writers."""
 
 _WORDS = PART_WORDS
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
-# How often a part that lets others go first looks whether they have.
+# How often a part that yields checks whether others have sent.
 _RETRY_NS = 10_000
 
 
 class SharedLine(Line):
-    """One part of a line.
+    """The part of one process in the link of a port.
 
     Args:
-        rate_bps: Of the whole port; positive.
+        rate_bps: Rate of the whole port; positive.
         burst_bound_ns: See `Line`.
         saves_up: See `Line`.
-        words: The rows of all parts, 64-bit integers, at first all 0.
-        index: Which part this is.
+        words: Rows of all parts, 64-bit integers, initially all 0.
+        index: Index of this part.
 
     Raises:
         ValueError: If there is no such part, or no rate.
@@ -84,43 +87,44 @@ class SharedLine(Line):
             rate_bps=rate_bps, burst_bound_ns=burst_bound_ns, saves_up=saves_up
         )
         if rate_bps <= 0:
-            raise ValueError("a line without a rate is not shared")
+            raise ValueError("a line without a rate cannot be shared")
         if not 0 <= index < len(words) // _WORDS:
             raise ValueError(f"there is no part {index}")
         self._words = words
         self._first = index * _WORDS
         self._end = len(words) // _WORDS * _WORDS
         self._grace_ns = burst_bound_ns // 2
-        # How far its turn may be ahead, by queue pair as turns are.
+        # How far the turn of this part may be ahead. Like turns, this is per queue
+        # pair.
         self._slack_ns = self._grace_ns
-        # When the whole line is free, and when this part last let others go first.
+        # When the whole link is free, and when this part last yielded.
         self._line_ns = 0
         self._held_ns = 0
 
     def cnp_limiter(self, interval_ns: int) -> CnpLimiter:
-        """Return the limiter of CNPs that all parts of the port have in common."""
+        """Return the CNP limiter that all parts of the port share."""
         return SharedCnpLimiter(interval_ns, self._words, self._first)
 
     def demand(self, since_ns: int) -> None:
-        """Note that there is something to send since *since_ns*, after a pause."""
+        """Record that there is something to send since *since_ns*, after a pause."""
         self._busy_since_ns = since_ns
         begin = self._hindmost()
         if begin < 0:
-            # All have rested: whoever is first must not be let go before the others
-            # for what these have had until then.
+            # All parts were idle. The first part that resumes must not get precedence
+            # because the other parts used the link more in the past.
             begin = self._foremost()
         if begin > self._words[self._first + 3]:
             self._words[self._first + 3] = begin
         self._words[self._first + 2] = since_ns if since_ns > 1 else 1
 
     def rest(self) -> None:
-        """Note that there is nothing to send."""
-        # Not written for nothing: all other parts read this memory.
+        """Record that there is nothing to send."""
+        # Write only if needed, because all other parts read this memory.
         if self._words[self._first + 2] != 0:
             self._words[self._first + 2] = 0
 
     def ready_ns(self, now_ns: int) -> int:
-        """Return when the next burst may leave, as it looks now."""
+        """Return the earliest time for the next burst, as known now."""
         line_ns = self._still_ns() + self._taken_ns()
         self._line_ns = self.free_ns = line_ns
         if now_ns < line_ns or now_ns >= line_ns + self._grace_ns:
@@ -137,31 +141,34 @@ class SharedLine(Line):
         return ready_ns
 
     def lost_ns(self, now_ns: int) -> int:
-        """Return what is lost since a burst was due and none was offered."""
+        """Return the link time lost since a burst was due and none was offered."""
         if self._is_offered:
             return 0
         lost_ns = now_ns - self._burst_bound_ns - self.due_ns()
         return lost_ns if lost_ns > 0 else 0
 
     def due_ns(self) -> int:
-        """Return since when a burst of this part could have left."""
+        """Return the time from which a burst of this part could have left."""
         due_ns = self._line_ns
         if due_ns < self._busy_since_ns:
             due_ns = self._busy_since_ns
         return due_ns if due_ns > self._held_ns else self._held_ns
 
     def occupy(self, wire_bytes: int, now_ns: int, queue_pairs: int = 1) -> None:
-        """Take the line for a burst that leaves now; *queue_pairs* take turns on it."""
+        """Occupy the link for a burst that leaves now.
+
+        *queue_pairs* is the number of queue pairs of this part that share the link.
+        """
         self._is_offered = False
-        # Read once: if another part notes the same pause meanwhile, it must not count
-        # twice.
+        # Read this once. If another part records the same idle time meanwhile, the idle
+        # time must not count twice.
         still_ns = self._still_ns()
         free_ns = still_ns + self._taken_ns()
         start_ns = free_ns if self._saves_up else self._busy_since()
         if start_ns < now_ns - self._burst_bound_ns:
             start_ns = now_ns - self._burst_bound_ns
         if start_ns > free_ns:
-            # It has stood still.
+            # The link was idle.
             self._words[self._first + 1] = still_ns + start_ns - free_ns
         else:
             start_ns = free_ns
@@ -179,7 +186,7 @@ class SharedLine(Line):
         before = self._words[self._first + 3]
         self._words[self._first + 3] = before + work_ns
 
-    # Inside.
+    # Internal.
 
     def _taken_ns(self) -> int:
         words = self._words
@@ -198,7 +205,7 @@ class SharedLine(Line):
         return still_ns
 
     def _busy_since(self) -> int:
-        """Return since when some part has had something to send."""
+        """Return since when any part has had something to send."""
         words = self._words
         since_ns = self._busy_since_ns
         for at in range(2, self._end, _WORDS):
@@ -208,7 +215,7 @@ class SharedLine(Line):
         return since_ns
 
     def _hindmost(self) -> int:
-        """Return the least turn of the other parts with something to send, or -1."""
+        """Return the lowest turn of the other parts with something to send, or -1."""
         words = self._words
         hindmost = -1
         for at in range(0, self._end, _WORDS):
@@ -220,7 +227,7 @@ class SharedLine(Line):
         return hindmost
 
     def _foremost(self) -> int:
-        """Return the greatest turn of all parts."""
+        """Return the highest turn of all parts."""
         words = self._words
         foremost = 0
         for at in range(3, self._end, _WORDS):
@@ -231,9 +238,9 @@ class SharedLine(Line):
 
 
 class SharedCnpLimiter(CnpLimiter):
-    """Lets one CNP pass in an interval, whichever part of the port sends it.
+    """Limiter that admits one CNP per interval for all parts of a port.
 
-    Parts that ask at the very same time may send one each.
+    Parts that ask at exactly the same time may each send a CNP.
     """
 
     __slots__ = ("_end", "_first", "_words")
@@ -244,14 +251,14 @@ class SharedCnpLimiter(CnpLimiter):
         words: MutableSequence[int] | memoryview[int],
         first: int,
     ) -> None:
-        """Take the rows of a line, and where the own one begins."""
+        """Use the rows of a `SharedLine`; *first* is the start of this part's row."""
         super().__init__(interval_ns)
         self._words = words
         self._first = first
         self._end = len(words) // _WORDS * _WORDS
 
     def admits(self, now_ns: int) -> bool:
-        """Tell whether a CNP may be sent now; if so, the interval begins."""
+        """Return whether a CNP may be sent now; if so, start the interval."""
         words = self._words
         for at in range(4, self._end, _WORDS):
             after_ns = words[at]

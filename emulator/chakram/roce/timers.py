@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, initializedcheck=False
 # cython: boundscheck=False, wraparound=False
-"""When queue pairs of a port are to be looked at: the earliest first.
+"""Timers of the queue pairs of a port, earliest first.
 
-Ten thousand paced queue pairs have as many entries, and every packet takes one out and
-puts one in. So entries are pairs of integers in a heap of one array.
+Ten thousand paced queue pairs have ten thousand entries, and every packet removes one
+and adds another. To be fast, the heap is a single array of integer pairs.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _FIRST_ROOM = 16
 
 
 class Timers:
-    """Times with the queue pair that each is for, earliest first, then by QPN.
+    """Times and their queue pairs, earliest first, then by QPN.
 
     Attributes:
         first_ns: The earliest time; `NEVER`: there is none.
-        first_qpn: Whose that is, if there is one.
+        first_qpn: The QPN of the earliest time, if there is one.
     """
 
     __slots__ = ("_count", "_heap", "first_ns", "first_qpn")
 
     def __init__(self) -> None:
-        # Time and QPN of one entry after the other.
+        # Time and QPN of each entry, alternating.
         self._heap = array("q", bytes(2 * 8 * _FIRST_ROOM))
         self._count = 0
         self.first_ns = _NEVER
         self.first_qpn = 0
 
     def add(self, time_ns: int, qpn: int) -> None:
-        """Add an entry; there may be others of that queue pair."""
+        """Add an entry; the queue pair may have others."""
         place = self._count
         if 2 * place == len(self._heap):
             self._grow()
@@ -57,7 +57,7 @@ class Timers:
         self.first_qpn = self._heap[1]
 
     def drop_first(self) -> None:
-        """Take the earliest entry out; there must be one."""
+        """Remove the earliest entry, which must exist."""
         self._count -= 1
         end = self._count
         time_ns = self._heap[2 * end]

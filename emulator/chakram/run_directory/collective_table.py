@@ -1,7 +1,7 @@
-"""Records of collectives as a table, and back.
+"""Conversion between records of collectives and tables.
 
-A job of point-to-point messages has hundreds of thousands of them, so both ways go
-column by column: a mapping per row takes several times as long.
+A job may have hundreds of thousands of point-to-point messages. Both conversions
+therefore work column by column, because a mapping per row takes several times as long.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from chakram.records.run_records import (
 )
 from chakram.run_directory.schemas import COLLECTIVES
 
-# Columns and the attributes that they hold: of the identity, of the record itself, and
-# of its critical flow.
+# Columns, by the object whose attributes they store: the identity, the record itself,
+# or its critical flow.
 _OF_IDENTITY = {
     "job": "key.job",
     "group": "key.group",
@@ -52,7 +52,7 @@ _LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
 """Columns that earlier versions did not write."""
 
 _ZERO = ("slip_ns", "wrong")
-"""Those of them that are 0 where they are missing."""
+"""Columns of ``_LATER`` whose missing values are 0."""
 
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = CriticalFlow._fields
@@ -68,7 +68,7 @@ def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         made[name] = pa.array(list(values), plain)
 
-    # What the iterations of one collective have in common is written once.
+    # Convert the properties of a collective once for all of its iterations.
     place_of: dict[int, int] = {}
     identities: list[CollectiveIdentity] = []
     places = []
@@ -94,7 +94,7 @@ def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
 
 
 def collective_records(table: pa.Table) -> list[CollectiveRecord]:
-    """Return the records that the rows of a table of collectives stand for.
+    """Return the records in the rows of a table of collectives.
 
     Columns that earlier versions did not write may be missing.
     """
@@ -140,9 +140,9 @@ def _criticals(table: pa.Table) -> list[CriticalFlow | None]:
 
 
 def column_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as Python's, None for null.
+    """Return the values of a column as Python objects, with None for null.
 
-    Equal names are one object.  pyarrow's own ``to_pylist`` makes two objects for each
+    Equal names are one object. pyarrow's ``to_pylist`` creates two objects for each
     value of a dictionary, which takes fifty times as long.
     """
     if not pa.types.is_dictionary(column.type):

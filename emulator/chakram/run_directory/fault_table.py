@@ -1,4 +1,4 @@
-"""The table ``faults``: what was done on purpose, when, and when traffic was back."""
+"""The table ``faults``: deliberate faults, their times, and when traffic recovered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from chakram.records.fault_recovery import SentAcross, recovered_ns
 from chakram.run_directory.growing_table import read_table
-from chakram.run_directory.message_columns import ways_of_path
+from chakram.run_directory.message_columns import paths_of_text
 from chakram.run_directory.schemas import FAULTS, from_rows, plain_names
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _COLUMNS = [*_KEYS, "collective", "bytes", "first_sent_ns", "last_acked_ns"]
 
 
 def links_of(fault: Mapping[str, Any], links: Sequence[LinkRecord]) -> list[LinkRecord]:
-    """Return the directions of a link that a fault is of, as ``run.json`` has it."""
+    """Return the link directions that a fault in ``run.json`` affects."""
     return [
         each
         for each in links
@@ -44,11 +44,11 @@ def faults_table(
     """Return the rows of ``FAULTS``.
 
     Args:
-        folder: Of the run, with its flows.
-        links: Of the fabric.
-        host_of: By job and rank, where it is.
-        link_faults: As ``run.json`` has them.
-        packet_faults: Likewise.
+        folder: Run directory, with its flows.
+        links: Links of the fabric.
+        host_of: Host of each rank, by job and rank.
+        link_faults: Link faults as in ``run.json``.
+        packet_faults: Packet faults as in ``run.json``.
 
     Raises:
         OSError: If flows cannot be read.
@@ -84,7 +84,7 @@ def faults_table(
 
 
 class _Traffic:
-    """The messages of a run, by what they crossed."""
+    """The messages of a run, and the link directions that they crossed."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Traffic:
         host_of: Mapping[tuple[str, int], str],
     ) -> None:
         flows = read_table(folder, "flows", column_names=_COLUMNS)
-        # Messages without payload are those of barriers: they have no rate.
+        # Messages without payload belong to barriers and have no rate.
         table = None if flows is None else flows.filter(pc.field("bytes") > 0)
         names = [] if table is None else plain_names(table).select(_COLUMNS).columns
         self._rows = list(zip(*(each.to_pylist() for each in names), strict=True))
@@ -105,7 +105,7 @@ class _Traffic:
         self._crossed: dict[tuple[Any, ...], set[Any]] = {}
         for key in {row[: len(_KEYS)] for row in self._rows}:
             job, src, dst, path = key
-            ways = () if path is None else ways_of_path(path)
+            ways = () if path is None else paths_of_text(path)
             self._crossed[key] = {
                 (link_of.get(host_of.get((job, src), "")), "up"),
                 (link_of.get(host_of.get((job, dst), "")), "down"),
@@ -113,7 +113,7 @@ class _Traffic:
             }
 
     def across(self, places: set[tuple[str, str]]) -> list[SentAcross]:
-        """Return the messages that crossed one of some directions of links."""
+        """Return the messages that crossed one of the given link directions."""
         hit = {key for key, crossed in self._crossed.items() if crossed & places}
         return [
             SentAcross((job, src, dst), (collective, size), first_ns, last_ns)

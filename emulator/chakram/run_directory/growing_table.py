@@ -1,10 +1,10 @@
-"""A Parquet table that grows while a run goes and is readable whatever happens.
+"""A Parquet table that grows during a run and is readable at any time.
 
-Parquet is readable once its footer is written, i.e. when the file is closed.  So a
-table grows as a folder of small closed files, each put in place by a rename:
-``flows/part-00000.parquet`` ...; whoever kills the run loses what had not been flushed
-and nothing else.  At the end the parts are merged into ``flows.parquet``, again by
-rename, and removed.  A reader takes the merged file where it exists, else the parts.
+A Parquet file is readable only after its footer is written, when the file is closed. A
+table therefore grows as a folder of small closed files, each put in place by a rename:
+``flows/part-00000.parquet`` ... If a run is killed, only rows that were not flushed are
+lost. At the end, the parts are merged into ``flows.parquet``, again by a rename, and
+removed. A reader uses the merged file if it exists, otherwise the parts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class PartedTable:
     Args:
         folder: The run directory.
         name: Name of the table.
-        schema: Of all its parts.
-        metadata: Key-value pairs that every file carries.
-        constants: By name of a column, what all rows have there; what is appended has
-            no such columns.
+        schema: Schema of all parts.
+        metadata: Key-value pairs in every file.
+        constants: Columns with the same value in all rows, by name. Appended tables do
+            not contain them.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class PartedTable:
         self.rows += rows
 
     def merge(self, complete: Callable[[pa.Table], pa.Table] | None = None) -> None:
-        """Make one file of all parts, passing each through *complete*.
+        """Merge all parts into one file, passing each through *complete*.
 
-        The only part that nothing is to be done to is that file.
+        If there is one part and no *complete*, the part itself becomes the file.
 
         Raises:
-            OSError: If it cannot be written; then the parts are still there.
+            OSError: If it cannot be written. The parts then remain.
         """
         parts = sorted(self._parts.glob("part-*.parquet"))
         if complete is None and len(parts) == 1:
@@ -111,18 +111,18 @@ def read_table(
     column_names: list[str] | None = None,
     where: Mapping[str, object] | None = None,
 ) -> pa.Table | None:
-    """Return the table *name* of a run directory, None if it was never begun.
+    """Return the table *name* of a run directory; None if it was never started.
 
     Args:
         folder: The run directory.
         name: Name of the table.
         column_names: Only these columns.
-        where: Only rows with these values in these columns, of which others never are
-            in memory all at once.
+        where: Column values that select rows. Other rows are never all in memory at
+            once.
 
     Raises:
         OSError: If a file cannot be read.
-        pa.ArrowException: If one is damaged.
+        pa.ArrowException: If a file is damaged.
     """
     filters = [(column, "=", value) for column, value in (where or {}).items()] or None
     files = table_files(folder, name)
@@ -132,16 +132,17 @@ def read_table(
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Tell whether anything of a table is in a run directory."""
+    """Return whether a run directory contains any file of a table."""
     merged = folder / f"{name}.parquet"
     return merged.exists() or any((folder / name).glob("part-*.parquet"))
 
 
 def table_files(folder: Path, name: str) -> list[Path]:
-    """Return the files of a table in a run directory: one, or its parts.
+    """Return the files of a table in a run directory: the merged file, or its parts.
 
     Raises:
-        IsADirectoryError: If the one is a folder, of which pyarrow would read all.
+        IsADirectoryError: If the merged file is a folder, because pyarrow would read
+            all of its files.
     """
     merged = folder / f"{name}.parquet"
     if merged.is_dir():
@@ -152,11 +153,11 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def column_names(folder: Path, name: str) -> list[str]:
-    """Return the columns of a table; those of the end are not there before it.
+    """Return the columns of a table; some are added only when the run ends.
 
     Raises:
         OSError: If a file cannot be read.
-        pa.ArrowException: If one is damaged.
+        pa.ArrowException: If a file is damaged.
     """
     for file in table_files(folder, name):
         return list(pq.read_schema(file).names)
@@ -168,11 +169,12 @@ def _read(
     names: list[str] | None = None,
     filters: list[tuple[str, str, object]] | None = None,
 ) -> pa.Table:
-    """Read a file as ``pq.read_table`` does, which takes longer for small ones."""
+    """Read a file like ``pq.read_table``, which takes longer for small files."""
     with pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
         for name in (*(names or ()), *(column for column, *_ in filters or ())):
-            # Arrow leaves out what is missing, or says more than a reader needs.
+            # Arrow silently omits missing columns, or raises an error with too much
+            # detail.
             if there.count(name) != 1:
                 often = "more than once" if name in there else "missing"
                 raise pa.ArrowInvalid(f"column {name} is {often}")
@@ -184,9 +186,9 @@ def _read(
 
 @contextmanager
 def _new_file(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Write a file and put it in its place, whole; else leave nothing of it.
+    """Write a file and put it in place as a whole; on failure, remove it.
 
-    On a full disk, what is left of it would take the room that ``run.json`` needs.
+    On a full disk, the partial file would take the space that ``run.json`` needs.
     """
     temporary = path.with_suffix(".tmp")
     try:

@@ -1,10 +1,10 @@
-"""Tells whether somebody still writes a run directory, or was killed while at it.
+"""Lock that shows whether a run directory is being written or its writer was killed.
 
-The writer holds a lock (``flock``) on the directory itself.  The kernel lets go of it
-when the writer ends, however it ends, and no process id can be mistaken for another.
-A lock is seen by everybody under one kernel, containers included; ``run.json`` names
-the boot of that kernel, because of others that read the directory over a network
-nothing can be told.
+The writer holds a lock (``flock``) on the directory itself. The kernel releases the
+lock when the writer ends for any reason, and a reused process ID causes no confusion.
+All processes under one kernel see the lock, including those in containers. ``run.json``
+contains the boot ID of that kernel, because a reader on another machine cannot see the
+lock.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _KILLED = "its process was killed, its machine went down, or its disk was full"
 
 
 class RunLock:
-    """The writer's hold on its directory, until ``release`` or the end of the process.
+    """The writer's lock on its directory, until ``release`` or the end of the process.
 
-    On file systems that have no such locks there is none.
+    On file systems without such locks, no lock is held.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor: int | None = None
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Whoever looks at it holds it for a moment.
+            # A reader that checks the lock holds it briefly, so this may wait.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
             os.close(descriptor)
@@ -39,11 +39,11 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether there is a lock."""
+        """Whether the lock is held."""
         return self._descriptor is not None
 
     def release(self) -> None:
-        """Let go; nothing happens the second time."""
+        """Release the lock; later calls have no effect."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -53,10 +53,10 @@ class RunLock:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether somebody under this kernel writes the directory.
+    """Return whether a process under this kernel is writing the directory.
 
     Raises:
-        OSError: If nobody can tell.
+        OSError: If this cannot be determined.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -69,29 +69,29 @@ def is_locked(folder: Path) -> bool:
 
 
 def boot_id() -> str | None:
-    """Return what tells this kernel, since it was started, from all others."""
+    """Return the identifier of this boot of the kernel."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
     except OSError:
         return None
 
 
-def read_manifest_of_now(folder: Path) -> RunManifest:
-    """Return ``run.json`` with the status that holds now: nobody writes ``killed``.
+def read_current_manifest(folder: Path) -> RunManifest:
+    """Return ``run.json`` with its current status, which may be ``killed``.
 
-    A run that says it is running, and whose writer held a lock that nobody holds any
-    more, was killed.  A machine of the same name that has been started since then is
-    taken for the one that it ran on.  Of a run on another machine, or without a lock,
-    nothing is known but what it said.
+    A run was killed if its status is running and the lock of its writer is no longer
+    held. If the machine with the recorded hostname has rebooted since, the run was
+    killed, too. For a run on another machine or without a lock, the recorded status is
+    returned.
 
     Raises:
-        NoRunDirectory: If it is not there, not one of ours, or of a newer version.
+        NoRunDirectory: If it is missing, invalid, or of a newer version.
         RunDirectoryError: If it cannot be read.
     """
     manifest = read_manifest(folder)
     if _may_still_run(folder, manifest):
         return manifest
-    # It may have ended between the two looks.
+    # The run may have ended between the two reads.
     manifest = read_manifest(folder)
     if manifest.status != RUNNING:
         return manifest
@@ -99,7 +99,7 @@ def read_manifest_of_now(folder: Path) -> RunManifest:
 
 
 def _may_still_run(folder: Path, manifest: RunManifest) -> bool:
-    """Tell whether the status of a manifest is to be believed."""
+    """Return whether the recorded status may still be correct."""
     if manifest.status != RUNNING or not manifest.lock:
         return True
     if manifest.lock.get("boot_id") != boot_id():

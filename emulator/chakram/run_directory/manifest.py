@@ -1,4 +1,4 @@
-"""``run.json``: what a run was, how it ended, and where its numbers come from."""
+"""``run.json``: settings, status and provenance of a run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.foundation.ip_addresses import IPV4
-from chakram.summary.generator_health import GeneratorHealth  # noqa: TC001 - likewise
+from chakram.summary.generator_health import GeneratorHealth  # noqa: TC001 - pydantic
 
 SCHEMA_VERSION = 2
-"""Version of the run directory; every file of it carries the number."""
+"""Version of the run directory format. Every file in the directory contains it."""
 
 MANIFEST = "run.json"
 
 SIMULATE = "simulate"
-"""The world of what ran in virtual time."""
+"""World of runs in virtual time."""
 
 RUNNING = "running"
 COMPLETE = "complete"
@@ -30,8 +30,8 @@ PARTIAL = "partial"
 FAILED = "failed"
 KILLED = "killed"
 STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED, KILLED)
-"""A run that was killed stays ``running`` in its file: nobody was left to say
-otherwise.  Who reads it finds out (``chakram.run_directory.lock``)."""
+"""Possible statuses. The file of a killed run still has ``running``, because its writer
+cannot update it. ``chakram.run_directory.lock`` detects such runs."""
 
 
 _TIME_NS = 1 << 60
@@ -40,7 +40,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 56)]
 
 
 def _members(*needed: str, **kinds: Any) -> AfterValidator:
-    """Return a check of the members of a mapping; those not needed may be missing."""
+    """Return a check of a mapping's members; members not in *needed* may be missing."""
     readers = {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
     def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ _Experiment = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """What to add to an agent's clock to get the controller's, and how sure that is."""
+    """Offset from an agent's clock to the controller's, with its uncertainty."""
 
     offset_ns: int
     uncertainty_ns: int
@@ -107,63 +107,66 @@ class RunManifest:
     """The contents of ``run.json``.
 
     Attributes:
-        run_id: Identity of the run; every file of its directory names it.
+        run_id: Identifier of the run, contained in every file of its directory.
         name: Name of the experiment.
-        case: Case of the suite, None outside of suites.
+        case: Case of the suite; None outside suites.
         world: ``namespaces``, ``loopback``, ``external`` or ``simulate``.
         status: One of ``STATUSES``.
-        reason: Why it is partial or failed, None otherwise.
-        started_at: Wall-clock time, UTC, ISO 8601; for people, never for durations.
-        ended_at: Likewise; None while it runs.
-        unix_offset_ns: What to add to times of records to get Unix time; None where
-            time is virtual, before traffic has begun, and in runs of versions that did
-            not note it.
-        fabric: The fabric in one line, for tables and reports.
+        reason: Why the run is partial or failed; otherwise None.
+        started_at: Wall-clock time in UTC, ISO 8601. For display only, never for
+            durations.
+        ended_at: Wall-clock time of the end, in the same format; None while the run is
+            in progress.
+        unix_offset_ns: Offset from times in records to Unix time. None in virtual time,
+            before traffic starts, and in runs of versions that did not record it.
+        fabric: One-line description of the fabric, for tables and reports.
         family: Address family of all ports: ``ipv4`` or ``ipv6``.
-        transport: The transport in one line.
-        seed: Seed of everything that is random.
-        psn_seed: Seed of the first PSNs; None in a simulation, which takes them from
-            ``seed``, and until a run has ended: who knows it could forge packets.
-        size_scale: Factor of all message sizes, as a fraction such as ``1/64``.
-        dilation: Factor by which time was stretched; records hold raw time.
+        transport: One-line description of the transport.
+        seed: Seed of all random numbers.
+        psn_seed: Seed of the initial PSNs. None in a simulation, which uses ``seed``,
+            and until a run has ended, because a reader could use it to forge packets.
+        size_scale: Factor on all message sizes, as a fraction such as ``1/64``.
+        dilation: Factor by which time was stretched. Records contain raw times.
         warmup: Iterations before the measured ones.
         measured: Measured iterations.
-        sync: What lies between iterations.
-        traces: By job, what was replayed.
-        jobs: By job, its ranks, when it begins, its iterations (None: until the others
-            have ended), what orders its nodes, and what was made of its trace.
+        sync: Synchronization between iterations.
+        traces: Replayed traces by job.
+        jobs: By job: its ranks, start time, iterations (None: until all other jobs have
+            ended), order of nodes, and changes to its trace.
         experiment: The experiment with all defaults filled in.
-        versions: Of Python, Chakram, the kernel and the libraries.
-        compiled: Which hot modules ran compiled, and why others did not.
+        versions: Versions of Python, Chakram, the kernel and the libraries.
+        compiled: Hot modules that ran compiled, and reasons why others did not.
         host: Facts about the controller's machine.
-        lock: Where the controller held a lock on the directory while it wrote it:
-            ``hostname`` and ``boot_id``; empty where it could hold none.
+        lock: ``hostname`` and ``boot_id`` of the controller's machine if it locked the
+            directory while writing it; empty if it could not.
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
-            ``host`` and ``compiled``; empty in simulations, before traffic has begun,
-            and in runs of versions that did not note it.
-        clocks: By agent.
-        generator: By agent, how it kept up; empty while the run goes, and in runs of
-            versions that did not note it.
-        keeping_up: At what rate or dilation the generator would have kept up; empty
-            where it did.
-        banners: Warnings that belong on top of every report.
-        samples_dropped: Records lost on the way.
-        injected: By what was done, how many packets ports have disturbed on purpose.
-        invalid: By what was wrong with them, how many packets ports have not taken.
-        verification: How packets that arrived were looked at: ``every`` (one in so
-            many; 0: none), ``has_icrcs``, and how many were looked at (``packets``),
-            dropped for a wrong ICRC (``icrc_errors``), and taken with a wrong payload
-            (``wrong_payloads``); empty in simulations.
-        packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words,
-            and ``kind``) and how many packets it has disturbed (``packets``).
-        link_faults: By entry of ``faults.links``, what it is (``fault``, in words, and
-            ``kind``), of which ``link`` and ``ports``, and when: ``at_ns`` and
+            ``host`` and ``compiled``. Empty in simulations, before traffic starts, and
+            in runs of versions that did not record it.
+        clocks: Clock offsets by agent.
+        generator: By agent, how well the generator kept up. Empty while the run is in
+            progress, and in runs of versions that did not record it.
+        keeping_up: Rate or dilation at which the generator would have kept up; empty if
+            it did keep up.
+        banners: Warnings that every report shows at its top.
+        samples_dropped: Records lost in transfer.
+        injected: Packets that ports disturbed on purpose, counted by kind of
+            disturbance.
+        invalid: Packets that ports rejected, counted by reason.
+        verification: How received packets were checked: ``every`` (one in this many
+            packets; 0: none), ``has_icrcs``, and the numbers of packets checked
+            (``packets``), dropped for a wrong ICRC (``icrc_errors``), and accepted with
+            a wrong payload (``wrong_payloads``). Empty in simulations.
+        packet_faults: Per entry of ``faults.packets``: a description (``fault``), its
+            ``kind``, and the number of packets disturbed (``packets``).
+        link_faults: Per entry of ``faults.links``: a description (``fault``), its
+            ``kind``, its ``link`` and ``ports``, and its times ``at_ns`` and
             ``until_ns`` on the clock of the tables (None: to the end).
-        rows: By table, how many rows it has.
-        digests: By file that the run wrote beside this one, its SHA-256; empty while it
-            goes, and in runs of versions that did not note them.
-        preflight: Whether the test of the fabric before the run has passed, and what it
-            has found; empty where there was none.
+        rows: Number of rows by table.
+        digests: SHA-256 of every other file that the run wrote, by file name. Empty
+            while the run is in progress, and in runs of versions that did not record
+            it.
+        preflight: Result and findings of the preflight before the run; empty if there
+            was none.
     """
 
     run_id: str
@@ -209,7 +212,9 @@ class RunManifest:
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
-            raise ValueError(f"status {self.status!r} is none of {', '.join(STATUSES)}")
+            raise ValueError(
+                f"status {self.status!r} is not one of {', '.join(STATUSES)}"
+            )
 
     @property
     def clock_uncertainty_ns(self) -> int:
@@ -220,7 +225,7 @@ class RunManifest:
 
 
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
-    """Write ``run.json``; a reader sees the old or the new one, never a part.
+    """Write ``run.json`` atomically: readers see the old or the new file, never a part.
 
     Raises:
         OSError: If it cannot be written.
@@ -231,7 +236,7 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file; a reader sees the old or the new one, never a part.
+    """Write a file atomically: readers see the old or the new file, never a part.
 
     Raises:
         OSError: If it cannot be written.
@@ -245,7 +250,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """Return the contents of ``run.json`` in *folder*.
 
     Raises:
-        NoRunDirectory: If it is not there, not one of ours, or of a newer version.
+        NoRunDirectory: If it is missing, invalid, or of a newer version.
         RunDirectoryError: If it cannot be read.
     """
     path = folder / MANIFEST
@@ -254,8 +259,8 @@ def read_manifest(folder: Path) -> RunManifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoRunDirectory(
             str(folder),
-            f"holds no {MANIFEST}" if folder.is_dir() else "is no folder",
-            "a run directory is a folder that `chakram run` or `simulate` has written",
+            f"contains no {MANIFEST}" if folder.is_dir() else "is not a folder",
+            "name a folder that `chakram run` or `chakram simulate` has written",
         ) from error
     except OSError as error:
         raise RunDirectoryError(
@@ -264,15 +269,18 @@ def read_manifest(folder: Path) -> RunManifest:
         ) from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int):
-        raise NoRunDirectory(str(path), "has no schema_version: no run of Chakram")
+        raise NoRunDirectory(
+            str(path), "has no schema_version, so it is not a Chakram run"
+        )
     if version > SCHEMA_VERSION:
         raise NoRunDirectory(
             str(path),
-            f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
+            f"has schema version {version}, but this Chakram reads versions up to "
+            f"{SCHEMA_VERSION}",
             "read it with a newer Chakram",
         )
     try:
-        # What this version does not know is left out.
+        # Fields unknown to this version are ignored.
         return _READER.validate_python(document)
     except ValidationError as error:
         raise NoRunDirectory(str(path), *_damage(error)) from error
@@ -282,7 +290,7 @@ _READER = TypeAdapter(RunManifest)
 
 
 def _damage(error: ValidationError) -> tuple[str, str | None]:
-    """Return what is wrong with the contents of a manifest, and a hint."""
+    """Return the problem in the contents of a manifest, and a hint."""
     mistakes = error.errors()
     lacking = [
         str(each["loc"][0])
@@ -292,9 +300,9 @@ def _damage(error: ValidationError) -> tuple[str, str | None]:
     if lacking:
         return (
             f"is damaged: it lacks {', '.join(lacking)}",
-            "every run writes them; take another copy of the run",
+            "copy the run directory again",
         )
     first = mistakes[0]
     if not first["loc"]:
         return f"is damaged: {first['ctx']['error']}", None
-    return f"is damaged: {first['loc'][0]!r} is not what a run writes there", None
+    return f"is damaged: {first['loc'][0]!r} has an invalid value", None

@@ -1,4 +1,4 @@
-"""Columns of flows that are known when a run ends: fair times, and paths."""
+"""Columns of flows that are computed when a run ends: fair times and paths."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from chakram.run_directory.growing_table import read_table
 from chakram.run_directory.schemas import kinds_of
 
 FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
-"""Fair times in ns of all messages of a job: sender, receiver, bytes, posted_ns."""
+"""Function that returns the fair times in ns of all messages of a job, given sender,
+receiver, bytes and posted_ns."""
 
-WaysOf = Callable[[str, int, int], Sequence[Sequence[str]] | None]
-"""The ways of the messages that a queue pair stands for, each as the ports of switches
-towards other switches: job, rank, QPN; None if unknown."""
+PathsOf = Callable[[str, int, int], Sequence[Sequence[str]] | None]
+"""Function that returns the paths of the messages on a queue pair, given job, rank and
+QPN; None if unknown. A path is the list of switch ports toward other switches."""
 
 _PORT_SEPARATOR = " "
 _WAY_SEPARATOR = " | "
 
 MESSAGES = {"collective": str(CollectiveOp.SEND_RECV)}
-"""What rows of flows have if they are point-to-point messages; a collective has too,
-so see ``point_to_point``."""
+"""Column values of point-to-point messages. Collectives may have the same values, so
+also check ``point_to_point``."""
 
 _PATHS = pa.dictionary(pa.int32(), pa.string())
 
 
 class MessageColumns:
-    """Appends ``fair_ns`` and ``path`` to the parts of the flows of a run.
+    """Appends ``fair_ns`` and ``path`` to the parts of a run's flows.
 
     Args:
-        fair_times: None: nobody knows them.
-        ways: Likewise.
+        fair_times: Computes fair times; None: unknown.
+        ways: Computes paths; None: unknown.
     """
 
     def __init__(
-        self, fair_times: FairTimesOf | None = None, ways: WaysOf | None = None
+        self, fair_times: FairTimesOf | None = None, ways: PathsOf | None = None
     ) -> None:
         self._fair_times = fair_times
         self._ways = ways
@@ -49,10 +50,10 @@ class MessageColumns:
         self._known: dict[tuple[Any, ...], str | None] = {}
 
     def prepare(self, folder: Path) -> None:
-        """Find the times of all messages that parts in a run directory hold.
+        """Compute the fair times of all messages in the parts of a run directory.
 
         Raises:
-            OSError: If they cannot be read.
+            OSError: If the parts cannot be read.
         """
         if self._fair_times is None:
             return
@@ -72,7 +73,7 @@ class MessageColumns:
         self._times_ns = pa.array(times_ns, pa.int64())
 
     def append_to(self, part: pa.Table) -> pa.Table:
-        """Return the next part with the columns; parts come in their order."""
+        """Return the next part with both columns; parts must come in order."""
         times_ns = self._next_times(point_to_point(part))
         part = part.append_column("fair_ns", times_ns)
         return part.append_column("path", self._paths(part))
@@ -104,8 +105,8 @@ def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:
     return _WAY_SEPARATOR.join(texts)
 
 
-def ways_of_path(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the ways that a text in column ``path`` stands for."""
+def paths_of_text(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the paths encoded in a text of column ``path``."""
     return tuple(
         tuple(way.split(_PORT_SEPARATOR)) if way else ()
         for way in text.split(_WAY_SEPARATOR)
@@ -113,5 +114,5 @@ def ways_of_path(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def point_to_point(flows: pa.Table) -> pa.ChunkedArray:
-    """Return which rows of flows are point-to-point messages."""
+    """Return a mask of the rows of flows that are point-to-point messages."""
     return pc.starts_with(flows["group"].cast(pa.string()), f"{POINT_TO_POINT}:")

@@ -1,4 +1,4 @@
-"""Rows of operations: when each rank's were ready, began and ended, and why then."""
+"""Rows of operations: when each became ready, started and ended, and why."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NUMBERS = ("iteration", "rank", "operation", "ready_ns", "start_ns", "end_ns")
 
 
 class OperationTables:
-    """Turns rows of shares and computations into a table, column by column.
+    """Converter from rows of shares and computations to a table, column by column.
 
     Args:
-        plan: That the rows were recorded under.
-        operations: Of it.
+        plan: Plan under which the rows were recorded.
+        operations: Operations of the plan.
         warmup: Iterations that are not measured.
-        offsets_ns: By rank number, what to add to the times of its clock.
+        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OperationTables:
         self._groups = schemas.names_of([identity.key.group for identity in found])
         self._ks = pa.array([identity.key.k for identity in found], pa.int32())
         self._end_causes = schemas.names_of(END_CAUSES)
-        # Ranks that do the same share their columns: what these say is kept once.
+        # Ranks with equal programs share their columns, so the values are stored once.
         programs = [rank.program for rank in plan.ranks()]
         keys = [(each.job, id(each.columns)) for each in programs]
         weights = Counter(keys)
@@ -85,10 +85,10 @@ class OperationTables:
         self._nominal = pa.array(nominal_times(weighted), pa.int64())
 
     def table(self, rows: RecordRows) -> pa.Table:
-        """Return the table of the shares, checked by the joiner, and computations.
+        """Return the table of shares (checked by the joiner) and computations.
 
         Raises:
-            ValueError: If a row does not belong to the plan.
+            ValueError: If a row does not match the plan.
         """
         computations = self._table(rows.computations, COMPUTATION_FIELDS)
         return pa.concat_tables([computations, self._table(rows.shares, SHARE_FIELDS)])
@@ -142,13 +142,14 @@ def _rows(each: OperationColumns) -> range:
 def nominal_times(
     programs: Iterable[tuple[str, OperationColumns, int]],
 ) -> list[int | None]:
-    """Return what the operations of programs take if their rank is none of the slow.
+    """Return the nominal times of operations: those on a rank that is not slow.
 
-    That is the duration of a computation, or the median over the ranks of its job that
-    have one of that name at that place, if it is less; None of what communicates.
+    For a computation, this is its duration or, if smaller, a median over ranks of its
+    job. The median covers ranks with a computation of the same name at the same index.
+    Communication has no nominal time (None).
 
     Args:
-        programs: Job, operations, and how many ranks have these.
+        programs: Job, operations, and number of ranks with these operations.
     """
     own = list(programs)
     durations: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
@@ -169,7 +170,7 @@ def nominal_times(
 
 
 def _low_median(found: list[tuple[int, int]]) -> int:
-    """Return the median of values with weights; the lower of two."""
+    """Return the weighted median; of two medians, the lower one."""
     half = sum(weight for _, weight in found)
     passed = 0
     for value, weight in sorted(found):

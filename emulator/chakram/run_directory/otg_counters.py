@@ -1,8 +1,8 @@
-"""Counters of a run by the names of the Open Traffic Generator's RoCEv2 models.
+"""Counters of a run, named as in the Open Traffic Generator's RoCEv2 models.
 
-The last sample of every queue pair is joined with what does not change (its ends and
-their ports), with the other end's counters, and with its messages.  What each name
-means stands in docs/reference/run-directory.md.
+The last sample of every queue pair is joined with its ends and their ports, with the
+counters of the other end, and with its messages.
+docs/reference/run-directory.md explains each name.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def queue_pair_metrics(
 ) -> pa.Table:
     """Return one row per queue pair, in the order of *ends*.
 
-    Times are those of the messages that the queue pair carried; where messages are
-    divided among several, each of these has the times of the whole messages.
+    Times are those of the messages that the queue pair carried. If messages are divided
+    among several queue pairs, each queue pair has the times of the whole messages.
 
     Args:
         ends: Table ``queue_pair_ends``.
-        samples: Table ``queue_pairs``; what has no sample has null counters.
-        flows: Table ``flows``, its columns job, src, qpn, times and ``fct_ns``.
-        ports: Those of ``plan.json``, by number.
+        samples: Table ``queue_pairs``. Queue pairs without samples have null counters.
+        flows: Table ``flows``, with the columns job, src, qpn, times and ``fct_ns``.
+        ports: Ports of ``plan.json``, by number.
         family: Address family of all ports.
-        are_divided: Whether a part of each message goes over each of several queue
-            pairs between the same two.
+        are_divided: Whether each message is divided among the queue pairs between two
+            ranks.
     """
     if not ends.num_rows:
         return pa.table({})
@@ -77,7 +77,7 @@ def queue_pair_metrics(
     )
     arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
     table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
-    # What is received here, the other end was sending meanwhile.
+    # The other end was sending while packets arrived here.
     incoming = times.select(["job", "src", "qpn", *_SPAN]).rename_columns(
         ["job", "src", "qpn", *(f"incoming_{name}" for name in _SPAN)]
     )
@@ -126,7 +126,7 @@ def port_metrics(
         ends: Table ``queue_pair_ends``.
         samples: Table ``queue_pairs``.
         port_samples: Table ``ports``.
-        ports: Those of ``plan.json``, by number.
+        ports: Ports of ``plan.json``, by number.
     """
     if not ends.num_rows:
         return pa.table({})
@@ -155,15 +155,17 @@ TRAFFIC_COLUMNS = (
     "nak_reordered_tx",
     "nak_reordered_rx",
 )
-"""Counters of queue pairs that say what was sent, and why again."""
+"""Counters of queue pairs that describe traffic and the causes of retransmissions."""
 
 
 def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
-    """Return what the queue pairs of a run have sent, None if nobody counted.
+    """Return the traffic of a run's queue pairs; None if it was not counted.
 
     Args:
-        samples: Table ``queue_pairs``, at least whose they are and what counts here.
-        port_samples: Table ``ports``, its columns port, shard and ``invalid_icrc``.
+        samples: Table ``queue_pairs``, with at least the key columns and
+            ``TRAFFIC_COLUMNS``.
+        port_samples: Table ``ports``, with the columns port, shard and
+            ``invalid_icrc``.
     """
     if not samples.num_rows:
         return None
@@ -187,10 +189,10 @@ def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
 
 
 def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
-    """Return *ends* with the queue pairs that flows name, of this and the other end.
+    """Return *ends* with the recorded queue pair of each end, and of its peer.
 
-    It is the one that carried a message, or the first of those that it is divided
-    among.
+    The recorded queue pair is the one in the table ``flows``: the queue pair that
+    carried the message. For a divided message, it is the first of several.
     """
     if not are_divided:
         return ends.append_column("recorded", ends["qpn"]).append_column(
@@ -208,14 +210,14 @@ def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
 def _summed(
     table: pa.Table, key: str, columns: Sequence[str], names: Sequence[str]
 ) -> pa.Table:
-    """Return the sums of *columns* by *key*, called *names*."""
+    """Return the sums of *columns* by *key*, renamed to *names*."""
     sums = table.group_by(key).aggregate([(name, "sum") for name in columns])
     sums = sums.select([key, *(f"{name}_sum" for name in columns)])
     return sums.rename_columns([key, *names])
 
 
 def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
-    """Return the last counters of each queue pair: counters never fall."""
+    """Return the last counters of each queue pair, which are the largest."""
     found = (
         plain_names(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
     )
@@ -224,7 +226,7 @@ def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
 
 
 def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return rates in Gbit/s; null where there was no time."""
+    """Return rates in Gbit/s; null if no time passed."""
     positive = pc.if_else(pc.greater(time_ns, 0), time_ns, None)
     bits = pc.multiply(pc.cast(nbytes, pa.float64()), 8.0)
     return pc.divide(bits, pc.cast(positive, pa.float64()))

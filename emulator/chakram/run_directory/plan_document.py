@@ -1,4 +1,4 @@
-"""``plan.json``: which rank runs where; checked when it is read."""
+"""``plan.json``: the placement of ranks, validated on reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from chakram.foundation.errors import RunDirectoryError
 from chakram.foundation.field_bounds import check_fields
-from chakram.plan.plan import PortPlan  # noqa: TC001 - read by pydantic, as what follows
+from chakram.plan.plan import PortPlan  # noqa: TC001 - for pydantic
 
 PLAN = "plan.json"
 
@@ -20,7 +20,7 @@ _Amount = Annotated[int, Field(ge=0, lt=1 << 56)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAgent:
-    """An agent of the run, with how many data-plane processes it had."""
+    """An agent of the run, with its number of data-plane processes."""
 
     agent: str
     shards: _Number = 1
@@ -28,7 +28,7 @@ class PlannedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRank:
-    """Where a rank of a job runs; see ``chakram.plan.plan.RankPlan``.
+    """Placement of a rank of a job; see ``chakram.plan.plan.RankPlan``.
 
     ``within_host`` are the ranks that it reaches without a port.
     """
@@ -44,7 +44,7 @@ class PlannedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTransport:
-    """What readers need of ``chakram.plan.transport.TransportPlan``."""
+    """The fields of ``chakram.plan.transport.TransportPlan`` that readers need."""
 
     path_mtu: Annotated[int, Field(ge=1, lt=1 << 16)]
     verb: str
@@ -56,7 +56,7 @@ class PlannedTransport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument:
-    """The contents of ``plan.json``, as far as they are read."""
+    """The contents of ``plan.json``, as far as readers need them."""
 
     agents: tuple[PlannedAgent, ...] = ()
     ports: tuple[PortPlan, ...]
@@ -75,26 +75,26 @@ class PlanDocument:
             ("port", ports, {*ports}),
         ):
             if len(known) < len(named):
-                raise ValueError(f"it has a {what} twice")
+                raise ValueError(f"it contains a {what} twice")
         for port in self.ports:
             check_fields(port)
             if agents and port.agent not in agents:
-                raise ValueError(f"it knows no agent {port.agent}")
+                raise ValueError(f"agent {port.agent} is not defined")
         for rank in self.ranks:
             if rank.port not in ports:
-                raise ValueError(f"it knows no port {rank.port}")
+                raise ValueError(f"port {rank.port} is not defined")
             if agents and rank.agent not in agents:
-                raise ValueError(f"it knows no agent {rank.agent}")
+                raise ValueError(f"agent {rank.agent} is not defined")
 
 
 _READER = TypeAdapter(PlanDocument)
 
 
 def read_plan(path: Path) -> PlanDocument | None:
-    """Return the contents of a ``plan.json``; None if there is none.
+    """Return the contents of a ``plan.json``; None if the file does not exist.
 
     Raises:
-        RunDirectoryError: If it cannot be read, or is not what a run writes.
+        RunDirectoryError: If it cannot be read, or its contents are invalid.
     """
     try:
         return _READER.validate_json(path.read_bytes(), strict=True)
@@ -113,5 +113,5 @@ def read_plan(path: Path) -> PlanDocument | None:
         elif place:
             why = f"{place!r}: {why}"
         raise RunDirectoryError(
-            str(path), f"is damaged: {why}", "take another copy of the run"
+            str(path), f"is damaged: {why}", "copy the run directory again"
         ) from error

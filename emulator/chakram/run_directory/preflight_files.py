@@ -22,7 +22,7 @@ from chakram.preflight.report import (
 from chakram.run_directory.manifest import FAILED, SCHEMA_VERSION, RunManifest
 
 PREFLIGHT = "preflight"
-"""Name of its files, without their endings."""
+"""Base name of the files, without extension."""
 
 
 def _fields(kind: pa.DataType, *names: str, nullable: bool = True) -> list[pa.Field]:
@@ -45,11 +45,11 @@ PREFLIGHT_SCHEMA = pa.schema(
         *_fields(pa.list_(pa.string()), "failed", nullable=False),
     ]
 )
-"""One row per pair and direction; ``failed``: the checks that it has not passed."""
+"""One row per pair and direction; ``failed``: the checks that it did not pass."""
 
 
 def preflight_document(report: PreflightReport) -> dict[str, Any]:
-    """Return the whole report in plain dictionaries, lists, numbers and texts."""
+    """Return the whole report as plain dictionaries, lists, numbers and strings."""
     return {
         "schema_version": SCHEMA_VERSION,
         "passed": report.passed,
@@ -61,7 +61,7 @@ def preflight_document(report: PreflightReport) -> dict[str, Any]:
 
 
 def ended_by_preflight(manifest: RunManifest) -> bool:
-    """Tell whether a run came to nothing because its preflight failed."""
+    """Return whether a run ended because its preflight failed."""
     return manifest.status == FAILED and manifest.preflight.get("passed") is False
 
 
@@ -69,7 +69,7 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
     """Return the report in *folder*, and the dilation of its times and rates.
 
     Raises:
-        NoRunDirectory: If there is none, or it is not one of ours.
+        NoRunDirectory: If there is no report, or it is invalid.
     """
     path = folder / f"{PREFLIGHT}.json"
     try:
@@ -78,7 +78,8 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
         if not 1 <= version <= SCHEMA_VERSION:
             raise NoRunDirectory(
                 str(path),
-                f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
+                f"has schema version {version}, but this Chakram reads versions up to "
+                f"{SCHEMA_VERSION}",
             )
         report = PreflightReport(
             ports=tuple(document["ports"]),
@@ -88,28 +89,30 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
             findings=_FINDINGS.validate_python(document["findings"]),
             settings=_SETTINGS.validate_python(document["settings"]),
         )
-        # Reports of before it was noted have none.
+        # Older reports do not record the dilation.
         return report, int(document.get("dilation", 1))
     except FileNotFoundError as error:
         raise NoRunDirectory(
-            str(folder), "holds no results of a preflight", "none was made, or it ended"
+            str(folder),
+            "contains no preflight results",
+            "run `chakram preflight` and let it finish",
         ) from error
     except OSError as error:
         raise NoRunDirectory(str(path), f"cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoRunDirectory(
-            str(path), "is damaged: it is not what a preflight writes"
+            str(path), "is damaged: its contents are invalid"
         ) from error
 
 
-# What this version does not know of them is left out.
+# Fields unknown to this version are ignored.
 _PAIRS = TypeAdapter(tuple[PairReport, ...])
 _FINDINGS = TypeAdapter(tuple[Finding, ...])
 _SETTINGS = TypeAdapter(PreflightSettings)
 
 
 def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Return the classes of a pair that ``preflight_document`` made a row of."""
+    """Return the classes of a pair from a row of ``preflight_document``."""
     return [
         (
             each["dscp"] << 2 | each["ecn"],
@@ -121,7 +124,7 @@ def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
 
 
 def preflight_summary(report: PreflightReport) -> dict[str, Any]:
-    """Return what the record of a run says of its preflight."""
+    """Return the preflight results for the record of a run."""
     return {
         "passed": report.passed,
         "pairs": len(report.pairs),
@@ -156,7 +159,7 @@ def _classes(pair: PairReport) -> list[dict[str, int]]:
 def save_preflight(
     folder: Path, report: PreflightReport, *, run_id: str, dilation: int
 ) -> None:
-    """Write both files into *folder*; *dilation* is that of its times and rates.
+    """Write both files into *folder*; *dilation* is that of their times and rates.
 
     Raises:
         RunDirectoryError: If they cannot be written.
@@ -184,5 +187,5 @@ def save_preflight(
         raise RunDirectoryError(
             str(error.filename or folder),
             f"cannot be written: {error.strerror or error}",
-            "choose another folder for runs, or make room",
+            "choose another folder for runs, or free disk space",
         ) from error

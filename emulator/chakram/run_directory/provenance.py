@@ -1,4 +1,4 @@
-"""Where the numbers of a run come from: machine and versions."""
+"""Provenance of a run's numbers: machine and versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIBRARIES = (
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that takes part, by name."""
+    """Return the versions of all components involved, by name."""
     found = {
         "chakram": chakram.__version__,
         "python": platform.python_version(),
@@ -42,13 +42,13 @@ def _installed(library: str) -> str:
 
 
 def compiled() -> dict[str, Any]:
-    """Return which form of the hot modules runs."""
+    """Return which hot modules run compiled."""
     status = _compiled.status()
     return {**asdict(status), "all_compiled": status.is_compiled()}
 
 
 def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
-    """Return what about this machine bounds a run; None where it cannot be read."""
+    """Return the properties of this machine that limit a run; None if unreadable."""
     return {
         "hostname": platform.node(),
         "machine": platform.machine(),

@@ -1,7 +1,7 @@
-"""Who the ends of a queue pair are, by the names of the Open Traffic Generator.
+"""Names of queue pairs and their ends, as in the Open Traffic Generator.
 
-Rows of counters carry the number of a rank and a QPN and nothing else that stays the
-same; what they stand for is joined when somebody reads them.
+Rows of counters identify a queue pair by rank number and QPN only. The names are added
+when the rows are read.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 COUNTED = columns_of(QueuePairStatistics)
-"""The columns of a queue pair that count."""
+"""The counter columns of a queue pair."""
 
 PORT_SUMS = {
     name: f"payload_{name}" if name in ("tx_bytes", "rx_bytes") else name
     for name in COUNTED
 }
-"""By counter of a queue pair, what its sum over those of a port is called there.
+"""Port column that contains the sum of each queue pair counter, by counter.
 
-The bytes of a port itself are those of layer 2, hence another name.
+The byte counters of the port itself count layer 2, so the payload sums have other
+names.
 """
 
 _RANKS_AT_HAND = 64
@@ -35,12 +36,12 @@ _RANKS_AT_HAND = 64
 def flow_name(
     job: str, group: str, channel: int, index: int, *, rank: int, peer: int
 ) -> str:
-    """Return what the messages on one queue pair, in one direction, are called."""
+    """Return the name of the messages on one queue pair, in one direction."""
     return f"{job}/{group}/{channel}.{index}/{rank}>{peer}"
 
 
 class QueuePairEnds(NamedTuple):
-    """A queue pair, by the names of the Open Traffic Generator, and its peer.
+    """A queue pair with the names of the Open Traffic Generator, and its peer.
 
     ``peer`` is the number of the rank at the other end.
     """
@@ -51,10 +52,10 @@ class QueuePairEnds(NamedTuple):
 
 
 class QueuePairNames:
-    """Finds the ends of the queue pairs of some agents.
+    """Lookup of the ends of queue pairs.
 
     Args:
-        agents: Their plans: those of a run, or the one that an agent has.
+        agents: Plans of all agents of a run, or of a single agent.
     """
 
     def __init__(self, agents: Iterable[AgentPlan]) -> None:
@@ -62,20 +63,21 @@ class QueuePairNames:
         self._ports = {port.number: port for each in agents for port in each.ports}
         self._ranks = {rank.number: rank for each in agents for rank in each.ranks}
         self._numbers = agents[0].numbers() if agents else {}
-        # Of a thousand ranks a page shows a few; all pairs at once would be a million.
+        # A page shows only a few ranks of a run. A thousand ranks may have a million
+        # queue pairs in total.
         self._pairs = lru_cache(_RANKS_AT_HAND)(self._pairs_of)
 
     def hosts(self) -> dict[int, str]:
-        """Return by number of a port its host."""
+        """Return the host of each port, by port number."""
         return {number: port.host for number, port in sorted(self._ports.items())}
 
     def place(self, number: int) -> tuple[int, int] | None:
-        """Return port and shard of the rank with *number*, None if it is not here."""
+        """Return port and shard of the rank with *number*; None if it is unknown."""
         rank = self._ranks.get(number)
         return None if rank is None else (rank.port, rank.shard)
 
     def ends(self, number: int, qpn: int) -> QueuePairEnds | None:
-        """Return the ends of a queue pair of the rank with *number*, None likewise."""
+        """Return the ends of a queue pair of rank *number*; None if it is unknown."""
         rank = self._ranks.get(number)
         pair = self._pairs(number).get(qpn)
         return None if rank is None or pair is None else self._ends(rank, pair)

@@ -1,4 +1,4 @@
-"""Reads a run directory, also one whose run was killed."""
+"""Reader of run directories, including those of killed runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from chakram.records import run_records
 from chakram.run_directory import table_checks
 from chakram.run_directory.collective_table import collective_records, column_values
 from chakram.run_directory.growing_table import column_names, is_there, read_table
-from chakram.run_directory.lock import read_manifest_of_now
+from chakram.run_directory.lock import read_current_manifest
 from chakram.run_directory.manifest import MANIFEST, RunManifest
-from chakram.run_directory.message_columns import MESSAGES, point_to_point, ways_of_path
+from chakram.run_directory.message_columns import (
+    MESSAGES,
+    paths_of_text,
+    point_to_point,
+)
 from chakram.run_directory.otg_counters import (
     TRAFFIC_COLUMNS,
     port_metrics,
@@ -39,7 +43,7 @@ from chakram.summary.message_summary import (
     SentMessage,
 )
 from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verification
-from chakram.summary.summarize_run import summarise
+from chakram.summary.summarize_run import summarize_run
 
 if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
@@ -49,10 +53,9 @@ _PREDICTED = "predicted_"
 
 
 class RunResults:
-    """What a run directory holds; made by ``open_run``.
+    """The contents of a run directory; created by ``open_run``.
 
-    Tables are read when they are asked for.  All calls may raise
-    ``RunDirectoryError``.
+    Tables are read on demand. All methods may raise ``RunDirectoryError``.
     """
 
     def __init__(self, path: Path, manifest: RunManifest) -> None:
@@ -61,11 +64,11 @@ class RunResults:
         self._checked: set[tuple[str, str]] = set()
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """Return a table, or only some columns of it.
+        """Return a table, or only some of its columns.
 
         Args:
             name: One of ``chakram.run_directory.schemas.SCHEMAS``.
-            columns: Names of columns; all if none are given.
+            columns: Names of columns; empty: all columns.
         """
         return self._table(name, list(columns) or None)
 
@@ -87,7 +90,7 @@ class RunResults:
             raise RunDirectoryError(
                 str(self.path / f"{name}.parquet"),
                 problems[0],
-                "take another copy of the run; `chakram validate` lists all problems",
+                "copy the run directory again; `chakram validate` lists all problems",
             )
         if wanted is None:
             table = self._whole(table, name)
@@ -96,7 +99,7 @@ class RunResults:
         return table
 
     def _whole(self, table: pa.Table, name: str) -> pa.Table:
-        """Return a table with all columns; those that may be null came later."""
+        """Add missing nullable columns as nulls; older versions did not write them."""
         written = (table.schema.metadata or {}).get(b"chakram.schema_version")
         for field in SCHEMAS[name]:
             if field.name in table.column_names or written == b"1":
@@ -115,12 +118,12 @@ class RunResults:
         wanted: list[str] | None = None,
         where: Mapping[str, object] | None = None,
     ) -> pa.Table:
-        """Return a table as its files have it; see ``run_directory.table_checks``.
+        """Return a table without the checks of ``run_directory.table_checks``.
 
         Args:
             name: One of ``chakram.run_directory.schemas.SCHEMAS``.
-            wanted: Names of columns; None: all.
-            where: Only rows with these values in these columns.
+            wanted: Names of columns; None: all columns.
+            where: Column values that select rows.
         """
         try:
             table = read_table(self.path, name, column_names=wanted, where=where)
@@ -131,7 +134,7 @@ class RunResults:
             table = table.select(wanted) if wanted else table
         names = table.column_names
         if len({*names}) < len(names):
-            raise self._unreadable(name, "it has two columns of one name")
+            raise self._unreadable(name, "it has two columns with the same name")
         return table
 
     def _unreadable(self, name: str, why: str) -> RunDirectoryError:
@@ -140,14 +143,14 @@ class RunResults:
         )
 
     def columns(self, name: str) -> frozenset[str]:
-        """Return the columns that a table has; none if it was never begun."""
+        """Return the column names of a table; empty if the table was never started."""
         try:
             return frozenset(column_names(self.path, name))
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(name, str(error)) from error
 
     def missing(self) -> list[str]:
-        """Return the names of the files that the run wrote and that are gone."""
+        """Return the names of files that the run wrote and that are now missing."""
         gone = [
             f"{name}.parquet"
             for name, rows in self.manifest.rows.items()
@@ -165,15 +168,15 @@ class RunResults:
 
     @property
     def incomplete(self) -> str | None:
-        """How the run ended, in words, if it is not complete; else None."""
+        """How an incomplete run ended, in words; None if the run is complete."""
         return incomplete(self.manifest.status, self.manifest.reason)
 
     def ranks(self, *, whole: bool = False) -> list[run_records.RankRecord]:
         """Return the iterations of all ranks.
 
         Args:
-            whole: Only iterations that all ranks of their job have ended: of others
-                neither the start nor the end is known.
+            whole: Only return iterations that all ranks of their job have ended. Start
+                and end of other iterations are unknown.
         """
         with self._explained_table("ranks"):
             table = self.table("ranks", *RANKS.names)
@@ -183,7 +186,7 @@ class RunResults:
             ended = Counter((each.job, each.iteration) for each in records)
             expected: dict[str, int] = {}
             for (job, _), count in ended.items():
-                # Runs of older versions do not say how many ranks there are.
+                # Runs of older versions do not record the number of ranks.
                 known = self.manifest.jobs.get(job, {}).get("ranks")
                 expected[job] = known or max(count, expected.get(job, 0))
             return [
@@ -193,7 +196,7 @@ class RunResults:
             ]
 
     def links(self) -> list[run_records.LinkRecord]:
-        """Return what went through the links."""
+        """Return the traffic counters of links."""
         # Runs of older versions have fewer columns.
         known = self.columns("links") or LINKS.names
         names = [name for name in LINKS.names if name != "bytes" and name in known]
@@ -239,12 +242,12 @@ class RunResults:
             field: [None] * flows.num_rows if name in late else flows[name].to_pylist()
             for field, name in column_of.items()
         }
-        known = {text: ways_of_path(text) for text in {*columns["ways"]} - {None}}
+        known = {text: paths_of_text(text) for text in {*columns["ways"]} - {None}}
         columns["ways"] = [known.get(text) for text in columns["ways"]]
         return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
 
     def message_transport(self) -> MessageTransport | None:
-        """Return how messages travelled, None if the run never had a plan."""
+        """Return the transport of messages; None if the run never had a plan."""
         plan = self.plan()
         if plan is None:
             return None
@@ -260,7 +263,7 @@ class RunResults:
             verb=plan.transport.verb,
             window_bytes=plan.transport.window_bytes,
             burst_packets=plan.transport.max_burst_packets,
-            # One rate for ever is the lowest, too.
+            # A fixed rate is also the lowest rate.
             least_rate_bps=control.get("min_rate_bps") or control.get("rate_bps") or 0,
             overhead_bytes=overhead_bytes_of(self.manifest.family),
             ports={(rank.job, rank.rank): facts[rank.port] for rank in plan.ranks},
@@ -272,7 +275,7 @@ class RunResults:
         )
 
     def plan(self) -> PlanDocument | None:
-        """Return what ``plan.json`` holds; None if the run never had a plan."""
+        """Return the contents of ``plan.json``; None if the run never had a plan."""
         return self._plan
 
     @cached_property
@@ -280,7 +283,7 @@ class RunResults:
         return read_plan(self.path / PLAN)
 
     def rank_numbers(self) -> dict[tuple[str, int], int]:
-        """Return by job and rank its number in the plan; none without a plan."""
+        """Return rank numbers in the plan, by job and rank; empty without a plan."""
         plan = self.plan()
         return {
             (rank.job, rank.rank): rank.number
@@ -288,7 +291,7 @@ class RunResults:
         }
 
     def queue_pair_metrics(self) -> pa.Table:
-        """Return one row per queue pair, by names of the Open Traffic Generator."""
+        """Return one row per queue pair, named as in the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
         ends = self.table("queue_pair_ends")
         plan = self.plan()
@@ -314,17 +317,17 @@ class RunResults:
             )
 
     def ports(self) -> list[PortPlan]:
-        """Return the ports of ``plan.json``; none if the run never had a plan."""
+        """Return the ports in ``plan.json``; empty if the run never had a plan."""
         plan = self.plan()
         return [] if plan is None else list(plan.ports)
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
-        """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
+        """Return the ports in ``plan.json`` by number; queue pairs need this file."""
         if ends.num_rows and self.plan() is None:
             raise RunDirectoryError(
                 str(self.path / PLAN),
                 "is missing",
-                "it says where queue pairs are; take another copy of the run",
+                "copy the run directory again",
             )
         return {
             port.number: {"host": port.host, "address": port.address}
@@ -333,19 +336,19 @@ class RunResults:
 
     @contextmanager
     def _explained_table(self, *names: str) -> Iterator[None]:
-        """Explain what tables lack: somebody may have put others in their places."""
+        """Report unexpected table contents, e.g. of replaced files, as errors."""
         try:
             yield
         except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
             tables = " or ".join(f"{name}.parquet" for name in names)
             raise RunDirectoryError(
                 str(self.path),
-                f"{tables} is not the table that a run writes: {error}",
-                "take another copy of the run",
+                f"{tables} has unexpected contents: {error}",
+                "copy the run directory again",
             ) from error
 
     def measurements(self) -> Measurements:
-        """Return everything that a summary is made of."""
+        """Return all data that a summary needs."""
         manifest = self.manifest
         kind = KINDS.get(manifest.world)
         named = {each.name for each in fields(RunFacts)}
@@ -375,9 +378,9 @@ class RunResults:
         )
 
     def traffic(self) -> Traffic | None:
-        """Return what the queue pairs have sent, None if nobody counted."""
+        """Return the traffic of the queue pairs; None if it was not counted."""
         columns = ("job", "rank", "qpn", *TRAFFIC_COLUMNS)
-        # A run of an older version did not tell what is lost from what is late.
+        # Older versions did not distinguish lost packets from late ones.
         if not self.columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
             return None
         return traffic_of(
@@ -390,13 +393,13 @@ class RunResults:
         return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
 
     def summary(self, measurements: Measurements | None = None) -> Summary:
-        """Return the summary, with the models that were known when the run ended.
+        """Return the summary, with the reference times known when the run ended.
 
         Args:
-            measurements: What it is made of, if somebody has read it already.
+            measurements: Data for the summary, if already read.
         """
         bounds, alone = self.bounds(), self.alone()
-        return summarise(
+        return summarize_run(
             measurements or self.measurements(),
             bound=lambda identity: bounds.get(identity.key),
             alone=lambda identity: alone.get(identity.key),
@@ -404,19 +407,19 @@ class RunResults:
         )
 
     def bounds(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the least times in ns that were known when the run ended."""
+        """Return the known lower bounds in ns, recorded when the run ended."""
         return self._reference("bound_ns")
 
     def alone(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the times in ns of collectives by themselves, likewise."""
+        """Return the known times of isolated collectives in ns, recorded at the end."""
         return self._reference("alone_ns")
 
     def ceilings(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the times in ns that no algorithm beats, likewise."""
+        """Return the known times in ns that no algorithm beats, recorded at the end."""
         return self._reference("ceiling_ns")
 
     def predictions(self) -> dict[str, dict[run_records.CollectiveKey, int]]:
-        """Return the predicted times in ns by source, likewise."""
+        """Return the predicted times in ns by source, recorded when the run ended."""
         return {
             name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
             for name in self.table("collectives").column_names
@@ -438,9 +441,9 @@ class RunResults:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run directories in a folder, the oldest first; of one of them itself.
+    """Return the run directories in a folder, oldest first, or *path* if it is one.
 
-    A path that is neither is returned as it is: whoever opens it says what it is not.
+    Any other path is returned unchanged, so that opening it reports the problem.
     """
     if (path / MANIFEST).exists():
         return [path]
@@ -448,23 +451,23 @@ def runs_in(path: Path) -> list[Path]:
 
 
 def open_run(path: Path) -> RunResults:
-    """Return the results in a run directory, also while it is written.
+    """Return the results in a run directory, even while it is being written.
 
-    A folder that holds one run directory stands for that.
+    A folder that contains exactly one run directory represents that directory.
 
     Raises:
-        NoRunDirectory: If it is none, or of a newer version.
+        NoRunDirectory: If it is not a run directory, or of a newer version.
         RunDirectoryError: If it cannot be read.
     """
     first, *others = runs_in(path)
     if others:
         raise NoRunDirectory(
-            str(path), f"holds {1 + len(others)} runs", "name one of them"
+            str(path), f"contains {1 + len(others)} runs", "name one of them"
         )
-    return RunResults(first, read_manifest_of_now(first))
+    return RunResults(first, read_current_manifest(first))
 
 
 def _verification(found: Mapping[str, Any]) -> Verification:
-    """Return what ``run.json`` says of it that this version knows."""
+    """Return the verification in ``run.json``, without fields that are unknown here."""
     names = {item.name for item in fields(Verification)}
     return Verification(**{name: found[name] for name in found if name in names})

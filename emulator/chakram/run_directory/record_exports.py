@@ -1,6 +1,6 @@
-"""What a run recorded, as others want it: by node, by pair of ranks, by link.
+"""Exports of a run's records: by ns-3 node, by pair of ranks, by link.
 
-Queues and pauses are those of samples of links, as ns-3 has them.
+Queues and pauses come from samples of links and have the format of ns-3's output.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ def _flows(results: RunResults, *names: str) -> pa.Table:
         raise ResultsError(
             str(results.path),
             "has no messages of measured iterations",
-            "of large jobs they are not recorded; the run may have ended before",
+            "use a smaller job, and let the run finish",
         )
     return table.unify_dictionaries()
 
 
 def flow_times(results: RunResults) -> list[ns3.FlowTime]:
-    """Return the messages of measured iterations as ns-3 has them, by their end.
+    """Return the messages of measured iterations in ns-3's format, ordered by end time.
 
-    A node is a port.  Times are undilated and begin with the first message.  What a
-    message would have taken alone is its bound; where none is known, the shortest time
-    of a message of its size between these two.
+    A node is a port. Times are undilated and start with the first message. ``alone_ns``
+    is the lower bound of a message. If the bound is unknown, it is the shortest time of
+    a message of the same size between the same ports.
 
     Raises:
-        ResultsError: If none was recorded, or nobody knows the ports of ranks.
+        ResultsError: If no message was recorded, or the ports of ranks are unknown.
     """
     names = ["job", "src", "dst", "bytes", "posted_ns", "fct_ns"]
     bounds = ["bound_ns"] if "bound_ns" in results.columns("flows") else []
     table = _flows(results, *names, *bounds).sort_by("posted_ns")
     transport = results.message_transport()
     if transport is None:
-        raise ResultsError(str(results.path), "has no plan: ports are not known")
+        raise ResultsError(str(results.path), "has no plan, so its ports are unknown")
     dilation = results.manifest.dilation
     begin_ns = table["posted_ns"][0].as_py()
     count: dict[tuple[int, int], int] = {}
@@ -114,7 +114,7 @@ def pairs_csv(results: RunResults) -> bytes:
 
 
 def links_csv(results: RunResults) -> bytes:
-    """Return what went through each direction of every link."""
+    """Return the traffic counters of each direction of every link."""
     table = results.table("links")
     own = [name for name in table.column_names if name not in ("run_id", "world")]
     return _csv(table.select(own))
@@ -129,7 +129,7 @@ def _csv(table: pa.Table) -> bytes:
 
 
 class _Place(NamedTuple):
-    """Where a port is, as ns-3 counts: hosts first, interfaces from 1."""
+    """Location of a port in ns-3's numbering: hosts first, interfaces from 1."""
 
     node: int
     is_switch: bool
@@ -137,16 +137,16 @@ class _Place(NamedTuple):
 
 
 def _places(results: RunResults) -> dict[str, _Place]:
-    """Return where all ports of the fabric are, by their names.
+    """Return the locations of all ports of the fabric, by port name.
 
     Raises:
-        ResultsError: If the run has ended before links were written.
+        ResultsError: If the run ended before it wrote links.
     """
     links = results.table("links", "kind", "direction", "port").to_pylist()
     ports = [each["port"] for each in links if each["port"]]
     if not ports:
         raise ResultsError(
-            str(results.path), "does not say where its ports are", results.incomplete
+            str(results.path), "does not list its ports", results.incomplete
         )
     hosts = [
         each["port"].partition(":")[0]
@@ -166,27 +166,27 @@ def _places(results: RunResults) -> dict[str, _Place]:
 
 
 def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], int]:
-    """Return samples of links in the order of time, and when its messages begin.
+    """Return samples of links in order of time, and the start of measured messages.
 
     Raises:
-        ResultsError: If there are none, or no measured message.
+        ResultsError: If there are no samples, or no measured message.
     """
     columns = ["time_ns", "port", "traffic_class", *names]
     table = results.table("link_samples", *columns)
-    # The last one is taken even where nobody asks for samples.
+    # One final sample exists even in runs without sampling.
     if pc.count_distinct(table["time_ns"]).as_py() < 2:
         raise ResultsError(
             str(results.path),
-            "has no samples of queues",
-            "simulate packets, or run with fabric.switch: model; without "
-            "records.sample_bin: 0s",
+            "contains no queue samples",
+            "simulate packets or use fabric.switch: model, and do not set "
+            "records.sample_bin to 0s",
         )
     ports = pc.unique(table["port"].cast(pa.string())).to_pylist()
     if unknown := sorted({*ports} - {*_places(results)}):
         raise RunDirectoryError(
             str(results.path / "link_samples.parquet"),
             f"names port {unknown[0]!r}, which the fabric does not have",
-            "take another copy of the run",
+            "copy the run directory again",
         )
     flows = results.table("flows", "posted_ns", "measured")
     begin_ns = pc.min(flows.filter(pc.field("measured"))["posted_ns"]).as_py()
@@ -198,7 +198,7 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
 
 
 def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
-    """Return the queues of switches at every sample at which any of them had changed.
+    """Return the queues of switches at every sample in which any queue changed.
 
     Raises:
         ResultsError: If there are no samples.
@@ -224,10 +224,10 @@ def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
 
 
 def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
-    """Return when ports were paused and went on, in the order of time.
+    """Return when ports were paused and resumed, in order of time.
 
-    Samples say how long; of several pauses between two samples one is told, as long as
-    all of them.
+    Samples contain only pause durations. Several pauses between two samples are
+    therefore reported as one pause of their total length.
 
     Raises:
         ResultsError: If there are no samples.
@@ -257,7 +257,7 @@ def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
             rests = True
         before[key] = time_ns, row["paused_ns"], rests
     for (port, _), (last_ns, _, rests) in before.items():
-        # When a pause ended that outlasted an incomplete run is not known.
+        # The end of a pause that outlasts an incomplete run is unknown.
         if rests and not results.incomplete:
             tell(last_ns, port, False)
     return sorted(found, key=lambda each: each.time_ns)

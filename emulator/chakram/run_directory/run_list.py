@@ -1,4 +1,4 @@
-"""The runs in a folder, each in one line: what it was, how it ended, a few figures."""
+"""List of the runs in a folder, with status and key figures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from chakram.summary.bandwidth import bus_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """A few numbers of a run's measured iterations; times and rates undilated.
+    """Key figures of a run's measured iterations; times and rates are undilated.
 
     Attributes:
-        ranks: Of all jobs.
-        iterations: Those that all ranks of their job have done, of all jobs.
-        iteration_ns: Their median: first start to last end over the ranks of the job;
-            None without any.
-        busbw: Bus bytes of finished collectives and messages over the sum of their
-            times, in bytes per second; None without any.
-        retransmitted_share: Packets sent again, of all; None without any.
+        ranks: Number of ranks of all jobs.
+        iterations: Iterations that all ranks of their job completed, over all jobs.
+        iteration_ns: Median duration of these iterations, from first start to last end
+            over the ranks of the job; None if there are none.
+        busbw: Bus bytes of finished collectives and messages divided by the sum of
+            their times, in bytes per second; None if there are none.
+        retransmitted_share: Fraction of packets that are retransmissions; None if there
+            are no packets.
     """
 
     ranks: int
@@ -39,7 +40,7 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """One run of a folder; *problem* is why its tables tell nothing, else None."""
+    """One run of a folder; *problem* is why its tables cannot be read, or None."""
 
     directory: Path
     manifest: RunManifest
@@ -48,21 +49,21 @@ class ListedRun:
 
 
 def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
-    """Return the runs below *folder*, the oldest first, and what cannot be read.
+    """Return the runs below *folder*, oldest first, and errors of unreadable runs.
 
-    Folders without a ``run.json`` are none, as those of preflights.
+    Folders without a ``run.json``, such as those of preflights, are skipped.
 
     Raises:
         NoRunDirectory: If there is no such folder.
-        RunDirectoryError: If it cannot be looked into.
+        RunDirectoryError: If the folder cannot be read.
     """
     try:
         places = [path for path in folder.iterdir() if (path / MANIFEST).exists()]
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoRunDirectory(
             str(folder),
-            "is no folder",
-            "name the one that holds run directories, e.g. runs",
+            "is not a folder",
+            "name the folder that contains run directories, e.g. runs",
         ) from error
     except OSError as error:
         raise RunDirectoryError(
@@ -103,7 +104,7 @@ def _listed(results: RunResults) -> ListedRun:
 
 
 def _iterations_ns(results: RunResults) -> list[float]:
-    """Return the times of measured iterations that all ranks of a job have done."""
+    """Return the times of measured iterations that all ranks of a job completed."""
     keys = ["job", "iteration"]
     table = results.table("ranks", *keys, "measured", "start_ns", "end_ns")
     table = plain_names(table.filter(pc.field("measured")))
@@ -120,7 +121,7 @@ def _iterations_ns(results: RunResults) -> list[float]:
 
 
 def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:
-    """Return bus bandwidth, and the share of packets that were sent again."""
+    """Return the bus bandwidth and the fraction of retransmitted packets."""
     kind = ["collective", "nranks"]
     summed = ["size_bytes", "duration_ns", "packets", "retransmitted"]
     table = results.table(

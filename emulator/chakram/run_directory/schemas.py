@@ -1,4 +1,4 @@
-"""The tables of a run directory: Arrow schemas, and how records become rows of them."""
+"""Tables of a run directory: Arrow schemas, and conversion of records to rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _of_type(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
 
 
 OF_EVERY_TABLE = pa.schema([("run_id", _NAME), ("world", _NAME)])
-"""The same in all rows of a run: what tells them from those of others."""
+"""Columns that are equal in all rows of a run. They distinguish it from other runs."""
 
 OWN_PARTS = (
     "own_port_ns",
@@ -42,10 +42,10 @@ OWN_PARTS = (
     "transfer_ns",
     "repair_ns",
 )
-"""Parts of a message's time at its sender, columns of flows."""
+"""Parts of a message's time at its sender; columns of flows."""
 
-WAY_PARTS = ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
-"""And on its way, known in virtual time."""
+PATH_PARTS = ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
+"""Parts of a message's time on its path, known in virtual time."""
 
 FLOWS = pa.schema(
     [
@@ -80,7 +80,7 @@ FLOWS = pa.schema(
             "departed_ns",
             "received_ns",
             *OWN_PARTS,
-            *WAY_PARTS,
+            *PATH_PARTS,
         ),
         *_of_type(_NAME, "queue_port", "pause_port"),
         ("slow_ns", pa.int64()),
@@ -209,7 +209,7 @@ QUEUE_PAIRS = pa.schema(
         *_of_type(pa.int64(), *QUEUE_PAIR_FIELDS[7:]),
     ]
 )
-"""One row per sample of a queue pair; counts are from the start of the run on."""
+"""One row per sample of a queue pair. Counters start at the start of the run."""
 
 PORTS = pa.schema(
     [
@@ -220,7 +220,7 @@ PORTS = pa.schema(
         *_of_type(pa.int64(), *PORT_FIELDS[3:]),
     ]
 )
-"""One row per sample of a port; likewise."""
+"""One row per sample of a port. Counters start at the start of the run."""
 
 LINK_SAMPLES = pa.schema(
     [
@@ -230,7 +230,8 @@ LINK_SAMPLES = pa.schema(
         *_of_type(pa.int64(), *LINK_SAMPLE_FIELDS[3:]),
     ]
 )
-"""One row per sample of a traffic class of a port of the fabric; likewise."""
+"""One row per sample of a traffic class at a fabric port. Counters start at the start
+of the run."""
 
 QUEUE_PAIR_ENDS = pa.schema(
     [
@@ -242,7 +243,7 @@ QUEUE_PAIR_ENDS = pa.schema(
         ("udp_source_port", pa.int32()),
     ]
 )
-"""One row per queue pair that goes through a port: what does not change of it."""
+"""One row per queue pair that uses a port, with its constant properties."""
 
 SCHEMAS = {
     name: pa.schema([*OF_EVERY_TABLE, *own])
@@ -259,7 +260,7 @@ SCHEMAS = {
         "queue_pair_ends": QUEUE_PAIR_ENDS,
     }.items()
 }
-"""The columns of every table."""
+"""The schema of every table, by name."""
 
 
 _PARTS = FLOW_FIELDS[FLOW_FIELDS.index("number") :]
@@ -268,7 +269,7 @@ _PARTS = FLOW_FIELDS[FLOW_FIELDS.index("number") :]
 def known_numbers(
     columns: Mapping[str, pa.Array], names: Iterable[str]
 ) -> dict[str, pa.Array]:
-    """Return some columns of rows, null where what they stand for is not known."""
+    """Return some columns of rows, with null for unknown values."""
     return {
         name: pc.if_else(pc.greater_equal(columns[name], 0), columns[name], None)
         for name in names
@@ -276,14 +277,14 @@ def known_numbers(
 
 
 class FlowTables:
-    """Turns rows of flows into tables, column by column.
+    """Converter from rows of flows to tables, column by column.
 
     Args:
-        operations: Of the plan that the rows were recorded under.
+        operations: Operations of the plan under which the rows were recorded.
         warmup: Iterations that are not measured.
         family: Address family of all ports.
-        offsets_ns: By rank number, what to add to the times of its clock.
-        ports: Names of the ports that rows have numbers of.
+        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
+        ports: Port names, indexed by the port numbers in rows.
     """
 
     def __init__(
@@ -356,13 +357,14 @@ class FlowTables:
 def kinds_of(
     rows: pa.Table, names: Iterable[str]
 ) -> tuple[list[tuple[Any, ...]], pa.Array]:
-    """Return the different values that rows have in some columns, and whose are which.
+    """Return the distinct value tuples of some columns, and each row's tuple index.
 
     Args:
-        rows: Millions of few kinds.
-        names: Of the columns.
+        rows: Table with millions of rows, but few distinct tuples.
+        names: Names of the columns.
     """
-    # Each kind is a number in mixed radix, so that Arrow finds them.
+    # Encode each tuple as a number in mixed radix, so that Arrow can find distinct
+    # tuples.
     kinds: list[tuple[Any, ...]] = [()]
     number = pa.array([0] * rows.num_rows, pa.int64())
     for name in names:
@@ -385,11 +387,12 @@ def kinds_of(
 def with_bounds(
     flows: pa.Table, bound: Callable[[str, int, int, int], int] | None
 ) -> pa.Table:
-    """Append to rows of ``FLOWS`` what each message takes at least.
+    """Append the lower bound of each message's time to rows of ``FLOWS``.
 
     Args:
         flows: The rows.
-        bound: Returns it from job, sender, receiver and size; None: nobody knows.
+        bound: Returns the lower bound from job, sender, receiver and size; None:
+            unknown.
     """
     kinds, number = kinds_of(flows, ("job", "src", "dst", "bytes"))
     times = [None if bound is None else bound(*kind) for kind in kinds]
@@ -398,12 +401,12 @@ def with_bounds(
 
 
 class SampleTables:
-    """Turns samples of queue pairs, ports and links into tables.
+    """Converter from samples of queue pairs, ports and links to tables.
 
     Args:
-        plan: What they were taken of.
-        offsets_ns: By rank number, what to add to the times of its clock.
-        names: Of the ports of the fabric.
+        plan: Plan of the run.
+        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
+        names: Names of the fabric's ports.
     """
 
     def __init__(
@@ -422,7 +425,7 @@ class SampleTables:
         self._rank_offsets = pa.array(
             [offset_of.get(rank.number, 0) for rank in ranks], pa.int64()
         )
-        # Not all ports have ranks, and the plan of one job alone leaves ports out.
+        # Some ports have no ranks, and the plan of one isolated job leaves ports out.
         host_of = {port.number: port.host for port in ports}
         numbers = range(max(host_of, default=-1) + 1)
         self._hosts = names_of([host_of.get(number, "") for number in numbers])
@@ -460,17 +463,17 @@ class SampleTables:
 
 
 def arrays(rows: array[int], fields: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of rows as they lie in memory."""
+    """Return the columns of rows, without copying their memory."""
     return {name: int64(column) for name, column in columns(rows, fields).items()}
 
 
 def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
-    """Return the table of columns with the types and in the order of a schema."""
+    """Return a table of the columns, with the types and the order of a schema."""
     return pa.table([made[item.name].cast(item.type) for item in schema], schema=schema)
 
 
 def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
-    """Return the rows of ``QUEUE_PAIR_ENDS`` of some ranks."""
+    """Return the rows of ``QUEUE_PAIR_ENDS`` for some ranks."""
     rows = [
         (
             rank.program.job,
@@ -506,12 +509,12 @@ def records_table(
 
 
 def from_rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return the table of a schema with these rows; what they lack is null."""
+    """Return a table with the given rows and schema; missing values are null."""
     return pa.Table.from_pylist(rows, schema=_plain(schema)).cast(schema)
 
 
 def plain_names(table: pa.Table) -> pa.Table:
-    """Return a table with names as strings: parts have dictionaries of their own."""
+    """Return a table with names as strings, because dictionaries differ by part."""
     return table.cast(_plain(table.schema))
 
 
@@ -524,10 +527,10 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def int64(values: array[int]) -> pa.Array:
-    """Return *values* as they lie in memory, without a copy."""
+    """Return *values* as an Arrow array, without a copy."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def names_of(values: Sequence[str]) -> pa.DictionaryArray:
-    """Return texts, each kept once."""
+    """Return texts as a dictionary array, which stores each text once."""
     return pa.array(values, pa.string()).dictionary_encode()

@@ -1,7 +1,7 @@
-"""Checks of tables that come from a run directory: types, ranges, words and ranks.
+"""Checks of tables from a run directory: types, ranges, words and ranks.
 
-A table may have been cut, edited or written by another program.  What passes these
-checks can be summed, drawn and looked up without further care.
+A table may have been cut, edited or written by another program. The rest of the code
+can safely sum, plot and look up tables that pass these checks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from chakram.run_directory.plan_document import PlanDocument
 
 _MOST_NS = 1 << 60
-"""36 years: the sum of any eight such times is less than 2**63."""
+"""36 years in ns. The sum of seven such times is less than 2**63."""
 
 _MOST = 1 << 56
-"""Of bytes, packets and rates: sums of a hundred of them are less than 2**63."""
+"""Limit on bytes, packets and rates. The sum of a hundred of them is less than
+2**63."""
 
 _MOST_RANKS = 1 << 20
 
@@ -31,12 +32,12 @@ _RANK_COLUMNS = {
     *("rank", "peer", "src", "dst", "cause_rank", "end_rank", "nranks", "root"),
     *("number", "port", "peer_port", "critical_src", "critical_dst"),
 }
-"""Numbers of ranks and ports, where they are 32 bits wide."""
+"""Columns of type int32 with numbers of ranks and ports."""
 
 _MAY_BE_NULL = {
     "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}
     | {"received_ns", "queue_port", "pause_port", "slow_ns", "slow_port"}
-    | {*schemas.OWN_PARTS, *schemas.WAY_PARTS},
+    | {*schemas.OWN_PARTS, *schemas.PATH_PARTS},
     "collectives": {"root", "send_node_id", "receive_node_id", "receive_name"}
     | {"slip_ns", "wrong", "critical_src", "critical_dst", "critical_step"}
     | {"critical_posted_ns", "critical_last_acked_ns"},
@@ -47,15 +48,16 @@ _MAY_BE_NULL = {
     | {"end_cause", "end_rank", "end_number"},
     "queue_pairs": {"alpha"},
 }
-"""By table, the columns in which a run writes nulls."""
+"""Columns in which a run writes nulls, by table."""
 
 _MAY_BE_NEGATIVE = {
     *("time_ns", "ready_ns", "start_ns", "end_ns", "posted_ns", "first_sent_ns"),
     *("departed_ns", "received_ns", "last_acked_ns", "recovered_ns"),
     *("critical_posted_ns", "critical_last_acked_ns", "duration_ns", "slip_ns"),
-    *schemas.WAY_PARTS,
+    *schemas.PATH_PARTS,
 }
-"""Points in time, whose zero is any, and differences of the clocks of two hosts."""
+"""Columns with points in time, whose zero is arbitrary, or with differences between the
+clocks of two hosts."""
 
 _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("flows", "collective"): frozenset(CollectiveOp),
@@ -66,7 +68,7 @@ _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("links", "kind"): frozenset(("host", "uplink")),
     ("links", "direction"): frozenset(("up", "down")),
 }
-"""Columns that hold one of a few words."""
+"""Columns with a fixed set of words."""
 
 _PORTS_OF = {"ports": ("port",), "queue_pair_ends": ("port", "peer_port")}
 _RANKS_OF = {
@@ -76,11 +78,11 @@ _RANKS_OF = {
     "queue_pairs": ("rank", "peer"),
     "queue_pair_ends": ("rank", "peer"),
 }
-"""By table, the columns that name ranks of the row's job."""
+"""Columns with ranks of the row's job, by table."""
 
 
 def column_type(table: str, column: str) -> pa.DataType | None:
-    """Return the type of a column of a table; None: the table has no such column."""
+    """Return the type of a table's column; None: the table has no such column."""
     at = schemas.SCHEMAS[table].get_field_index(column)
     if at >= 0:
         return schemas.SCHEMAS[table].field(at).type
@@ -91,10 +93,10 @@ def column_type(table: str, column: str) -> pa.DataType | None:
 
 
 def check_table(table: pa.Table, name: str) -> Iterator[str]:
-    """Yield what is wrong with the columns of a table, each as a clause.
+    """Yield the problems of a table's columns, each as a clause.
 
     Args:
-        table: Any of its columns and rows.
+        table: A table with any columns and rows.
         name: One of ``SCHEMAS``.
     """
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -123,11 +125,11 @@ def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
         words = _WORDS.get((table, name))
         found = {text for each in texts for text in each.to_pylist()} if words else ()
         if unknown := sorted({*found} - {None} - (words or frozenset())):
-            yield f"column {name} has {unknown[0]!r}, which no run writes"
+            yield f"column {name} has {unknown[0]!r}, which is not an allowed value"
     elif (table, name) in _WORDS:
         found = pc.unique(column).to_pylist()
         if unknown := sorted({*found} - {None} - _WORDS[table, name]):
-            yield f"column {name} has {unknown[0]!r}, which no run writes"
+            yield f"column {name} has {unknown[0]!r}, which is not an allowed value"
     elif pa.types.is_integer(column.type):
         ends = pc.min_max(column).as_py()
         least, most = bounds(name, column.type)
@@ -149,7 +151,7 @@ def may_be_null(table: str, column: str) -> bool:
 
 
 def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
-    """Return the least and the largest number that an integer column may have."""
+    """Return the smallest and the largest number allowed in an integer column."""
     if pa.types.is_unsigned_integer(kind):
         return 0, (1 << 64) - 1
     if kind == pa.int32():
@@ -161,12 +163,12 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
 
 
 def check_references(table: pa.Table, name: str, plan: PlanDocument) -> Iterator[str]:
-    """Yield which ranks and ports a table names that a plan does not have, as clauses.
+    """Yield a clause for each rank or port in a table that is missing from the plan.
 
     Args:
-        table: Any of its columns; without the job no rank is looked up.
+        table: A table with any columns. Ranks are checked only if it has a job column.
         name: One of ``SCHEMAS``.
-        plan: Of the run.
+        plan: Plan of the run.
     """
     ports = {port.number for port in plan.ports}
     for column in _PORTS_OF.get(name, ()):

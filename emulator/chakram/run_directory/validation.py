@@ -1,9 +1,8 @@
-"""Whether a run directory is what a run of its schema version leaves.
+"""Validation of a run directory against its schema version.
 
-Everything is looked at that other tools may build on: files and their digests, columns
-and types, who they are of, how many rows there are, that parts sum to what they are
-parts of, and that what a row names is there.  What is found is returned, not raised:
-all of it at once.
+The checks cover everything that other tools may rely on: files and their digests,
+columns and types, identity and number of rows, sums of parts, and references between
+tables. All problems are returned at once, not raised.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from chakram.run_directory.plan_document import PLAN
 from chakram.run_directory.schemas import (
     OF_EVERY_TABLE,
     OWN_PARTS,
+    PATH_PARTS,
     SCHEMAS,
-    WAY_PARTS,
     plain_names,
 )
 from chakram.run_directory.table_checks import check_references, check_table
@@ -47,11 +46,12 @@ _ORDERS = {
     "ranks": (("start_ns", "end_ns"),),
     "faults": (("start_ns", "end_ns"), ("end_ns", "recovered_ns")),
 }
-"""By table: what comes first, and what comes then, on the clock of one rank."""
+"""Pairs of columns by table: the first time must not be later than the second, on the
+clock of one rank."""
 
 
 class Finding(NamedTuple):
-    """Something that is not as a run leaves it: in which file, and what."""
+    """A deviation from the expected content of a run directory: file and problem."""
 
     where: str
     found: str
@@ -61,13 +61,14 @@ class Finding(NamedTuple):
 
 
 def check_run(results: RunResults) -> list[Finding]:
-    """Return all that is not as a run leaves it; nothing: the directory is valid.
+    """Return all deviations from the expected content; empty: the directory is valid.
 
-    A run that still goes, or was killed, is held to what it has written.
+    For a run that is in progress or was killed, only existing data is checked.
     """
     manifest = results.manifest
     found = [
-        Finding(MANIFEST, f"names {name}, which is gone") for name in results.missing()
+        Finding(MANIFEST, f"lists {name}, which is missing")
+        for name in results.missing()
     ]
     found += _digests(results.path, manifest.digests)
     tables: dict[str, pa.Table] = {}
@@ -101,14 +102,14 @@ def check_run(results: RunResults) -> list[Finding]:
 
 def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
     for name, expected in digests.items():
-        # The name is somebody's: no other folder is looked into.
+        # The name is untrusted, so it must not lead to another folder.
         path = folder / name
         if path.parent == folder and path.is_file() and file_digest(path) != expected:
             yield Finding(name, "was changed since the run wrote it (SHA-256)")
 
 
 def _form(results: RunResults, name: str) -> Iterator[str]:
-    """Yield what is wrong with the form of a table: what cannot be read, columns."""
+    """Yield format problems of a table: unreadable files and wrong columns."""
     expected = {"chakram.run_id": results.manifest.run_id, "chakram.table": name}
     try:
         schemas = [pq.read_schema(path) for path in table_files(results.path, name)]
@@ -120,10 +121,13 @@ def _form(results: RunResults, name: str) -> Iterator[str]:
         told = {key.decode(): text.decode() for key, text in metadata.items()}
         for key, text in expected.items():
             if told.get(key) != text:
-                yield f"says {key} {told.get(key)!r}, not {text!r}"
+                yield f"has {key} {told.get(key)!r}, but must have {text!r}"
         version = told.get("chakram.schema_version", "")
         if not version.isdigit() or int(version) > SCHEMA_VERSION:
-            yield f"says chakram.schema_version {version!r}, not {SCHEMA_VERSION}"
+            yield (
+                f"has chakram.schema_version {version!r}, but must have "
+                f"{SCHEMA_VERSION}"
+            )
             continue
         for column in SCHEMAS[name]:
             at = schema.get_field_index(column.name)
@@ -141,14 +145,14 @@ def _identity(table: pa.Table, run_id: str, world: str) -> Iterator[str]:
             yield from _rows(
                 table,
                 pc.not_equal(table[column], expected),
-                f"are of another run: {column} is not {expected!r}",
+                f"belong to another run: {column} is not {expected!r}",
             )
 
 
 def _row_count(results: RunResults, table: pa.Table, name: str) -> Iterator[str]:
     expected = results.manifest.rows.get(name)
     if expected not in (None, table.num_rows) and is_there(results.path, name):
-        yield f"has {table.num_rows} rows, {MANIFEST} says {expected}"
+        yield f"has {table.num_rows} rows, but {MANIFEST} records {expected}"
 
 
 def _orders(table: pa.Table, name: str) -> Iterator[str]:
@@ -159,13 +163,13 @@ def _orders(table: pa.Table, name: str) -> Iterator[str]:
 
 
 def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
-    """Yield where parts of messages are not those of a time."""
-    parts = [name for name in (*OWN_PARTS, *WAY_PARTS) if name in flows.column_names]
+    """Yield messages whose parts do not sum to their time."""
+    parts = [name for name in (*OWN_PARTS, *PATH_PARTS) if name in flows.column_names]
     for name in parts:
-        if is_virtual or name not in WAY_PARTS:
-            yield from _rows(flows, pc.less(flows[name], 0), f"have less than 0 {name}")
+        if is_virtual or name not in PATH_PARTS:
+            yield from _rows(flows, pc.less(flows[name], 0), f"have negative {name}")
     yield from _counted(flows, "fct_ns", ("last_acked_ns", "posted_ns"))
-    if len(parts) < len(OWN_PARTS) + len(WAY_PARTS):
+    if len(parts) < len(OWN_PARTS) + len(PATH_PARTS):
         return
     if is_virtual:
         left_ns = pc.subtract(flows["received_ns"], flows["posted_ns"])
@@ -174,7 +178,7 @@ def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
         left_ns = pc.subtract(flows["departed_ns"], flows["posted_ns"])
     for name in parts:
         left_ns = pc.subtract(left_ns, flows[name])
-    # On a network what no clock of the queue pair saw is left over.
+    # On a network, time that no clock of the queue pair measured remains unattributed.
     wrong = pc.not_equal(left_ns, 0) if is_virtual else pc.less(left_ns, 0)
     yield from _rows(flows, wrong, "have parts that do not sum to their time")
 
@@ -185,11 +189,13 @@ def _counted(
     if table is not None:
         difference = pc.subtract(table[ends[0]], table[ends[1]])
         wrong = pc.not_equal(table[total], difference)
-        yield from _rows(table, wrong, f"have {total} that are not {' - '.join(ends)}")
+        yield from _rows(
+            table, wrong, f"have {total} different from {' - '.join(ends)}"
+        )
 
 
 def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[Finding]:
-    """Yield what names something that is not there, or sums what is not."""
+    """Yield references to missing rows, and totals that differ from their parts."""
     flows, collectives = tables.get("flows"), tables.get("collectives")
     operations = tables.get("operations")
     if flows is None:
@@ -212,20 +218,20 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
     if "number" in flows.column_names:
         twice = flows.group_by(list(_MESSAGE)).aggregate([([], "count_all")])
         twice = twice.filter(pc.field("count_all") > 1)
-        yield from told("flows", twice, "are of one and the same message")
+        yield from told("flows", twice, "describe the same message")
         caused = flows.filter(pc.field("cause") == "message")
         if is_complete:
             keys = (*_COLLECTIVE, "cause_rank", "src", "cause_number")
             yield from told(
                 "flows",
                 lacking(caused, keys, flows, _MESSAGE),
-                "were released by a message that is not there",
+                "were released by a message that is not in flows.parquet",
             )
     if collectives is not None and is_complete:
         yield from told(
             "flows",
             lacking(flows, _COLLECTIVE, collectives, _COLLECTIVE),
-            "are of a collective that is not in collectives.parquet",
+            "belong to a collective that is not in collectives.parquet",
         )
         counts = ("packets", "retransmitted")
         sums = {"bytes": "sent_bytes", **dict(zip(counts, counts, strict=True))}
@@ -235,7 +241,7 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
         ).join(summed, list(_COLLECTIVE), join_type="inner")
         for name, total in sums.items():
             wrong = pc.not_equal(both[f"{name}_sum"], both[total])
-            what = f"have {total} that are not the sum of their flows"
+            what = f"have {total} different from the sum of their flows"
             yield from told("collectives", both.filter(wrong), what)
     faults, links = tables.get("faults"), tables.get("links")
     if faults is not None and links is not None and is_complete:
@@ -244,7 +250,7 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
             lacking(
                 faults.filter(pc.field("link").is_valid()), ["link"], links, ["link"]
             ),
-            "are of a link that is not in links.parquet",
+            "name a link that is not in links.parquet",
         )
     if operations is not None and is_complete:
         for cause, source, target in (
@@ -261,7 +267,7 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
 
 
 def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
-    """Return the ranks and links that rows name and the plan does not."""
+    """Return the ranks and ports in tables that are missing from the plan."""
     try:
         plan = results.plan()
     except RunDirectoryError as error:
@@ -276,7 +282,7 @@ def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
 
 
 def _rows(table: pa.Table, wrong: Any, what: str) -> Iterator[str]:
-    """Yield a sentence about the rows that are *wrong* (None: all), if any is."""
+    """Yield a clause about the rows that are *wrong* (None: all), if there are any."""
     if wrong is not None:
         table = table.filter(wrong)
     if table.num_rows:

@@ -1,26 +1,27 @@
-"""Writes the run directory: everything that a run leaves behind.
+"""Writer of the run directory, which holds all results of a run.
 
 ::
 
     runs/20260131T120000Z-quickstart/
-        run.json              what it was, how it ended, where it comes from
-        experiment.yaml       the experiment as it was given
+        run.json              settings, status and provenance
+        experiment.yaml       the experiment file, unchanged
         plan.json             ranks, ports and addresses
         flows.parquet         one row per message
         collectives.parquet   one row per collective and iteration
         ranks.parquet         one row per rank and iteration
+        operations.parquet    one row per operation of a rank and iteration
         links.parquet         one row per direction of a link
         faults.parquet        one row per entry of the experiment's faults
         queue_pairs.parquet   one row per sample of a queue pair
         ports.parquet         one row per sample of a port
         link_samples.parquet  one row per sample of a port of the fabric
-        queue_pair_ends.parquet   one row per queue pair: what does not change of it
+        queue_pair_ends.parquet   one row per queue pair: its constant properties
 
-The name of a simulation's ends with ``-simulate``.
+The directory name of a simulation ends with ``-simulate``.
 
-While a run goes, all tables but those of links and faults grow in parts
-(``chakram.run_directory.growing_table``).  The columns stand in
-``chakram.run_directory.schemas`` and in docs/reference/run-directory.md.
+During a run, all tables except links and faults grow in parts
+(``chakram.run_directory.growing_table``). ``chakram.run_directory.schemas`` and
+docs/reference/run-directory.md list the columns.
 """
 
 from __future__ import annotations
@@ -65,30 +66,29 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
 
 LAST_METRICS = "metrics.txt"
-"""What the metrics were at the end, as OpenMetrics text."""
+"""File with the final metrics, as OpenMetrics text."""
 
 ROWS_PER_PART = 100_000
 """Rows of a table that are kept in memory before a part is written."""
 
 RANKS_PER_PART = 128
-"""Ranks whose queue pairs are written at once; each may have a thousand."""
+"""Ranks whose queue pairs are written at once. Each rank may have a thousand."""
 
 _MAX_SAME_SECOND = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecords:
-    """What a batch of rows completed: collectives, and iterations of ranks."""
+    """Collectives and rank iterations that a batch of rows completed."""
 
     collectives: Sequence[run_records.CollectiveRecord]
     ranks: Sequence[run_records.RankRecord]
 
 
 class RunDirectory:
-    """The writer of one run directory; made by ``create``.
+    """The writer of one run directory; created by ``create``.
 
-    Its calls are made by one thread at a time.  All of them may raise
-    ``RunDirectoryError``.
+    Only one thread may call it at a time. All methods may raise ``RunDirectoryError``.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class RunDirectory:
         started: datetime,
         experiment_text: str = "",
     ) -> RunDirectory:
-        """Make a new directory below *parent*; do it before anything starts.
+        """Create a new directory below *parent*; call this before anything else starts.
 
         Args:
-            parent: Folder of all runs; it is made if it is not there.
-            manifest: Its name ends the directory's name.
-            started: UTC; it begins the directory's name.
-            experiment_text: The experiment file, word for word.
+            parent: Folder of all runs; created if missing.
+            manifest: Manifest of the run. Its name is part of the directory's name.
+            started: Start time in UTC; first part of the directory's name.
+            experiment_text: The experiment file, unchanged.
 
         Raises:
-            RunDirectoryError: If it cannot be made or written.
+            RunDirectoryError: If it cannot be created or written.
         """
         path = make_folder(
             parent,
@@ -170,16 +170,16 @@ class RunDirectory:
         offsets_ns: Sequence[int] = (),
         ports: Sequence[str] = (),
     ) -> OperationTable:
-        """Note the plan; rows can come from now on.
+        """Record the plan; rows can be added afterwards.
 
         Args:
-            plan: What is going to be executed.
-            offsets_ns: By rank number, what to add to the times of its clock to get
-                the controller's; nothing where it is empty.
-            ports: Names of the ports of the fabric that rows have numbers of.
+            plan: Plan to be executed.
+            offsets_ns: Offset from a rank's clock to the controller's, by rank number;
+                empty: no offsets.
+            ports: Names of the fabric's ports, indexed by the port numbers in rows.
 
         Returns:
-            What the numbers in rows stand for.
+            Table of the operations that numbers in rows refer to.
         """
         operations = OperationTable(plan)
         warmup = self.manifest.warmup
@@ -223,14 +223,14 @@ class RunDirectory:
         return operations
 
     def add(self, rows: RecordRows) -> NewRecords:
-        """Take rows of any agent; return what they completed.
+        """Add rows from any agent and return the records that they complete.
 
         Raises:
-            PeerError: If a row does not belong to the plan.
+            PeerError: If a row does not match the plan.
             ValueError: If ``begin`` has not been called.
         """
         if self._operations is None or self._joiner is None:
-            raise ValueError("rows came before the plan")
+            raise ValueError("rows arrived before the plan")
         with _explained_rows():
             completed = self._joiner.add(rows)
             ranks = rank_records(
@@ -256,19 +256,19 @@ class RunDirectory:
             ValueError: If ``begin`` has not been called.
         """
         if self._sample_tables is None:
-            raise ValueError("samples came before the plan")
+            raise ValueError("samples arrived before the plan")
         with _explained(self.path):
             self._tables["link_samples"].append(self._sample_tables.links(rows))
 
     def flush(self) -> None:
-        """Write what has come so far; call it every few seconds.
+        """Write pending rows; call this every few seconds.
 
-        After a write has failed nothing more is written: iterations would be recorded
-        without their messages.
+        After a failed write, nothing more is written. Otherwise, iterations would be
+        recorded without their messages.
 
         Raises:
-            PeerError: If a row does not belong to the plan; then none of those that
-                came since the last call are kept.
+            PeerError: If a row does not match the plan. All rows since the last call
+                are then dropped.
         """
         collectives, self._pending_collectives = self._pending_collectives, []
         ranks, self._pending_ranks = self._pending_ranks, []
@@ -276,12 +276,13 @@ class RunDirectory:
         if self._is_full:
             return
         with self._written():
-            # Last: who finds a collective finds its flows, whenever a run is killed.
+            # Written last, so that recorded collectives always have their flows, even
+            # in a killed run.
             self._tables["collectives"].append(collectives_table(collectives))
             self._tables["ranks"].append(records_table(ranks, RANKS))
 
     def _write(self, rows: RecordRows) -> None:
-        """Write a part of each table; one row would cost as much as some thousands."""
+        """Write a part of each table; its cost hardly depends on the number of rows."""
         if (
             self._is_full
             or not len(rows)
@@ -303,7 +304,7 @@ class RunDirectory:
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        """Explain why rows cannot be written, and remember it."""
+        """Explain a failed write and record that nothing more can be written."""
         try:
             with _explained(self.path):
                 yield
@@ -312,7 +313,7 @@ class RunDirectory:
             raise
 
     def write_metrics(self, text: str) -> None:
-        """Write down what the metrics were at the end, as OpenMetrics text."""
+        """Write the final metrics, as OpenMetrics text."""
         with _explained(self.path):
             manifests.write_whole(self.path / LAST_METRICS, text)
 
@@ -332,22 +333,22 @@ class RunDirectory:
         messages: MessageColumns | None = None,
         **changes: Any,
     ) -> None:
-        """Write the last rows, merge the parts and say how the run ended.
+        """Write the last rows, merge the parts and record how the run ended.
 
-        Parts that cannot be merged are left as they are, and the run is partial.
+        If parts cannot be merged, they are kept and the run is marked as partial.
 
         Args:
             status: ``complete``, ``partial`` or ``failed``.
-            ended: UTC.
-            reason: Why it is not complete.
-            links: What went through the links.
-            bound: By collective, what it takes at least, in ns.
-            alone: By collective, what it takes by itself on the fabric, in ns.
-            ceiling: By collective, the time that no algorithm beats, in ns.
-            predictions: By source (e.g. ``simulate``) and collective, the time in ns.
-            flow_bound: Returns what a message takes at least in ns, from its job, its
-                sender, its receiver and its size in bytes.
-            messages: What is known of point-to-point messages; None: nothing.
+            ended: End time in UTC.
+            reason: Why the run is not complete.
+            links: Traffic counters of links.
+            bound: Lower bound in ns, by collective.
+            alone: Time in ns of the isolated collective on the fabric, by collective.
+            ceiling: Time in ns that no algorithm beats, by collective.
+            predictions: Time in ns, by source (e.g. ``simulate``) and collective.
+            flow_bound: Returns a message's lower bound in ns, from its job, sender,
+                receiver and size in bytes.
+            messages: Additional columns of point-to-point messages; None: no data.
             changes: Further fields of the manifest.
         """
         if self._joiner is not None:
@@ -355,7 +356,8 @@ class RunDirectory:
             self._pending_collectives += [
                 record
                 for record in self._joiner.unfinished()
-                # Of a job without an end, the last iteration never is complete.
+                # A job that repeats until the others end never completes its last
+                # iteration.
                 if status != manifests.COMPLETE
                 or record.identity.key.job not in self._endless_jobs
             ]
@@ -432,7 +434,7 @@ def file_digest(path: Path) -> str:
 def _with_references(
     table: pa.Table, references: Mapping[str, Mapping[run_records.CollectiveKey, int]]
 ) -> pa.Table:
-    """Append one column for each reference: its time of the row's collective."""
+    """Append one column per reference, with the time of each row's collective."""
     names = (table[name].to_pylist() for name in ("job", "group", "k"))
     keys = [run_records.CollectiveKey(*key) for key in zip(*names, strict=True)]
     for name, times_ns in references.items():
@@ -442,7 +444,7 @@ def _with_references(
 
 
 def _describe_plan(plan: Plan) -> dict[str, Any]:
-    """Return who runs where, without programs and queue pairs."""
+    """Return the placement of ranks, without programs and queue pairs."""
     first = plan.agents[0] if plan.agents else None
     return {
         "schema_version": manifests.SCHEMA_VERSION,
@@ -485,17 +487,17 @@ def make_folder(
     experiment_text: str,
     kind: str = "",
 ) -> Path:
-    """Make a new folder below *parent* that holds an experiment, and return it.
+    """Create a new folder below *parent* with the experiment file, and return it.
 
     Args:
-        parent: Made if it is not there.
-        name: Of the experiment; part of the folder's name.
-        started: UTC; begins the folder's name.
-        experiment_text: The experiment file, word for word.
-        kind: Ends the folder's name; nothing for a run on a network.
+        parent: Parent folder; created if missing.
+        name: Name of the experiment; part of the folder's name.
+        started: Start time in UTC; first part of the folder's name.
+        experiment_text: The experiment file, unchanged.
+        kind: Last part of the folder's name; empty for a run on a network.
 
     Raises:
-        RunDirectoryError: If it cannot be made or written.
+        RunDirectoryError: If it cannot be created or written.
     """
     with _explained(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -506,7 +508,7 @@ def make_folder(
 
 
 def _make_new(parent: Path, stem: str) -> Path:
-    """Make a directory that was not there: runs may start within one second."""
+    """Create a new directory; the name differs if several runs start in one second."""
     for number in range(1, _MAX_SAME_SECOND):
         path = parent / (stem if number == 1 else f"{stem}-{number}")
         try:
@@ -514,32 +516,34 @@ def _make_new(parent: Path, stem: str) -> Path:
         except FileExistsError:
             continue
         return path
-    raise FileExistsError(0, f"{_MAX_SAME_SECOND} runs of one second are there")
+    raise FileExistsError(
+        0, f"{_MAX_SAME_SECOND} runs of the same second already exist"
+    )
 
 
 def _file_name(name: str) -> str:
-    """Return *name* with nothing in it that a file name should not have."""
+    """Return *name* without characters that file names should not contain."""
     safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
     return safe.strip(".-")[:80] or "run"
 
 
 @contextmanager
 def _explained_rows() -> Iterator[None]:
-    """Turn what is wrong with rows into ``PeerError``: agents made them."""
+    """Report invalid rows as ``PeerError``, because agents created them."""
     try:
         yield
     except (ValueError, pa.ArrowException) as error:
-        raise PeerError("records of an agent", f"do not fit: {error}") from error
+        raise PeerError("records of an agent", f"are invalid: {error}") from error
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn failures of files below a folder into ``RunDirectoryError``."""
+    """Report failures of files below a folder as ``RunDirectoryError``."""
     try:
         yield
     except OSError as error:
         raise RunDirectoryError(
             str(error.filename or path),
             f"cannot be written: {error.strerror or error}",
-            "choose another folder for runs, or make room",
+            "choose another folder for runs, or free disk space",
         ) from error

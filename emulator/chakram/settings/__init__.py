@@ -1,1 +1,1 @@
-"""What all files of settings share: bounded YAML, quantities, located mistakes."""
+"""Shared code for settings files: limited YAML, quantities and located errors."""

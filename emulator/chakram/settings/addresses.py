@@ -1,4 +1,4 @@
-"""Addresses in the experiment file: of ports, of agents, and what may be sent to."""
+"""Address types of the experiment file: ports, agents and allowed prefixes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _interface(value: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interfa
     address, network = interface.ip, interface.network
     if unusable is not None:
         raise problem(f"{address}: {unusable}", example)
-    # The last of IPv6 is an address like any other, the first is of all routers.
+    # IPv6 has no broadcast address; its first address belongs to all routers.
     if network.prefixlen < network.max_prefixlen - 1 and (
         address == network.network_address
         or (address.version == 4 and address == network.broadcast_address)
@@ -40,17 +40,17 @@ InterfaceAddress = Annotated[
         {"type": "string", "examples": ["198.18.1.1/24", "2001:2:0:1::1/64"]}
     ),
 ]
-"""An address of IPv4 or IPv6 with its prefix length."""
+"""An IPv4 or IPv6 address with its prefix length."""
 
-# The widest that is ever allowed: no prefix may open the Internet to a generator.
+# Widest prefix by IP version. No configuration may allow traffic to the whole Internet.
 _WIDEST_PREFIX = {4: 8, 6: 32}
 
 
 def prefix(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Return the prefix that *value* is.
+    """Parse *value* as an IP prefix.
 
     Raises:
-        PydanticCustomError: If it is not one, or is wider than any fabric.
+        PydanticCustomError: If *value* is not a prefix, or is wider than the limit.
     """
     example = "e.g. 198.18.0.0/15 or 2001:2::/48"
     try:
@@ -63,7 +63,7 @@ def prefix(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     if network.prefixlen < widest:
         raise problem(
             f"{value!r} is wider than /{widest}",
-            "name the prefixes of the fabric under test only",
+            "list only the prefixes of the fabric under test",
         )
     return network
 
@@ -73,7 +73,7 @@ Prefix = Annotated[
     PlainValidator(prefix),
     WithJsonSchema({"type": "string", "examples": ["198.18.0.0/15", "2001:2::/48"]}),
 ]
-"""A prefix of IPv4, /8 or longer, or of IPv6, /32 or longer."""
+"""An IPv4 prefix of /8 or longer, or an IPv6 prefix of /32 or longer."""
 
 
 def _listen(value: object) -> str:
@@ -113,7 +113,7 @@ def _agent(value: object) -> str:
         ) from None
 
 
-# sockaddr_un holds 108 bytes with the closing zero.
+# sockaddr_un holds 108 bytes, including the terminating zero.
 _UNIX_LENGTH = len("unix:") + 107
 
 AgentAddress = Annotated[

@@ -1,4 +1,4 @@
-"""Mistakes in an experiment file: collected, located and told all at once."""
+"""Mistakes in an experiment file: collected, located and reported together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chakram.settings.quantities import Shown
 Location = tuple[str | int, ...]
 
 _SHOWN = 50
-"""Mistakes told at once; a wrong kind of file would have thousands."""
+"""Maximum number of mistakes in one report. An unrelated file could have thousands."""
 
 _FOUND_LENGTH = 60
 
 _LIMITS = ("ge", "gt", "le", "lt")
-"""What pydantic calls the limits of a number."""
+"""Pydantic's names for the limits of a number."""
 
-# How pydantic's kinds of error read in our words: what was found, and a hint.
+# Chakram's wording of pydantic's error types: the problem and a hint.
 _WORDS: dict[str, tuple[str, str]] = {
     "bool_type": ("{input} is not true or false", "write true or false"),
     "bool_parsing": ("{input} is not true or false", "write true or false"),
@@ -58,9 +58,9 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong in an experiment file: where, what, and what to do.
+    """One mistake in an experiment file: location, problem and hint.
 
-    ``line`` is None where the location's own line holds.
+    ``line`` is None if the line of ``location`` applies.
     """
 
     location: Location
@@ -70,12 +70,12 @@ class Mistake:
 
     @property
     def path(self) -> str:
-        """The place as people write it, e.g. ``jobs[0].trace.ranks``."""
+        """The location in key notation, e.g. ``jobs[0].trace.ranks``."""
         return format_location(self.location)
 
 
 def format_location(location: Location) -> str:
-    """Return ``jobs[0].trace.ranks`` for the keys and indices that lead there."""
+    """Return keys and indices in key notation, e.g. ``jobs[0].trace.ranks``."""
     text = ""
     for part in location:
         if isinstance(part, int):
@@ -91,13 +91,14 @@ def report(
     line_of: Callable[[Location], int | None],
     option_of: Callable[[Mistake], tuple[Location, str] | None] = lambda _: None,
 ) -> ConfigError:
-    """Return the one error that tells all *mistakes* of the file *source*.
+    """Return one error that reports all *mistakes* of the file *source*.
 
-    A single mistake is a single line; several are a line each below the file's name.
-    What an option of the command line has brought about is that option's mistake, not
-    the file's: ``option_of`` says which one, and where it put its value.
+    A single mistake takes a single line. Several mistakes take one line each, below the
+    file name. If a command-line option caused a mistake, the report shows the option
+    instead of the file. ``option_of`` returns the option and the location that the
+    option set.
     """
-    # One mistake may be found twice, as a key's and as its value's.
+    # The same mistake may be found for a key and for its value.
     unique = {
         (each.path, each.found): (each, each.line or line_of(each.location))
         for each in mistakes
@@ -124,7 +125,7 @@ def report(
 
 
 def _place_in(option: tuple[Location, str], mistake: Mistake) -> str:
-    """Return where in the value of an option a mistake is."""
+    """Return the text that locates a mistake in an option."""
     location, text = option
     return text if mistake.location == location else f"{text}: {mistake.path}"
 
@@ -132,7 +133,7 @@ def _place_in(option: tuple[Location, str], mistake: Mistake) -> str:
 def from_validation(
     error: ValidationError, *, model: type[BaseModel], data: Any
 ) -> list[Mistake]:
-    """Return the mistakes that pydantic found in *data*, in our words."""
+    """Convert pydantic's errors in *data* to mistakes."""
     return [
         _translate(details, model, data)
         for details in error.errors()
@@ -141,7 +142,7 @@ def from_validation(
 
 
 def _follows_from_another(details: Any) -> bool:
-    """Tell whether pydantic counted a list short only because it left out bad items."""
+    """Return whether a list is too short only because pydantic dropped bad items."""
     value = details["input"]
     return (
         details["type"] == "too_short"
@@ -182,7 +183,7 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
                 for name, value in context.items()
             },
             "input": _shown(_in_units(details["input"], quantity)),
-            # Of the patterns of names only that of labs knows no capitals.
+            # Only the pattern of lab names excludes capital letters.
             "characters": "letters, digits, _, . and -"
             if "A-Z" in str(context.get("pattern"))
             else "lower-case letters, digits and -",
@@ -220,7 +221,7 @@ def _shown(value: Any) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint: the nearest of the *known* words, or all of them."""
+    """Return a hint: the closest of the *known* words, or all of them."""
     words = list(dict.fromkeys(known))
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     if near:
@@ -229,7 +230,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def _strip_tags(loc: Sequence[Any], data: Any, *, missing: bool) -> Location:
-    """Return *loc* without what pydantic adds to it: tags of unions, ``[key]``."""
+    """Return *loc* without parts that pydantic adds: union tags and ``[key]``."""
     location: list[str | int] = []
     here = data
     for number, part in enumerate(loc):
@@ -245,7 +246,7 @@ def _strip_tags(loc: Sequence[Any], data: Any, *, missing: bool) -> Location:
 
 
 def _quantity_at(model: type[BaseModel], loc: Sequence[Any]) -> Shown | None:
-    """Return how the quantity at *loc* is written, None if there is none."""
+    """Return how to print the quantity at *loc*; None if there is no quantity."""
     keys = [part for part in loc if not isinstance(part, int)]
     for candidate in _models_at(model, keys[:-1]) if keys else ():
         for name, field in candidate.model_fields.items():
@@ -255,7 +256,7 @@ def _quantity_at(model: type[BaseModel], loc: Sequence[Any]) -> Shown | None:
 
 
 def _shown_of(parts: Iterable[Any]) -> Shown | None:
-    """Return what says how a quantity is written, in annotations and metadata."""
+    """Return the ``Shown`` in annotations and metadata, or None."""
     for part in parts:
         found = part if isinstance(part, Shown) else _shown_of(get_args(part))
         if found is not None:
@@ -264,20 +265,20 @@ def _shown_of(parts: Iterable[Any]) -> Shown | None:
 
 
 def _in_units(value: Any, quantity: Shown | None) -> Any:
-    """Return a number as people write that *quantity*; anything else as it is."""
+    """Return a number in the units of *quantity*, and any other value unchanged."""
     if quantity is None or isinstance(value, bool) or not isinstance(value, int):
         return value
     return _Written(quantity.write(value))
 
 
 class _Written(str):
-    """Text that is ours: it needs no quotes."""
+    """Text that is shown without quotes."""
 
     __slots__ = ()
 
 
 def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
-    """Return the keys that the model at *loc* knows."""
+    """Return the keys of the model at *loc*."""
     return [
         field.alias or name
         for candidate in _models_at(model, loc)
@@ -286,7 +287,7 @@ def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
 
 
 def _models_at(model: type[BaseModel], loc: Sequence[Any]) -> list[type[BaseModel]]:
-    """Return the models that may stand at *loc*."""
+    """Return the models that are allowed at *loc*."""
     candidates = [model]
     for part in loc:
         if isinstance(part, int):
@@ -305,14 +306,14 @@ def _models_at(model: type[BaseModel], loc: Sequence[Any]) -> list[type[BaseMode
 
 
 def _models_below(model: type[BaseModel], key: Any) -> list[type[BaseModel]]:
-    """Return the models that may stand at a key of *model*."""
+    """Return the models that are allowed at a key of *model*."""
     found = [
         inner
         for name, field in model.model_fields.items()
         if (field.alias or name) == key
         for inner in _models_in(field.annotation)
     ]
-    # A model may know sections that are none of its fields: those of plug-ins.
+    # A model may accept sections that are not fields, such as sections of plug-ins.
     further = getattr(model, "further_section", None)
     if found or further is None:
         return found
@@ -321,9 +322,9 @@ def _models_below(model: type[BaseModel], key: Any) -> list[type[BaseModel]]:
 
 
 def tag_of(model: type[BaseModel]) -> str:
-    """Return the tag that names *model* among the members of a union.
+    """Return the tag that identifies *model* among the members of a union.
 
-    No key of a file begins with ``<``, so that tags and keys are told apart.
+    Keys in files never begin with ``<``, which distinguishes them from tags.
     """
     return f"<{model.__name__}>"
 

@@ -1,4 +1,4 @@
-"""The types of the experiment file: text with units outside, integers inside."""
+"""Field types of the experiment file, e.g. integers parsed from text with units."""
 
 from __future__ import annotations
 
@@ -33,62 +33,63 @@ BASE_DIRECTORY = "base_directory"
 
 
 class Model(BaseModel):
-    """Base of all sections: unknown keys are mistakes, nothing changes once read.
+    """Base of all sections: immutable, and rejects unknown keys.
 
-    A field whose Python name carries a unit has its name in the file as alias.  The
-    text below a field describes its key to users: in the JSON Schema, and in
+    If the Python name of a field contains a unit, the key in the file is its alias. The
+    docstring below a field describes its key to users, in the JSON Schema and in
     ``docs/reference/experiment.md``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     described_by: ClassVar[type | None] = None
-    """Of a section that is made of another class: that class, with the texts."""
+    """Class that the section was created from, if any. It has the docstrings of the
+    keys."""
 
     @classmethod
-    def unsaid(cls, **but: Any) -> Self:
-        """Return the section with its defaults, as a default of what it is part of.
+    def section_defaults(cls, **but: Any) -> Self:
+        """Return the section with its defaults, for use as the default of a field.
 
-        They are not checked: what checks is built when an experiment is read, and takes
-        longer than all else that an import of the section does.
+        The values are not validated. Building the validator takes longer than the rest
+        of the import, so it is deferred until an experiment is read.
 
         Args:
-            but: Values that are not the section's own defaults.
+            but: Values that differ from the section's own defaults.
         """
         return cls.model_construct(**but)
 
 
 class Stretches(Enum):
-    """What a dilation does to a quantity; stands in the metadata of its type."""
+    """Metadata of a type: how a dilation changes its quantities."""
 
     TIME = "times"
     RATE = "divided by"
 
 
 def dilation_hint(most: int) -> str:
-    """Return what to do about a dilation, of which *most* is possible."""
-    return f"at most a dilation of {most}" if most > 1 else "remove fabric.dilation"
+    """Return a hint for a dilation that is larger than the maximum, *most*."""
+    return f"use a dilation of at most {most}" if most > 1 else "remove fabric.dilation"
 
 
 def too_slow(rate_bps: int, dilation: int) -> tuple[str, str]:
-    """Return what is wrong with a rate that a dilation makes too slow, and a hint."""
+    """Return the problem with a rate that a dilation makes too slow, and a hint."""
     return (
-        f"{units.format_rate(rate_bps)} is less than 1 kbit/s once divided by the "
-        f"dilation of {dilation}",
+        f"{units.format_rate(rate_bps)} divided by the dilation of {dilation} is less "
+        "than 1 kbit/s",
         dilation_hint(rate_bps // LEAST_RATE_BPS),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How errors write a quantity: in the metadata of its type."""
+    """Metadata of a type: how errors print its quantities."""
 
     write: Callable[[int], str]
 
 
 def problem(found: str, hint: str) -> PydanticCustomError:
-    """Return the error of a validator: what was *found* and what to do."""
-    # Braces would be taken for fields of a template.
+    """Return the error of a validator: the problem *found*, and a *hint*."""
+    # Pass the text as a value, because braces in a template would be parsed as fields.
     return PydanticCustomError("chakram", "{found}", {"found": found, "hint": hint})
 
 
@@ -116,7 +117,7 @@ _EXAMPLES = {
 
 
 def _text_of(units_of: dict[str, int], *shown: str) -> PlainSerializer:
-    """Return what writes a value exactly, in the largest unit that divides it."""
+    """Return a serializer that writes a value exactly, in its largest whole unit."""
 
     def write(value: int) -> str:
         for unit in shown:
@@ -149,7 +150,7 @@ BOUNDS: Mapping[str, str] = {
     "byte rate": f"at most {units.exact_byte_rate(_LARGEST_BYTE_RATE)}",
     "ratio": f"above 0, at most {_LARGEST_RATIO}",
 }
-"""How large quantities may be, by their kind."""
+"""Bounds of quantities as text, by kind."""
 
 
 def _schema(kind: str, units_of: dict[str, int]) -> WithJsonSchema:
@@ -174,7 +175,7 @@ def _positive(value: int, kind: str) -> int:
 def _positive_rate(value: object) -> int:
     rate_bps = _positive(_with_units(units.parse_rate, "rate")(value), "rate")
     if not LEAST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
-        raise problem(f"{value} is no rate of a network", BOUNDS["rate"])
+        raise problem(f"{value} is not a valid network rate", BOUNDS["rate"])
     return rate_bps
 
 
@@ -190,7 +191,7 @@ Rate = Annotated[
     Stretches.RATE,
     Shown(units.exact_rate),
 ]
-"""Bits per second, above 0."""
+"""Bits per second, from 1 kbit/s to 100 Tbit/s."""
 
 Size = Annotated[
     int,
@@ -210,7 +211,7 @@ ZeroableSize = Annotated[
     _schema("size", units.SIZE_UNITS),
     Shown(units.format_size),
 ]
-"""Bytes, at most 1 PiB; 0 means something."""
+"""Bytes, at most 1 PiB. Zero is allowed."""
 
 Time = Annotated[
     int,
@@ -221,7 +222,7 @@ Time = Annotated[
     Stretches.TIME,
     Shown(units.exact_time),
 ]
-"""Nanoseconds, at most 10**15 of them."""
+"""Nanoseconds, at most 10**15."""
 
 ComputeRate = Annotated[
     int,
@@ -278,7 +279,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
 
 
 def resolved_path(value: str, info: ValidationInfo) -> Path:
-    """Return the path that *value* is from the folder of the experiment file."""
+    """Return *value* as a path, relative to the folder of the experiment file."""
     base = (info.context or {}).get(BASE_DIRECTORY)
     return Path(base) / value if base is not None else Path(value)
 
@@ -288,7 +289,7 @@ FilePath = Annotated[
     PlainValidator(_path),
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["traces/mixtral"]}),
 ]
-"""A path; a relative one starts at the folder of the experiment file."""
+"""A path. A relative path starts at the folder of the experiment file."""
 
 
 def _working_path(value: object) -> Path:
@@ -302,7 +303,7 @@ WorkingPath = Annotated[
     PlainValidator(_working_path),
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["runs"]}),
 ]
-"""A path; a relative one starts at the folder that the command runs in."""
+"""A path. A relative path starts at the current working directory."""
 
 
 PORT_KINDS = ("udp", "packet", "verbs", "memory")
@@ -333,7 +334,7 @@ PortSpecification = Annotated[
         }
     ),
 ]
-"""What a port is opened by: ``kind:name``."""
+"""Specification of a port: ``kind:name``."""
 
 
 def _text(pattern: str, examples: list[str], limit: int) -> Any:
@@ -341,13 +342,13 @@ def _text(pattern: str, examples: list[str], limit: int) -> Any:
 
 
 Whole = Annotated[int, Field(strict=True)]
-"""A whole number; neither ``true`` nor text that looks like one."""
+"""A whole number. ``true`` and text with digits are rejected."""
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-"""A number, whole or not."""
+"""A number, whole or fractional."""
 
 Name = Annotated[str, _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", ["quickstart"], 64)]
 """Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
 
 LabName = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", ["quickstart"], 32)]
-"""Prefix of everything that a run creates on a machine."""
+"""Prefix of the names that a run creates on a machine."""

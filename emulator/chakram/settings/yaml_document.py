@@ -1,7 +1,7 @@
-"""Reads a YAML file from somebody else: bounded, plain data only, with line numbers.
+"""Reader for untrusted YAML files, with size limits, plain data and line numbers.
 
-The scalars are those of YAML 1.2: ``off`` and ``no`` are text, ``22:30`` is no number.
-A key that stands twice in one mapping is a mistake, not an overwritten value.
+Scalars follow YAML 1.2: ``off`` and ``no`` are text, and ``22:30`` is not a number. A
+duplicate key in a mapping is a mistake and does not overwrite the first value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000
-"""Nodes of a document after its aliases are followed: a few lines of nested aliases
-otherwise become billions."""
+"""Limit on the nodes of a document after its aliases are expanded. A few lines of
+nested aliases could otherwise expand to billions of nodes."""
 
 DEPTH_LIMIT = 50
 
@@ -41,9 +41,9 @@ class Document:
 
     Attributes:
         data: The top-level mapping.
-        lines: The line of every key and list item, from 1.
-        options: By location, the option that put a value there, as it was written.
-        mistakes: Keys that stand twice, and the like.
+        lines: Line number of every key and list item, from 1.
+        options: Text of the option that set a value, by location.
+        mistakes: Duplicate keys and similar mistakes.
     """
 
     data: dict[str, Any]
@@ -52,7 +52,7 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
 
     def put(self, location: Location, option: str) -> None:
-        """Note that *option* said what is at *location*: nothing below it is left."""
+        """Record that *option* set *location*; drop older entries at and below it."""
         depth = len(location)
         for known in [each for each in self.options if each[:depth] == location]:
             del self.options[known]
@@ -62,7 +62,7 @@ class Document:
         self.options[location] = option
 
     def copy(self) -> Document:
-        """Return a document that may be changed without changing this one."""
+        """Return a copy that can be changed independently."""
         return Document(
             data=deepcopy(self.data),
             lines=self.lines,
@@ -71,7 +71,7 @@ class Document:
         )
 
     def option(self, location: Location) -> tuple[Location, str] | None:
-        """Return the option that said what is at *location*, and where it put it."""
+        """Return the option that set *location*, and the location that it set."""
         for length in range(len(location), 0, -1):
             option = self.options.get(location[:length])
             if option is not None:
@@ -79,7 +79,7 @@ class Document:
         return None
 
     def line(self, location: Location) -> int | None:
-        """Return the line of *location*, or of what it would stand in."""
+        """Return the line of *location*, or of the nearest known location above it."""
         for length in range(len(location), 0, -1):
             line = self.lines.get(location[:length])
             if line is not None:
@@ -88,7 +88,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves scalars as YAML 1.2 does."""
+    """YAML loader that resolves scalars as YAML 1.2 does."""
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -113,10 +113,10 @@ for _kind, _pattern in (
 
 
 def read_document(path: Path) -> Document:
-    """Return the document in the file at *path*.
+    """Read the document in the file at *path*.
 
     Raises:
-        ConfigError: If the file cannot be read, is too long or is not a YAML mapping.
+        ConfigError: If the file cannot be read, is too large or is not a YAML mapping.
     """
     text = read_bounded(
         path,
@@ -128,10 +128,10 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: bytes, *, source: str) -> Document:
-    """Return the document that *text* is; *source* names it in errors.
+    """Parse *text* as a document; *source* is its name in errors.
 
     Raises:
-        ConfigError: If it is not one YAML mapping.
+        ConfigError: If *text* is not exactly one YAML mapping.
     """
     try:
         decoded = text.decode("utf-8")
@@ -161,39 +161,41 @@ def parse_document(text: bytes, *, source: str) -> Document:
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(
-            source, "holds characters that YAML does not allow", "save it as plain text"
+            source,
+            "contains characters that YAML does not allow",
+            "save it as plain text",
         ) from error
     except RecursionError as error:
         raise ConfigError(
-            source, "is nested too deep", f"at most {DEPTH_LIMIT} levels"
+            source, "is nested too deeply", f"use at most {DEPTH_LIMIT} levels"
         ) from error
     return Document(data=data, lines=reader.lines, mistakes=reader.mistakes)
 
 
 def option_text(path: str, value: str) -> str:
-    """Return ``--set path=value``, as a user wrote it."""
+    """Return ``--set path=value``, as a user writes it."""
     return f"--set {path}={value}"
 
 
 def override(
     document: Document, path: str, value: str, *, option: str | None = None
 ) -> None:
-    """Put *value*, read as YAML, at *path* of *document*.
+    """Set *path* of *document* to *value*, parsed as YAML.
 
     Args:
-        document: What is changed.
+        document: Document to change.
         path: Keys and indices, e.g. ``iterations.measured`` or ``jobs.0.size_scale``.
-        value: What would stand in the file, e.g. ``3`` or ``[bound, simulate]``.
-        option: How the user said it; None: by ``--set``.
+        value: Value as written in a file, e.g. ``3`` or ``[bound, simulate]``.
+        option: Command-line option for error messages; None: ``--set``.
 
     Raises:
-        ConfigError: If the path leads nowhere or the value is not YAML.
+        ConfigError: If the path is invalid or the value is not YAML.
     """
     where = option or option_text(path, value)
     try:
         parsed = parse_document(f"value: {value}".encode(), source=where)
     except ConfigError as error:
-        # There are no lines to name in an option.
+        # An option has no line numbers to report.
         raise ConfigError(where, error.found, "put it in quotes") from error
     parts: list[str | int] = [
         int(part) if part.isdecimal() else part
@@ -203,17 +205,17 @@ def override(
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         if isinstance(here, dict) and isinstance(part, str) and part:
-            # What a user sets need not stand in the file.
+            # A key that the user sets may be missing from the file.
             if not last and not isinstance(here.get(part), dict | list):
                 here[part] = {}
                 document.put(tuple(parts[: number + 1]), where)
         elif not (isinstance(here, list) and isinstance(part, int)):
             raise ConfigError(
-                where, f"{path!r} leads nowhere", "e.g. iterations.warmup"
+                where, f"{path!r} is not a valid path", "e.g. iterations.warmup"
             )
         elif part >= len(here):
             raise ConfigError(
-                where, f"there is no entry {part}", f"there are {len(here)}"
+                where, f"there is no entry {part}", f"the list has {len(here)} entries"
             )
         if last:
             here[part] = parsed.data["value"]
@@ -223,7 +225,7 @@ def override(
 
 
 class _NodeReader:
-    """Turns the nodes of a document into data and remembers where they stood."""
+    """Converter from the nodes of a document to data; records their line numbers."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -234,12 +236,12 @@ class _NodeReader:
     def read(self, node: yaml.Node, location: Location) -> Any:
         self._nodes += 1
         line = node.start_mark.line + 1
-        # An alias to a node that it stands in shows as endless depth.
+        # A node that contains an alias to itself appears infinitely deep.
         if self._nodes > NODE_LIMIT or len(location) > DEPTH_LIMIT:
             raise ConfigError(
                 f"{self._source}:{line}",
-                "is too large or nested too deep once its aliases are followed",
-                f"at most {NODE_LIMIT} values on {DEPTH_LIMIT} levels",
+                "is too large or nested too deeply after its aliases are resolved",
+                f"use at most {NODE_LIMIT} values on {DEPTH_LIMIT} levels",
             )
         if isinstance(node, yaml.MappingNode):
             return self._read_mapping(node, location)
@@ -254,8 +256,8 @@ class _NodeReader:
         self.mistakes.append(
             Mistake(
                 location,
-                f"the YAML tag {node.tag!r} means nothing here",
-                "write plain text, numbers, lists and mappings",
+                f"the YAML tag {node.tag!r} is not supported",
+                "use plain text, numbers, lists and mappings",
             )
         )
         return None
@@ -278,7 +280,7 @@ class _NodeReader:
                 self.mistakes.append(
                     Mistake(
                         where,
-                        f"stands twice, first on line {self.lines[where]}",
+                        f"is already set on line {self.lines[where]}",
                         "remove one of the two",
                         line=line,
                     )
@@ -293,11 +295,11 @@ M = TypeVar("M", bound="Model")
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Return what stands in the file at *path*.
+    """Read the file at *path* as *model*.
 
     Raises:
-        ConfigError: With every mistake of the file: its line, what was found and what
-            to do.
+        ConfigError: If the file is invalid. The error lists every mistake with its
+            line, problem and hint.
     """
     document = read_document(path)
     mistakes = list(document.mistakes)

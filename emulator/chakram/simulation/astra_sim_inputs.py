@@ -1,8 +1,9 @@
-"""An experiment as the inputs of ASTRA-sim: workload, system, network, memory.
+"""Converts an experiment to the inputs of ASTRA-sim.
 
-The analytical networks know rings, switches and full meshes; ns-3's takes any topology
-of switches.  What is written is what the cost models ``astra-sim-*`` simulate here, so
-that the two can be compared.  Source: ASTRA-sim 518bd51, read, built and run.
+The inputs are workload, system, network and memory. The analytical networks support
+rings, switches and full meshes; the ns-3 network takes any topology of switches.
+Chakram's cost models ``astra-sim-*`` simulate the same inputs, so that results can be
+compared. Source: code and observed behavior of ASTRA-sim at commit 518bd51.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from chakram.chakra.write.astra_collective import ASTRA_KEYS
 from chakram.chakra.write.astra_workload import AstraWorkload
 from chakram.fabric.fabric_types.topology_settings import FullyConnectedShape, RingShape
 from chakram.foundation.errors import ConfigError
-from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import arrivals_ns, build_plan, transport_plan
+from chakram.preparation.planning import arrivals_ns, transport_plan
+from chakram.preparation.resolved_run import load_run
 from chakram.program.lowering import BARRIER_NAME
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.simulation.common import simulated_topology
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
 
 PREFIX = "workload"
 _GIB_BITS = 8 << 30
-"""Of what ASTRA-sim calls a GB/s, bits per second."""
+"""Bits per second in one GB/s of ASTRA-sim."""
 
 _DEFAULT_ALGORITHM = "ring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstraSimInputs:
-    """What ASTRA-sim reads.
+    """Inputs of ASTRA-sim.
 
     Attributes:
-        workload: By NPU, the records of its trace.
-        files: By name, all other files.
-        notes: What somebody who runs them should know, a sentence each.
+        workload: The trace records by NPU.
+        files: All other files, by name.
+        notes: Notes for the user, one sentence each.
     """
 
     workload: AstraWorkload
@@ -50,7 +51,7 @@ class AstraSimInputs:
     notes: tuple[str, ...]
 
     def traces(self) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Yield the name of the trace of every NPU, and its records."""
+        """Yield the file name and the records of the trace of every NPU."""
         for npu in range(self.workload.npus):
             yield f"{PREFIX}.{npu}.et", self.workload.records(npu)
 
@@ -59,19 +60,20 @@ def astra_sim_inputs(stretched: Experiment) -> AstraSimInputs:
     """Return the inputs of ASTRA-sim for one iteration of an experiment.
 
     Raises:
-        ConfigError: If it has something that ASTRA-sim cannot be told.
-        ChakramError: If it cannot be planned.
+        ConfigError: If ASTRA-sim does not support a setting.
+        ChakramError: If the experiment cannot be planned.
     """
     experiment = stretched.written
-    # What a rank of ASTRA-sim does at a time decides in which order collectives begin.
+    # The operations that a rank of ASTRA-sim can run concurrently determine the order
+    # in which collectives start.
     jobs_of_file = tuple(
         job.model_copy(update={"resources": "astra-sim"}) for job in experiment.jobs
     )
     experiment = experiment.model_copy(update={"jobs": jobs_of_file})
-    jobs = load_jobs(experiment)
-    topology = simulated_topology(experiment, jobs)
+    resolved = load_run(experiment)
+    topology = simulated_topology(resolved)
     ports = experiment.fabric.simulated_ports(topology)
-    plan = build_plan(experiment, jobs, ports, "export", connected=False)
+    plan = resolved.plan(ports, "export", connected=False)
     workload = AstraWorkload(
         npus=len(topology.hosts),
         programs=_by_npu(plan, topology),
@@ -148,7 +150,7 @@ def _analytical_network(experiment: Experiment, topology: Topology) -> dict[str,
     """Return the network of the analytical backends.
 
     Raises:
-        ConfigError: If they have no such network.
+        ConfigError: If the backends do not support the network.
     """
     settings = getattr(experiment.fabric, "topology", None)
     shape = None if settings is None else settings.shape
@@ -177,23 +179,23 @@ def _analytical_network(experiment: Experiment, topology: Topology) -> dict[str,
 
 
 def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
-    """Return the configuration of ns-3, and the files that it names.
+    """Return the configuration of ns-3, and the files that it refers to.
 
     Raises:
-        ConfigError: If it has no such congestion control, or a link has no rate.
+        ConfigError: If ns-3 lacks the congestion control, or a link has no rate.
     """
     return {
         "ns3/topology.txt": _ns3_topology(topology).encode(),
         "ns3/config.txt": _ns3_config(experiment, topology).encode(),
         "ns3/logical.json": _json({"logical-dims": [str(len(topology.hosts))]}),
-        # Nobody else sends, nothing is traced.
+        # No further flows, no traced nodes.
         "ns3/flow.txt": b"0\n",
         "ns3/trace.txt": b"0\n",
     }
 
 
 def _ns3_topology(topology: Topology) -> str:
-    """Return the topology as ns-3 has it: hosts first, then switches."""
+    """Return the topology in the format of ns-3: hosts first, then switches."""
     nodes = (*topology.hosts, *topology.switches)
     number_of = {node: number for number, node in enumerate(nodes)}
     switches = " ".join(str(number_of[each]) for each in topology.switches)
@@ -218,7 +220,7 @@ def _rate(link: Link) -> str:
 
 
 _CC_MODES: Final = {"none": 12, "dcqcn": 1}
-"""12 is no mode of ns-3's: then nothing but the window limits a queue pair."""
+"""Mode 12 does not exist in ns-3, so only the window limits a queue pair."""
 
 _NS3_FIXED: Final = {
     "DCTCP_RATE_AI": "1000Mb/s",
@@ -241,7 +243,7 @@ _NS3_FIXED: Final = {
     "LINK_DOWN": "0 0 0",
     "ENABLE_TRACE": 0,
 }
-"""What the configuration that ASTRA-sim brings along has, and nothing here says."""
+"""Values from ASTRA-sim's own configuration that experiments cannot set."""
 
 
 def _ns3_config(experiment: Experiment, topology: Topology) -> str:
@@ -302,7 +304,7 @@ _NEVER_MARKS: Final = EcnThresholds(kmin_bytes=10**9, kmax_bytes=10**9, probabil
 
 
 def _dcqcn(arguments: Mapping[str, int]) -> dict[str, object]:
-    """Return the parameters of DCQCN; without it those that nobody looks at."""
+    """Return the parameters of DCQCN; without DCQCN, return unused defaults."""
 
     def micros(name: str, default_us: int) -> str:
         return _number(arguments.get(name, default_us * 1000) / 1000)

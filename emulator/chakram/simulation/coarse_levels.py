@@ -1,12 +1,11 @@
-"""Runs an experiment without planned queue pairs, into the same kind of directory.
+"""Simulates an experiment at message or flow level, or with ASTRA-sim's cost models.
 
-Jobs of thousands of ranks are what these levels are for.  So nothing here asks for
-queue pairs, and of large jobs messages are not recorded one by one.
+These levels are for jobs of thousands of ranks. They use no queue pairs, and they do
+not record individual messages of large jobs. The run directory has the usual format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -32,32 +31,32 @@ if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
     from chakram.plan.plan import Plan
     from chakram.plan.transport import TransportPlan
-    from chakram.preparation.job_loading import LoadedJob
+    from chakram.preparation.resolved_run import ResolvedRun
     from chakram.topology.topology import Topology
 
 
 MOST_FLOWS = 250_000
-"""Messages of all iterations up to which each is recorded: some seconds, and 50 MB."""
+"""Most messages to record individually; this many take some seconds and 50 MB."""
 
 
 def simulate_at_level(request: RunRequest) -> RunOutcome:
-    """Simulate an experiment at the level that it names, all its iterations.
+    """Simulate all iterations of an experiment at the configured level.
 
     Raises:
-        ConfigError: If nobody told the topology of an external fabric.
+        ConfigError: If the topology of an external fabric is not given.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
     experiment, progress = request.experiment, request.progress
-    jobs = request.jobs()
-    topology = simulated_topology(experiment, jobs)
+    resolved = request.resolve()
+    topology = simulated_topology(resolved)
     started = datetime.now(UTC)
     run_id = new_run_id(started)
     ports = experiment.fabric.simulated_ports(topology)
-    plan = request.plan(jobs, ports, run_id, connected=False)
-    run, described = _level_run(experiment, jobs, plan, topology)
+    plan = resolved.plan(ports, run_id, alone=request.alone, connected=False)
+    run, described = _level_run(resolved, plan, topology)
     count = run.messages()
     run.record_flows(count <= MOST_FLOWS)
-    directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
+    directory = request.new_directory(resolved, run_id, started=started, world=SIMULATE)
     banners = _banners(experiment, topology)
     if count > MOST_FLOWS:
         banners.append(
@@ -79,22 +78,20 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
 
 
 def _level_run(
-    experiment: Experiment,
-    jobs: Sequence[LoadedJob],
-    plan: Plan,
-    topology: Topology,
+    resolved: ResolvedRun, plan: Plan, topology: Topology
 ) -> tuple[LevelRun, str]:
-    """Return what runs the plan, and what that is in one line."""
+    """Return the run of a plan, and a one-line description of the level."""
+    experiment, transport = resolved.experiment, resolved.transport
     network, number_of = network_of(topology)
     seed: int | None = experiment.seed
     if _is_foreign(experiment) and len(network.hosts) == network.routers:
-        # Nodes that forward: ASTRA-sim does not draw which way round a ring to take.
+        # In networks whose hosts forward, ASTRA-sim uses a fixed direction around a
+        # ring.
         network, seed = network.upwards_first(), None
-    transport = plan.agents[0].transport
     times, division, described = _costs(experiment, transport)
     traffic: MessageLevel
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
-        # What it imports, other levels do without.
+        # Imported here because other levels do not need it.
         from chakram.simulation.ns3_hosts import packet_level
 
         traffic = packet_level(experiment, topology, network, times, transport)
@@ -109,7 +106,7 @@ def _level_run(
         traffic = MessageLevel(network, times, seed=seed)
     rates_bps = {
         job.name: job.placement.local_rate_bps
-        for job in jobs
+        for job in resolved.jobs
         if job.placement.local_rate_bps is not None
     }
     server_of = experiment.fabric.host_names(len(topology.hosts))
@@ -137,7 +134,7 @@ def _level_run(
 def _costs(
     experiment: Experiment, transport: TransportPlan
 ) -> tuple[LevelTimes, Division, str]:
-    """Return costs of messages, divisions of collectives, and both in words."""
+    """Return message costs, divisions of collectives, and their description."""
     settings = experiment.simulation
     if not _is_foreign(experiment):
         times = WireTimes(
@@ -176,7 +173,7 @@ def _is_foreign(experiment: Experiment) -> bool:
 
 
 def _banners(experiment: Experiment, topology: Topology) -> list[str]:
-    """Return what a reader has to know of the level before any number."""
+    """Return banners about the limitations of the level."""
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
         banners = [
             "simulated as ASTRA-sim over ns-3: a queue pair of its own for each "

@@ -1,4 +1,4 @@
-"""What simulations at every level begin and end with."""
+"""Start and end of simulations, common to all levels."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from chakram.execution.interrupts import interrupting_signals
 from chakram.execution.outcome import RunOutcome
 from chakram.foundation.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.preparation.link_records import directions_of
-from chakram.preparation.planning import ports_needed
 from chakram.run_directory.manifest import COMPLETE, FAILED
 from chakram.run_directory.reader import open_run
 
 if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
-    from chakram.preparation.job_loading import LoadedJob
+    from chakram.preparation.resolved_run import ResolvedRun
     from chakram.run_directory.writer import RunDirectory
     from chakram.topology.topology import Topology
 
 
-def simulated_topology(experiment: Experiment, jobs: Sequence[LoadedJob]) -> Topology:
+def simulated_topology(resolved: ResolvedRun) -> Topology:
     """Return the fabric to simulate.
 
     Raises:
-        ConfigError: If nobody told the topology of an external fabric.
+        ConfigError: If the topology of an external fabric is not given.
     """
-    topology = experiment.fabric.to_topology(ports_needed(jobs))
+    topology = resolved.topology()
     if topology is None:
         raise ConfigError(
             "fabric.topology",
@@ -41,12 +39,12 @@ def simulated_topology(experiment: Experiment, jobs: Sequence[LoadedJob]) -> Top
 
 
 _GARBAGE_THRESHOLDS = 100_000, 10, 1 << 30
-"""No full collection: of gigabytes it takes seconds in which no signal is handled."""
+"""Disables full collections, which block signal handlers for seconds on large heaps."""
 
 
 @contextmanager
 def simulating(directory: RunDirectory) -> Iterator[None]:
-    """Say in a run directory why a simulation did not come to its end."""
+    """Context manager that records why a simulation did not complete."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
@@ -70,15 +68,15 @@ def ended(
     counted: Mapping[str, Mapping[str, int]] | None = None,
     **more: Any,
 ) -> RunOutcome:
-    """Write down the end of a simulation that came to it.
+    """Record the end of a complete simulation.
 
     Args:
-        directory: Of the run.
-        topology: What was simulated.
-        link_bytes: What went up and what went down each link, one after the other.
-        counted: By what else of a ``LinkRecord`` was counted, that by port; ports that
-            are not named have counted none.
-        more: What else ``RunDirectory.finish`` takes.
+        directory: The run directory.
+        topology: The simulated topology.
+        link_bytes: Bytes up and bytes down of each link, in the order of the links.
+        counted: Further counters by field of ``LinkRecord``, then by port. Missing
+            ports count as 0.
+        more: Further arguments of ``RunDirectory.finish``.
     """
     links = []
     for each, carried in zip(directions_of(topology), link_bytes, strict=True):

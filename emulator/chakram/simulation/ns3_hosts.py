@@ -1,4 +1,4 @@
-"""Simulates an experiment with the hosts of ns-3's RDMA model on modelled switches."""
+"""Packet level with the hosts of ns-3's RDMA model on modeled switches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def packet_level(
     times: LevelTimes,
     transport: TransportPlan,
 ) -> PacketLevel:
-    """Return modelled switches with the hosts of ns-3.
+    """Return modeled switches with the hosts of ns-3.
 
-    Switches are those of profile ``ns3``, where the experiment says nothing of them.
+    The switches have profile ``ns3`` unless the experiment sets one.
 
     Raises:
-        ConfigError: If packets of one flow would overtake one another.
+        ConfigError: If packets of one flow could overtake each other.
     """
     profile = Profile(name="ns3")
     if experiment.fabric.simulated_switches is not None:

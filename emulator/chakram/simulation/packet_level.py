@@ -1,4 +1,4 @@
-"""Runs an experiment in virtual time, into the same kind of run directory."""
+"""Simulates an experiment at packet level, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.plan.isolated_collective import is_collective_alone
-from chakram.predict.routing import Ways
+from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.link_faults import LinkFaults, simulated_with
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
 
 
 def simulate_experiment(request: RunRequest) -> RunOutcome:
-    """Run an experiment in virtual time, all its iterations.
+    """Simulate all iterations of an experiment at packet level.
 
     Raises:
-        ConfigError: If nobody told the topology of an external fabric.
+        ConfigError: If the topology of an external fabric is not given.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
     experiment, progress = request.experiment, request.progress
-    jobs = request.jobs()
-    topology = simulated_topology(experiment, jobs)
+    resolved = request.resolve()
+    topology = simulated_topology(resolved)
     started = datetime.now(UTC)
     run_id = new_run_id(started)
-    plan = request.plan(jobs, experiment.fabric.simulated_ports(topology), run_id)
-    directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
+    ports = experiment.fabric.simulated_ports(topology)
+    plan = resolved.plan(ports, run_id, alone=request.alone)
+    directory = request.new_directory(resolved, run_id, started=started, world=SIMULATE)
     directory.begin(plan, ports=port_names(topology))
     switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
@@ -113,5 +114,5 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         alone=by_itself.times_ns,
         ceiling=least.ceilings_ns,
         flow_bound=least.of_message,
-        messages=MessageColumns(fair, Ways(plan, topology, switching.ecmp)),
+        messages=MessageColumns(fair, PathFinder(plan, topology, switching.ecmp)),
     )

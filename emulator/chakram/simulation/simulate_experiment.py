@@ -1,4 +1,4 @@
-"""Simulates an experiment at the level that it names."""
+"""Simulates an experiment at the configured level of detail."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def simulate_experiment(request: RunRequest) -> RunOutcome:
-    """Run an experiment in virtual time, all its iterations.
+    """Run all iterations of an experiment in virtual time.
 
     Raises:
-        ConfigError: If nobody told the topology of an external fabric.
+        ConfigError: If the topology of an external fabric is not given.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
-    # Half of what the one imports, and half a second, the other does without.
+    # Import only the module in use: the imports of the other one take half a second.
     settings = request.experiment.simulation
     if settings.level == "packet" and settings.cost_model == "chakram":
         from chakram.simulation.packet_level import simulate_experiment as simulate

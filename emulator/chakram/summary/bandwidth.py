@@ -1,26 +1,28 @@
 """Bandwidths of collectives and statistics of samples, defined as in nccl-tests.
 
-**algbw** is S / t: S the size column of nccl-tests (``nccl_size_bytes``), t the time of
-the collective.  How large it can get depends on the collective and the number of
+**algbw** is S / t.  S is the size column of nccl-tests (``nccl_size_bytes``), and t is
+the time of the collective.  Its maximum depends on the collective and on the number of
 ranks.
 
-**busbw** is algbw times a factor, chosen so that the bound of a network of n ports of
-rate B is B whatever the collective and n.  An all_reduce must move 2(n - 1)S bytes in
-all and n ports move nB in unit time, so t >= S/B x 2(n - 1)/n, hence the factor
-2(n - 1)/n.  For all_gather, reduce_scatter, all_to_all, gather and scatter each (or the
-busiest) port carries at least (n - 1)/n of S: factor (n - 1)/n.  For broadcast, reduce
-and send_recv all of S crosses the root's port: factor 1.
+**busbw** is algbw times a factor.  With this factor, a network of n ports of rate B
+limits busbw to B, for every collective and every n.  An all_reduce moves at least
+2(n - 1)S bytes, and n ports move nB per unit of time.  So t >= S/B x 2(n - 1)/n, and
+the factor is 2(n - 1)/n.  For all_gather, reduce_scatter, all_to_all, gather and
+scatter, the busiest port carries at least (n - 1)/n of S: factor (n - 1)/n.  For
+broadcast, reduce and send_recv, all of S crosses the root's port: factor 1.
 
 all_to_all_v has the factor of all_to_all, as in rccl-tests.  Its splits may keep more
-than 1/n of the bytes at home, or less, so there busbw is no bound of a port.
+or less than 1/n of the bytes on the rank itself.  So the port rate does not limit its
+busbw.
 
 Source: nccl-tests, doc/PERFORMANCE.md and the ``*GetBw`` functions of its sources
-(factors of gather, scatter and sendrecv, which the document does not have).
+(factors of gather, scatter and sendrecv, which are missing in the document).
 
 Percentiles are nearest rank: the smallest sample that at least p percent of the samples
-do not exceed, index ceil(n p / 100) - 1; always a value that was measured.  That is
-nccl-tests' p95 and p99; its p50 is ``sorted[n / 2]``, one sample later where n is even.
-The coefficient of variation uses the population's standard deviation, as there.
+do not exceed, at index ceil(n p / 100) - 1.  A percentile is always a measured value.
+p95 and p99 of nccl-tests are the same.  Its p50 is ``sorted[n / 2]``, one sample later
+if n is even.  The coefficient of variation uses the population's standard deviation, as
+in nccl-tests.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
         ValueError: If there are no samples, or *percent* is not in (0, 100].
     """
     if not samples:
-        raise ValueError("there is no percentile of no samples")
-    # 99.9 is no binary fraction: as one it would name the last of 1,000 samples.
+        raise ValueError("a percentile needs at least one sample")
+    # 99.9 has no exact binary form; a float would select the last of 1,000 samples.
     exact = percent if isinstance(percent, Fraction) else Fraction(str(percent))
     if not 0 < exact <= 100:
         raise ValueError(f"{percent} is not a percentage above 0")
@@ -84,13 +86,13 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
 
 
 def coefficient_of_variation(samples: Sequence[float]) -> float:
-    """Return standard deviation over mean, of the population; 0 if all are 0.
+    """Return population standard deviation divided by mean; 0 if the mean is 0.
 
     Raises:
         ValueError: If there are no samples.
     """
     if not samples:
-        raise ValueError("no samples do not vary")
+        raise ValueError("a coefficient of variation needs at least one sample")
     mean = sum(samples) / len(samples)
     if not mean:
         return 0.0
@@ -98,7 +100,9 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 
 
 def jain_index(loads: Sequence[float]) -> float | None:
-    """Return (sum x)^2 / (n sum x^2): 1 is even, 1/n all on one; None if all are 0.
+    """Return Jain's fairness index (sum x)^2 / (n sum x^2), or None if all are 0.
+
+    1 means equal loads; 1/n means that one member has the whole load.
 
     Source: Jain, Chiu and Hawe, A quantitative measure of fairness, DEC-TR-301 (1984).
     """

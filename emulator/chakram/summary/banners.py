@@ -1,4 +1,4 @@
-"""What belongs on top of the results of a run."""
+"""Warnings at the top of the results of a run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def incomplete(status: str, reason: str | None) -> str | None:
-    """Return how a run ended that did not complete; None: it did.
+    """Describe how an incomplete run ended; return None if the run is complete.
 
     Args:
-        status: Of its ``run.json``.
-        reason: Why it is not complete, None if unknown.
+        status: Status in ``run.json``.
+        reason: Why the run is incomplete; None if unknown.
     """
     if status == COMPLETE:
         return None
     return f"{status.upper()}: {reason or _NO_REASON.get(status, _NO_END)}"
 
 
-_NO_END = "the run did not come to its end"
+_NO_END = "the run did not finish"
 _NO_REASON = {"running": "the run has not ended"}
 
 
@@ -37,14 +37,14 @@ def banners(
     generator: GeneratorSummary | None,
     remedy: KeepingUp | None = None,
 ) -> tuple[str, ...]:
-    """Return what a reader must know before any number, most important first.
+    """Return the warnings that precede all numbers, most important first.
 
     Args:
-        facts: Of the run; what was noted while it went comes last.
+        facts: Facts of the run; the banners in them come last.
         judged: Rows of collectives that move data.
-        unfinished: Collectives that not all of their ranks have finished.
-        generator: How the generator kept up, None if unknown.
-        remedy: At what it would have kept up, None where it did.
+        unfinished: Number of collectives that some of their ranks have not finished.
+        generator: Health of the generator; None if unknown.
+        remedy: Rates at which it would have kept up; None if it did.
     """
     found = []
     if (ended := incomplete(facts.status, facts.reason)) is not None:
@@ -62,9 +62,9 @@ def banners(
         found.append(
             f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
             f"({listed}) waited for this generator for more than "
-            f"{GENERATOR_BOUND_PERCENT} % of their time, those of a row for "
-            f"{100 * largest:.0f} % of all of it: those times are the generator's, not "
-            f"the network's{_remedy(remedy, facts)}"
+            f"{GENERATOR_BOUND_PERCENT} % of their time, those of one row for "
+            f"{100 * largest:.0f} % of its total time: these times are the "
+            f"generator's, not the network's{_remedy(remedy, facts)}"
         )
     if generator is not None and generator.saturated:
         busiest = generator.saturated[0]
@@ -73,13 +73,13 @@ def banners(
             f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
             f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
             f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
-            "communicated: it may be what limits, and not the network"
-            f"{'' if bound else _remedy(remedy, facts)}"
+            "communicated: this process, not the network, may be the "
+            f"limit{'' if bound else _remedy(remedy, facts)}"
         )
     if facts.samples_dropped:
         found.append(
-            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
-            "counts and percentiles miss them"
+            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost in transfer; "
+            "counts and percentiles do not include them"
         )
     if facts.size_scale != "1":
         found.append(
@@ -88,31 +88,31 @@ def banners(
         )
     if facts.dilation != 1:
         found.append(
-            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
-            "multiplied by it here; records hold raw time"
+            f"TIME DILATED by {facts.dilation}: here, times are divided and bandwidths "
+            "multiplied by this factor; records contain raw times"
         )
     return (*found, *facts.banners)
 
 
 def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
-    """Return what to do, as the end of a banner."""
+    """Return advice as the end of a banner."""
     if remedy is None:
         return ""
     if remedy.port_rate_bps is None:
         busy_share = 1 - (remedy.idle_share or 0.0)
         return (
-            f". Its busiest process was busy for {100 * busy_share:.0f} % of the time "
-            "only: it waited for processors that others had, and no rate says how much "
-            "slower the fabric should be; look at what else runs there"
+            f". Its busiest process was busy for only {100 * busy_share:.0f} % of the "
+            "time: it waited for processors that other processes used, so a slower "
+            "fabric may not help; check what else runs there"
         )
     rate = exact_rate(remedy.port_rate_bps)
     if remedy.slowdown is None:
-        key = f"--set {facts.rate_key}=" if facts.rate_key else "one of "
+        key = f"--set {facts.rate_key}=" if facts.rate_key else "a rate of "
         return f". Ports have no rate: with {key}{rate} this machine would have kept up"
     if remedy.slowdown == 1:
         return (
-            ". They are few, and a slower fabric would not mend that: look at what "
-            "else this machine does"
+            ". They are few, and a slower fabric would not help: check what else runs "
+            "on this machine"
         )
     share = f". At 1/{remedy.slowdown:g} of its rates"
     if remedy.dilation is not None:
@@ -121,6 +121,6 @@ def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
             f"this machine would have kept up"
         )
     return (
-        f"{share} (ports of {rate}), or with that many times as many cores, these "
-        f"hosts would have kept up"
+        f"{share} (ports of {rate}), or with {remedy.slowdown:g} times as many cores, "
+        "these hosts would have kept up"
     )

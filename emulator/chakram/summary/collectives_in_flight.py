@@ -1,7 +1,7 @@
-"""What a run is doing: of every process group the collective that ends next.
+"""Progress of a run: the collective that ends next in each process group.
 
-The records of collectives come when these have ended, so what is under way is known by
-what is done: the collectives of a group end in their order.
+A collective is recorded only when it has ended.  The collectives of a group end in
+order, so the number of ended collectives identifies the one in flight.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 _LEAST_SHARE = 0.02
-"""Of the work: before, what is left cannot be told from what is done."""
+"""Minimum share of the work that must be done to predict the remaining time."""
 
 _Group = tuple[str, str]
-"""Job and process group; all messages between two ranks of a job are one."""
+"""Job and process group; all point-to-point messages of a job form one group."""
 
 
-class UnderWay:
-    """Counts collectives as they end.
+class CollectivesInFlight:
+    """Counter of collectives that have ended.
 
-    Written by one thread, read by others.
+    One thread writes it; other threads read it.
 
     Args:
-        identities: The collectives of an iteration, all jobs.
-        iterations: By job, how many there are; jobs in the background are not in it.
+        identities: The collectives of an iteration of all jobs.
+        iterations: Number of iterations by job, without background jobs.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class UnderWay:
         )
 
     def take(self, records: Iterable[CollectiveRecord]) -> None:
-        """Note collectives that have ended."""
+        """Count collectives that have ended."""
         for record in records:
             group = _group(record.identity)
             self._done[group] += 1
@@ -57,14 +57,14 @@ class UnderWay:
                 self._done_bytes += _weight(record.identity)
 
     def left_ns(self, elapsed_ns: int) -> int | None:
-        """Return how long the rest takes at the rate so far; None: nobody knows yet."""
+        """Return the remaining time at the rate so far, or None if little is done."""
         share = self._done_bytes / self._all_bytes if self._all_bytes else 0.0
         if share < _LEAST_SHARE:
             return None
         return max(0, round(elapsed_ns * (1 - share) / share))
 
     def text(self, most: int = 3) -> str:
-        """Return what groups are at, those that are the furthest behind first."""
+        """Describe the progress of groups, those furthest behind first."""
         open_groups = [
             (self._done[group] / len(several), group, several)
             for group, several in self._order.items()

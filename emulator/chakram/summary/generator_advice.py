@@ -1,25 +1,27 @@
-"""What to do about a generator that did not keep up, from its own measurements.
+"""Advice for a traffic generator that did not keep up, from its own measurements.
 
-A collective took a time T, and for a part W of it the data plane held due packets back.
-On a fabric that is slower by a factor d the network's part grows and the generator's
-stays, because as many packets cost as much: the collective takes d (T - W) + W.  It is
-no longer generator-bound where W is at most p = 5 % of that, so from
+A collective takes a time T.  During a part W of that time, the data plane delays due
+packets.  On a fabric slower by a factor d, the network's part grows.  The generator's
+part stays the same, because the number of packets is the same.  So the collective takes
+d (T - W) + W.  It is no longer generator-bound if W is at most p = 5 % of that time.
+The minimum factor for this is
 
     d = W (1 - p) / (p (T - W))
 
-on.  The factor of a run is the one that is enough for 95 of 100 of its collectives:
-what held up fewer than that, as another process that had the processor for a moment,
-is nothing that a slower fabric mends.  A process that was busy for more than 90 % of
-the time needs at least its share over 90 % besides.
+The factor of a run suffices for 95 of 100 of its collectives.  Rarer delays are not
+caused by the rate, for example if another process briefly takes the processor.  If a
+process was busy for more than 90 % of the time, the factor is at least its busy share
+divided by 90 %.
 
-Where ports have no rate all that may be sent is due, and there is no network's part.
-Then it is the rate at which the busiest process would have been busy for half of the
-time: what a rank sent per second while it communicated, by half over the busy share.
+If ports have no rate, all data is due at once, and the network has no part.  Then the
+advice is the rate at which the busiest process would be busy for half of the time.
+This is the rate at which a rank sent while it communicated, times 0.5 and divided by
+the busy share.
 
-It is an estimate.  Waits of queues that a full processor builds shrink faster.  Those
-that come from others on the machine do not shrink with the rate at all: where even the
-busiest process had nothing to do for more than half of the time, and the factor came
-out above 10 nevertheless, it would mean nothing, and there is none.
+The factor is an estimate.  Waits in the queues of a fully loaded processor shrink
+faster.  Waits caused by other programs on the machine do not shrink with the rate.  If
+even the busiest process was idle for more than half of the time, a factor above 10 is
+meaningless.  In that case, there is no advice.
 """
 
 from __future__ import annotations
@@ -43,32 +45,31 @@ if TYPE_CHECKING:
 
 
 _ENOUGH_PERCENT = 95
-"""Of the collectives that a slower fabric has to be enough for."""
+"""Percentage of the collectives for which a slower fabric must suffice."""
 
 _ROOMY_SHARE = 0.5
-"""Of its time that a process without a rate to keep may be busy for."""
+"""Target busy share of a process whose ports have no rate."""
 
 _CREDIBLE_SLOWDOWN = 10.0
-"""More than that is no matter of rates where the processes had little to do."""
+"""Maximum credible factor if the processes were mostly idle."""
 
 _MOST_SLOWDOWN = 100_000.0
-"""That of the largest dilation."""
+"""Maximum factor, that of the largest dilation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepingUp:
-    """At what this machine would have kept up.
+    """Slowdown and rates at which this machine would have kept up.
 
     Attributes:
-        slowdown: Factor by which the fabric would have had to be slower, with two
-            digits; 1: no slower, what held it up was not the fabric's rate; None:
-            its ports have no rate, or nothing can be said.
-        dilation: The whole factor of time, that of the run included, which comes to
-            the same; None where time runs as it does, or ports have no rate.
-        port_rate_bps: The rate of the slowest port that comes to the same, undilated;
-            None if nothing can be said.
-        idle_share: Part of the time in which the busiest process had nothing to do,
-            and waits came nevertheless; None if it is unknown.
+        slowdown: Factor by which the fabric should be slower, rounded to two digits. 1:
+            the rate was not the cause.  None: ports have no rate, or the factor is
+            unknown.
+        dilation: Equivalent total dilation, including that of the run; None if time
+            cannot be dilated, or ports have no rate.
+        port_rate_bps: Equivalent undilated rate of the slowest port; None if unknown.
+        idle_share: Share of the time in which the busiest process was idle, although
+            packets waited; None if unknown.
     """
 
     slowdown: float | None
@@ -80,14 +81,14 @@ class KeepingUp:
 def slowdown_needed(
     collectives: Sequence[CollectiveRecord], *, busy_share: float = 0.0
 ) -> float:
-    """Return by what factor a fabric has to be slower for the generator to keep up.
+    """Return how much slower the fabric must be for the generator to keep up.
 
     Args:
-        collectives: Those measured, complete, that move data.
-        busy_share: Of the busiest process.
+        collectives: Measured, complete collectives that move data.
+        busy_share: Busy share of the busiest process.
 
     Returns:
-        At least 1, with two digits, rounded up.
+        A factor of at least 1, rounded up to two significant digits.
     """
     part = GENERATOR_BOUND_PERCENT / 100
     factors = [
@@ -96,7 +97,7 @@ def slowdown_needed(
         / (part * max(1, each.duration_ns - each.generator_wait_ns))
         for each in collectives
     ]
-    # Nearest rank; in millionths, because percentiles are of whole numbers.
+    # Nearest rank, in millionths because percentiles take integers.
     millionths = [round(1e6 * factor) for factor in factors]
     waits = percentile(millionths, _ENOUGH_PERCENT) / 1e6 if factors else 1.0
     busy = busy_share / SATURATED_SHARE if busy_share > SATURATED_SHARE else 1.0
@@ -112,15 +113,15 @@ def keeping_up(
     dilation: int,
     stretches: bool,
 ) -> KeepingUp | None:
-    """Return at what this machine would have kept up; None if it did.
+    """Return the rates at which this machine would have kept up; None if it did.
 
     Args:
-        collectives: Of the run.
-        ranks: Likewise.
-        ports: Those of its ranks, with the rates that they had.
-        generator: How it did, as far as anybody noted it.
-        dilation: That of the run.
-        stretches: Whether time can be stretched in its world.
+        collectives: Collectives of the run.
+        ranks: Iterations of the run's ranks.
+        ports: Ports of the ranks, with their rates in the run.
+        generator: Health of the generator, or None if unknown.
+        dilation: Dilation of the run.
+        stretches: Whether the run's time can be dilated.
     """
     judged = [
         each
@@ -172,6 +173,6 @@ def _whole_rate(rate_bps: float) -> int | None:
 def _two_digits(value: float, *, up: bool) -> float:
     """Return *value* with two digits, rounded up or down."""
     unit = 10.0 ** (floor(log10(value)) - 1)
-    # 3.2 is no binary fraction: without this it would be rounded up to 3.3.
+    # 3.2 has no exact binary form; without rounding it would become 3.3.
     near = round(value / unit, 6)
     return round((ceil(near) if up else floor(near)) * unit, 6)

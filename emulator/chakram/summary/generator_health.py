@@ -1,8 +1,8 @@
-"""How the generator itself did: is a result the network's, or ours?
+"""Health of the traffic generator: whether it limited the results of a run.
 
-Every agent counts how long what was due had to wait for its loop, how late bursts were
-for their pace and how long packets went round, in buckets that double.  So percentiles
-are known as the upper bounds of their buckets: "at most".
+Every agent keeps histograms of loop delays, pacing errors and round-trip times.  Each
+bucket is twice as wide as the previous one.  So percentiles are known only as the upper
+bounds of buckets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from chakram.records.counter_slots import (
 )
 
 SATURATED_SHARE = 0.9
-"""A process that is busy for more of the time has no room left to tell it by: bursts of
-work queue behind one another before the mean reaches 1."""
+"""Busy share above which a process is saturated.
+
+Bursts of work queue up before the mean busy share reaches 1.
+"""
 
 _LAST_BOUND_NS = FCT_BUCKET_BOUNDS_NS[-1]
 _TIMES = (
@@ -35,12 +37,13 @@ _TIMES = (
 class TimeBounds:
     """Upper bounds of percentiles of times.
 
+    The bounds are None without times, or above the bound of the last bucket, 67 s.
+
     Attributes:
-        count: Of the times; 0: there was none, and nothing is known.
-        p50_ns: Half of them were at most so long; None: longer than the last bound,
-            67 s, or there was none.
-        p99_ns: 99 % of them, likewise.
-        max_ns: All of them, likewise.
+        count: Number of times.
+        p50_ns: Upper bound of the median.
+        p99_ns: Upper bound of the 99th percentile.
+        max_ns: Upper bound of the maximum.
     """
 
     count: int = 0
@@ -54,15 +57,15 @@ class ShardHealth:
     """Load of one data-plane process.
 
     Attributes:
-        shard: Its number.
-        wall_ns: Time since it was told when to start.
-        cpu_ns: CPU time in that; it spins while packets flow.
-        busy_ns: Time in which something was received or sent.
+        shard: Number of the process.
+        wall_ns: Time since it received its start time.
+        cpu_ns: CPU time during ``wall_ns``; the process spins while packets flow.
+        busy_ns: Time in which it sent or received.
         measured_ns: Time in which its ranks communicated in measured iterations; 0 in
-            runs of versions that did not note it.
-        measured_busy_ns: What of that it was busy for.
-        max_lag_ns: The longest that something due had to wait for its loop.
-        late_rounds: Times that this was more than a millisecond.
+            runs of versions that did not record it.
+        measured_busy_ns: Busy time within ``measured_ns``.
+        max_lag_ns: Longest time that due work waited for the loop.
+        late_rounds: Number of such waits above 1 ms.
         rounds: All rounds of the loop.
     """
 
@@ -78,29 +81,29 @@ class ShardHealth:
 
     @property
     def busy_share(self) -> float:
-        """Part of the time in which its ranks were measured, else of all its time."""
+        """Busy share of the time measured for its ranks, or else of its whole time."""
         if self.measured_ns:
             return self.measured_busy_ns / self.measured_ns
         return self.busy_ns / self.wall_ns if self.wall_ns else 0.0
 
     @property
     def is_saturated(self) -> bool:
-        """Whether it had to do nearly all of the time that its ranks were measured."""
+        """Whether it was busy for nearly all of the time measured for its ranks."""
         return self.measured_ns > 0 and self.busy_share > SATURATED_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorHealth:
-    """How one agent did; raw times of the whole run, warm-up included.
+    """Health of one agent; raw times of the whole run, including warm-up.
 
     Attributes:
-        round_trip: From a packet that asks for an acknowledgement to that.
-        pacing_error: How much later than its pace allowed a burst was offered.
-        generator_lag: How long something due waited for the loop.
-        generator_wait_ns: How long ports stood still for the data plane, in all.
-        socket_drops: Packets for which the kernel had no room.
-        send_retries: Times that the kernel had no room to send, or the interface was
-            down.
+        round_trip: Time from a packet that requests an acknowledgment to the ACK.
+        pacing_error: Delay of bursts against their pace.
+        generator_lag: Wait of due work for the loop.
+        generator_wait_ns: Total time that ports waited for the data plane.
+        socket_drops: Packets dropped because the kernel's receive buffer was full.
+        send_retries: Failed sends because the kernel's send buffer was full, or the
+            interface was down.
         shards: Load of each process.
     """
 
@@ -115,7 +118,7 @@ class GeneratorHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaturatedProcess:
-    """A data-plane process that may have been what limited its ranks."""
+    """A data-plane process that may have limited its ranks."""
 
     agent: str
     shard: int
@@ -124,25 +127,24 @@ class SaturatedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSummary:
-    """The worst of all agents and of their processes; undilated times.
+    """The worst values of all agents and their processes; undilated times.
 
-    Times are upper bounds in ns, None where nothing was counted.  Those that ``beyond``
-    names are longer than that: they are above the last bucket, and unknown.
+    Times are upper bounds in ns; None if nothing was counted.  Times named in
+    ``beyond`` exceed the last bucket, so their bound is unknown.
 
     Attributes:
-        pacing_error_p99_ns: Of the agent where it is largest; as the next ones.
-        generator_lag_p99_ns: Likewise.
-        generator_lag_max_ns: Likewise, and exact.
-        round_trip_p50_ns: Likewise.
-        round_trip_p99_ns: Likewise.
-        busy_share: Of the process that was busy for the largest part of the time in
-            which its ranks communicated in measured iterations.
-        cpu_share: Of the one that had the CPU for the largest part of all its time.
-        saturated: The processes that were busy nearly all of that time, by agent and
-            number, the busiest first.
-        beyond: Names of the times above that are above the last bucket.
-        socket_drops: Of all agents.
-        send_retries: Likewise.
+        pacing_error_p99_ns: Largest value of any agent.
+        generator_lag_p99_ns: Largest value of any agent.
+        generator_lag_max_ns: Largest value of any process, exact.
+        round_trip_p50_ns: Largest value of any agent.
+        round_trip_p99_ns: Largest value of any agent.
+        busy_share: Largest busy share of any process, in the time in which its ranks
+            communicated in measured iterations.
+        cpu_share: Largest share of its whole time for which any process used the CPU.
+        saturated: Saturated processes, busiest first.
+        beyond: Names of the times that exceed the last bucket.
+        socket_drops: Sum over all agents.
+        send_retries: Sum over all agents.
     """
 
     pacing_error_p99_ns: float | None
@@ -162,7 +164,8 @@ def time_bounds(counts: Sequence[int]) -> TimeBounds:
     """Return the bounds of the percentiles of a histogram.
 
     Args:
-        counts: By bucket, not cumulative; bounds as ``FCT_BUCKET_BOUNDS_NS``.
+        counts: Counts by bucket, not cumulative; the bounds of the buckets are
+            ``FCT_BUCKET_BOUNDS_NS``.
     """
     total = sum(counts)
     if not total:
@@ -176,7 +179,7 @@ def time_bounds(counts: Sequence[int]) -> TimeBounds:
 
 
 def _nearest_rank(counts: Sequence[int], rank: int) -> int | None:
-    """Return the bound of the bucket that holds the time of *rank*, from 1 on."""
+    """Return the bound of the bucket that contains the time of *rank*, from 1."""
     for count, bound_ns in zip(counts, FCT_BUCKET_BOUNDS_NS, strict=False):
         rank -= count
         if rank <= 0:
@@ -187,10 +190,10 @@ def _nearest_rank(counts: Sequence[int], rank: int) -> int | None:
 def agent_health(
     values: Sequence[int], shards: Iterable[ShardHealth]
 ) -> GeneratorHealth:
-    """Return how an agent did.
+    """Return the health of an agent.
 
     Args:
-        values: Its counters, with the layout of ``chakram.records.counter_slots``.
+        values: Counters of the agent, laid out as in ``chakram.records.counter_slots``.
         shards: Load of its processes.
     """
 
@@ -212,7 +215,7 @@ def agent_health(
 def summarise_health(
     agents: Mapping[str, GeneratorHealth], *, dilation: int = 1
 ) -> GeneratorSummary | None:
-    """Return the worst of all agents, None if nobody has counted anything."""
+    """Return the worst values of all agents, or None if there are no counters."""
     shards = [
         (name, shard)
         for name, agent in sorted(agents.items())
@@ -229,7 +232,7 @@ def summarise_health(
         found_ns = [getattr(each, percentile) for each in bounds if each.count]
         longest_ns = max((each or inf for each in found_ns), default=None)
         if longest_ns is not None and column == "generator_lag":
-            longest_ns = min(longest_ns, lag_max_ns)  # which is exact
+            longest_ns = min(longest_ns, lag_max_ns)  # the maximum lag is exact
         elif longest_ns is not None and longest_ns > _LAST_BOUND_NS:
             longest_ns = _LAST_BOUND_NS
             beyond.append(name)

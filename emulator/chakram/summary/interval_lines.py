@@ -1,9 +1,8 @@
-"""What a run does second by second, as lines like those of iperf3.
+"""Progress of a run at regular intervals, as lines like those of iperf3.
 
-Agents send their counters about once a second, each at its own time.  A line is due
-once all agents that are known have sent some since the last one, and nearly an interval
-has gone by.  Times are those of the wall clock, and rates are those on the wire of this
-machine: neither is undilated.
+Agents send their counters about once per second, each at its own time.  A line is due
+when all known agents have sent counters since the last line, and most of an interval
+has passed.  Times and rates are those of this machine; neither is undilated.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.records.counter_slots import slot
 
 if TYPE_CHECKING:
-    from chakram.summary.collectives_in_flight import UnderWay
+    from chakram.summary.collectives_in_flight import CollectivesInFlight
 
 
 HEADING = (
@@ -23,7 +22,7 @@ HEADING = (
 )
 
 _NEARLY = 0.75
-"""Of an interval: counters that come every second come a little sooner or later."""
+"""Share of an interval that must pass; counters may arrive slightly early."""
 
 _SENT_AGAIN = (
     "retransmitted_packets_nak",
@@ -34,9 +33,9 @@ _SENT_AGAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSample:
-    """Counters of one agent; all count upwards from the start of the run.
+    """Counters of one agent since the start of the run.
 
-    ``busy_ns`` is by data-plane process: time in which it received or sent.
+    ``busy_ns`` is the time in which each data-plane process received or sent.
     """
 
     delivered_bytes: int = 0
@@ -46,7 +45,7 @@ class AgentSample:
 
 
 def agent_sample(values: Sequence[int], busy_ns: Mapping[int, int]) -> AgentSample:
-    """Return what counters with the layout of ``chakram.records.counter_slots`` say."""
+    """Return a sample of counters laid out as in ``chakram.records.counter_slots``."""
     return AgentSample(
         delivered_bytes=values[slot("delivered_bytes")],
         retransmitted=sum(values[slot(name)] for name in _SENT_AGAIN),
@@ -56,11 +55,11 @@ def agent_sample(values: Sequence[int], busy_ns: Mapping[int, int]) -> AgentSamp
 
 
 class Intervals:
-    """Makes lines of samples.
+    """Converter of samples to lines.
 
     Args:
         every_ns: Time between two lines.
-        begin_ns: When the run began.
+        begin_ns: Start of the run.
     """
 
     def __init__(self, *, every_ns: int, begin_ns: int) -> None:
@@ -68,7 +67,7 @@ class Intervals:
         self._begin_ns = begin_ns
         self._line_ns = begin_ns
         self._last: dict[str, AgentSample] = {}
-        # Those of the last line, and when they came.
+        # Samples of the last line, with their times.
         self._before: dict[str, tuple[int, AgentSample]] = {}
         self._times_ns: dict[str, int] = {}
         self._fresh: set[str] = set()
@@ -81,17 +80,17 @@ class Intervals:
         now_ns: int,
         done: int,
         total: int,
-        work: UnderWay | None = None,
+        work: CollectivesInFlight | None = None,
     ) -> str | None:
-        """Take what an agent has sent; return a line if one is due.
+        """Take a sample of an agent; return a line if one is due.
 
         Args:
-            agent: Who.
-            sample: Its counters.
-            now_ns: Of the clock of ``begin_ns``.
-            done: Iterations that all ranks have done.
-            total: Of so many.
-            work: What tells how long the rest takes; None: nothing.
+            agent: Name of the agent.
+            sample: Counters of the agent.
+            now_ns: Current time, on the clock of ``begin_ns``.
+            done: Number of iterations that all ranks have completed.
+            total: Total number of iterations.
+            work: Progress that predicts the remaining time; None: no prediction.
         """
         self._last[agent] = sample
         self._times_ns[agent] = now_ns
@@ -136,7 +135,7 @@ class Intervals:
 
 
 def time_left(left_ns: int | None) -> str:
-    """Return a time in at most six characters; ``-``: unknown."""
+    """Format a time in at most six characters; ``-`` means unknown."""
     if left_ns is None:
         return "-"
     seconds = -(-left_ns // 10**9)
@@ -147,7 +146,7 @@ def time_left(left_ns: int | None) -> str:
 
 
 def _scaled(value: float, unit: str) -> str:
-    """Return a number with three digits and a unit, in columns; K = 1000."""
+    """Format a number with three digits and a decimal unit, for a column."""
     for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:>6.3g} {prefix}{unit}"

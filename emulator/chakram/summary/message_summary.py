@@ -1,43 +1,45 @@
-"""What a run says of its point-to-point messages: by port, and by pair of ranks.
+"""Summary of a run's point-to-point messages, by port and by pair of ranks.
 
 Definitions:
 
 busy period
-    Of one direction of a port: a stretch of time in which at least one message through
-    it is under way, posted and not acknowledged.  What is under way together is decided
-    by these times and not by the program: the stages of a pipeline post when they are
-    ready, and those of their messages that never met do not share a port.
+    A span of time in which at least one message through one direction of a port is in
+    flight.  A message is in flight from its post to its last acknowledgment.  The
+    measured times determine which messages share a period; the program does not.  For
+    example, pipeline stages post when they are ready; some of their messages never
+    share the port.
 goodput
-    Payload over the time of the busy periods; as a share of the port's rate also with
-    all headers (``wire``), each packet counted once.  A port that was more than 5 %
-    faster than its rate has no shares of it: busy periods so short are what a shaper
-    lets pass as a burst, or the rate is not the port's.
+    Payload divided by the time of the busy periods.  ``wire`` is the same with all
+    headers, as a share of the port's rate.  Each packet counts once.  A port that
+    exceeds its rate by more than 5 % has no shares.  Its busy periods are so short that
+    a shaper passes them as bursts, or its actual rate is higher.
 fair, % of fair
     A message is due after its fair time (``chakram.predict.fair_sharing``), or when it
-    was done if that was sooner: what it gained, others lost, and it shows there.  The
-    fair time of a busy period is from its first message posted to the last one due, and
-    no less than its bytes take at the port's rate.  Messages that were posted together
-    are due when the bytes of all have crossed the port, plus latency.  Where the period
-    was shorter than that its fair time is the period: the port was faster than its
-    rate.  Of a pair the fair time is the mean time until its messages were due.  Over
-    the measured time it is the share.
+    completes, if that is sooner.  A message that completes sooner delays others, and
+    their times show that delay.  The fair time of a busy period lasts from its first
+    post until its last message is due.  It is at least the serialization delay of the
+    period's bytes at the port's rate, and at most the length of the period.  Messages
+    posted together are due one latency after all their bytes have crossed the port.
+    The fair time of a pair is the mean time until its messages are due.  The share is
+    the fair time divided by the measured time.
 fan
-    The most messages that were under way at once.
+    The maximum number of messages in flight at once.
 fairness
     Jain's index, (sum x)^2 / (n sum x^2), over the ranks at the other end in a busy
-    period, x being fair over measured time; the mean over the periods with two such
-    ranks or more, and the least.  1: all were held up alike.  Where fair times are
-    unknown x is the rate of the messages.
+    period.  x is the fair time divided by the measured time, or the rate of the
+    messages if fair times are unknown.  The summary has the mean and the minimum over
+    the periods with two or more such ranks.  1 means that all ranks were delayed
+    equally.
 skew
-    From the first of the ranks at the other end that posts in a busy period to the
-    last; the mean over those periods, and the largest.
+    Time from the first to the last rank at the other end that posts in a busy period.
+    The summary has the mean and the maximum over the same periods.
 worst over median
-    Over all pairs with a fair time: the largest measured over fair time, by the median
-    one.  None if there is no such pair.
+    The largest ratio of measured to fair time of a pair, divided by the median ratio.
+    It is None if no pair has a fair time.
 
-Messages between ranks of one port, or that stay within a host, cross no port and are
-left out, and so is the warm-up.  Other traffic, collectives and other jobs, is in no
-fair time: a fair time is that of the job's messages alone.
+The summary excludes the warm-up, and messages within a host or between ranks of one
+port.  Fair times consider only the messages of the same job, not collectives or other
+jobs.
 """
 
 from __future__ import annotations
@@ -48,11 +50,11 @@ from typing import NamedTuple
 
 
 class SentMessage(NamedTuple):
-    """One point-to-point message of a measured iteration; times of one clock, raw.
+    """One point-to-point message of a measured iteration; raw times of one clock.
 
-    ``fair_ns`` is None where nobody knows it.  ``ways`` are those that it took, or its
-    parts if it was divided: the ports by which switches sent it on to other switches.
-    They are None if unknown.
+    ``fair_ns`` is None if unknown.  ``ways`` are the paths of the message, or of its
+    parts if it was split.  A path lists the ports through which switches forwarded it
+    to other switches.  ``ways`` is None if unknown.
     """
 
     job: str
@@ -68,18 +70,18 @@ class SentMessage(NamedTuple):
 
     @property
     def fct_ns(self) -> int:
-        """Completion time: posted to last byte acknowledged."""
+        """Completion time, from posting to the acknowledgment of the last byte."""
         return self.acked_ns - self.posted_ns
 
     @property
     def due_ns(self) -> int | None:
-        """After how long it was due: its fair time, or its own if that was shorter."""
+        """Time until the message was due: the shorter of fair and completion time."""
         return None if self.fair_ns is None else min(self.fair_ns, self.fct_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
-    """The port of a rank; ``host`` names it in the topology."""
+    """The port of a rank; ``host`` is the name of its host in the topology."""
 
     number: int
     host: str
@@ -88,12 +90,13 @@ class PortFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTransport:
-    """How messages travel: what makes wire bytes of payload, and by which ports.
+    """Transport settings of messages, and their ports.
 
-    ``path_mtu``, ``verb`` and ``overhead_bytes`` are as in ``chakram.plan.wire_cost``;
-    ``ports`` is by job and rank; ``within_hosts`` are the (job, source, destination)
-    whose messages stay within their host.  ``window_bytes`` and ``burst_packets`` are
-    0 if unknown, ``least_rate_bps`` if congestion control sets no lowest rate.
+    ``path_mtu``, ``verb`` and ``overhead_bytes`` are as in ``chakram.plan.wire_cost``.
+    Keys of ``ports`` are job and rank.  ``within_hosts`` has each job, source and
+    destination whose messages stay within a host.  ``window_bytes`` and
+    ``burst_packets`` are 0 if unknown.  ``least_rate_bps`` is 0 if congestion control
+    has no minimum rate.
     """
 
     path_mtu: int
@@ -119,14 +122,15 @@ class FctPercentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSummary:
-    """One direction of a port, of one job.
+    """Summary of one direction of a port for one job.
 
-    ``ranks`` are those at the port that took part, ``peers`` how many there were at the
-    other end.  ``busy_ns`` is the sum of the busy periods, ``time_ns`` their mean.
-    ``is_faster``: the port was so much faster than its rate that there are no shares.
-    ``marked`` counts packets that came with a congestion mark, ``cnp`` what their
-    senders were told of it, ``drops`` packets that the queue of the port's link dropped
-    in the whole run, whatever they belonged to; None where nobody counts them.
+    ``ranks`` are the ranks at the port that sent or received, and ``peers`` is the
+    number of ranks at the other end.  ``busy_ns`` is the sum of the busy periods, and
+    ``time_ns`` their mean.  ``is_faster`` means that the port exceeded its rate, so
+    that there are no shares.  ``marked`` counts packets that arrived with a congestion
+    mark, and ``cnp`` the congestion notifications to their senders.  ``drops`` counts
+    all packets that the queue of the port's link dropped in the whole run; None if
+    unknown.
     """
 
     job: str
@@ -161,11 +165,11 @@ class PortSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPath:
-    """Another pair whose messages left a switch by the same port at the same time.
+    """Another pair whose messages used the same switch port at the same time.
 
-    It has neither rank in common with the pair, and may be one of another job.  ``at``
-    is where their paths come together, ``share`` the part of the pair's time under way
-    in which it was there.
+    The other pair has another sender and another receiver, or belongs to another job.
+    ``at`` is the first port that their paths share.  ``share`` is the share of this
+    pair's time in flight in which the other pair had messages there.
     """
 
     at: str
@@ -177,11 +181,11 @@ class SharedPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSummary:
-    """Messages from one rank to another.
+    """Summary of the messages from one rank to another.
 
-    ``rate_bps`` is the lower rate of the two ports.  ``paths`` are all that the
-    messages took, as ports of switches, most used first; ``met`` says of the slowest
-    pairs whom they met there.  Both are empty where paths are unknown.
+    ``rate_bps`` is the lower rate of the two ports.  ``paths`` are all paths of the
+    messages as ports of switches, most used first.  ``met`` lists the other pairs at
+    these ports, for the slowest pairs only.  Both are empty if paths are unknown.
     """
 
     job: str
@@ -204,11 +208,11 @@ class PairSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSummary:
-    """All point-to-point messages of the measured iterations that crossed a port.
+    """Summary of all point-to-point messages that crossed a port.
 
-    ``pairs`` begin with the slowest, by % of fair; those without one come after
-    all others, by time per byte.  ``receivers`` and ``senders`` are in the order of the
-    ports.
+    It covers the measured iterations.  ``pairs`` starts with the slowest by % of fair.
+    Pairs without a fair time come last, by time per byte.  ``receivers`` and
+    ``senders`` are in the order of the ports.
     """
 
     messages: int

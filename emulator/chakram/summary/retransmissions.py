@@ -1,8 +1,8 @@
-"""What the queue pairs of a run have sent, and why they sent some of it again.
+"""Packets that the queue pairs of a run sent, and reasons for retransmissions.
 
-Messages and collectives tell what they took when they are done.  Queue pairs count from
-the start to the end of a run, whatever ends it: what was sent again for a message that
-never arrived is here and nowhere else.
+Messages and collectives are recorded only when they complete.  Queue pairs count from
+the start to the end of a run, however it ends.  So only these counters include
+retransmissions for messages that never arrived.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Sums over the queue pairs of a run, warm-up iterations included.
+    """Sums over the queue pairs of a run, including warm-up iterations.
 
     Attributes:
-        packets: Data packets, each counted once however often it was sent.
-        retransmitted: Data packets sent again; the next three are parts of them.
-        for_nak: The peer asked for one that it had missed.
-        for_timeout: No acknowledgement came in time.
-        for_rnr: The peer was not ready.
-        timeouts: Times that no acknowledgement came.
-        naks: NAKs that asked for a missing packet.
-        reordered: Of these, those whose packet was late and not lost.
-        marked: Data packets that came marked "congestion experienced".
-        corrupted: Packets that ports dropped because their ICRC was wrong.
+        packets: Data packets, each counted once, without retransmissions.
+        retransmitted: Retransmitted data packets; the next three count parts of these.
+        for_nak: Retransmitted because of a NAK for a missing packet.
+        for_timeout: Retransmitted because no acknowledgment came in time.
+        for_rnr: Retransmitted because the peer was not ready.
+        timeouts: Timeouts without an acknowledgment.
+        naks: NAKs that requested a missing packet.
+        reordered: NAKs among these whose packet was late but not lost.
+        marked: Data packets that arrived with the mark "congestion experienced".
+        corrupted: Packets that ports dropped because of a wrong ICRC.
     """
 
     packets: int
@@ -40,5 +40,5 @@ class Traffic:
 
     @property
     def lost(self) -> int:
-        """NAKs whose packet was lost on its way, or dropped because it was damaged."""
+        """NAKs whose packet was lost on the path, or dropped as corrupted."""
         return max(0, self.naks - self.reordered)

@@ -1,41 +1,42 @@
-"""What a run says in the end: one row per collective, size and group size.
+"""Summary of a run: one row per collective, size and group size.
 
 Definitions:
 
 time
-    First start to last end over the ranks of the group; the mean over the measured
-    iterations and over all collectives of the row.  Warm-up iterations and collectives
-    that not every rank has finished are left out.  That of a barrier is from its last
-    start: how long ranks wait for the last one says nothing of how it works.
+    First start to last end over the ranks of the group.  It is the mean over the
+    measured iterations and over all collectives of the row.  It excludes warm-up
+    iterations and collectives that some rank has not finished.  The time of a barrier
+    begins at its last start, so it does not include the wait for the last rank.
 skew
-    First start to last start, the mean likewise; None for point-to-point messages,
-    which one rank starts.
+    First start to last start, averaged in the same way.  It is None for point-to-point
+    messages, which one rank starts.
 algbw, busbw
-    Of that time, as nccl-tests has them (``chakram.summary.bandwidth``).
+    Bandwidths for that time, defined as in nccl-tests (``chakram.summary.bandwidth``).
 cv
     Coefficient of variation of the times of the row.
 bound, % of bound
-    Mean of what the collectives take at least (``chakram.predict.bound``), or of when
-    they were done where that was sooner: a shaper lets short bursts pass.  The share is
-    that over measured time, so that none is above 100 %: what one collective gained
-    makes up for no other's delay.
+    Mean lower bound of the collectives' times (``chakram.predict.bound``).  If a
+    collective completes sooner, its measured time replaces the bound, because a shaper
+    passes short bursts.  The share is the bound divided by the measured time.  It is at
+    most 100 %, and a fast collective does not offset the delay of another.
 alone, % of alone
-    Mean of what the collectives take by themselves on the fabric, simulated with the
-    paths of the run, and that over measured time.  Point-to-point messages have no
-    schedule: by themselves they take their fair times
+    Mean simulated time of the collectives if each runs alone on the fabric, with the
+    paths of the run.  The share is that time divided by the measured time.
+    Point-to-point messages have no schedule, so their fair times are used
     (``chakram.summary.message_summary``).
 deviation
-    Measured over predicted time, minus 1; where paths are not known, over the nearest
-    time of the range that draws of them give, 0 within it.  Neither it nor a share is
-    known of barriers: hosts take longer for an empty packet than a network, and a model
-    of the network says nothing of hosts.
+    Measured time divided by predicted time, minus 1.  If paths are unknown, several
+    random draws of paths give a range of predicted times.  The deviation is 0 within
+    the range, and relative to the nearer end outside it.  Barriers have no deviation
+    and no shares.  Their empty packets take longer at hosts than in the network, and
+    the model does not cover hosts.
 completion times
-    Of the row's flows in measured iterations; nearest-rank percentiles.
+    Nearest-rank percentiles over the row's flows in measured iterations.
 
-``chakram.summary.summarize_run`` makes it.
+``chakram.summary.summarize_run`` calculates the summary.
 
-A run with *dilation* was stretched: records hold raw time, a summary divides it by the
-dilation, so that its times and bandwidths are those of the undilated fabric.
+A run with *dilation* is stretched in time.  Its records hold raw times.  A summary
+divides them by the dilation, so times and bandwidths are those of the undilated fabric.
 """
 
 from __future__ import annotations
@@ -63,25 +64,25 @@ if TYPE_CHECKING:
     from chakram.summary.retransmissions import Traffic
 
 SIMULATE = "simulate"
-"""World of a run in virtual time."""
+"""Name of the world of runs in virtual time."""
 
 DRAW = "."
-"""Stands between the source of predictions and the number of a draw of paths."""
+"""Separator between the source of a prediction and the number of a path draw."""
 
 COMPLETE = "complete"
-"""Status of a run whose ranks have all done all their work."""
+"""Status of a run in which all ranks have finished their work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How packets were looked at that arrived, and what was found.
+    """Checks of received packets, and their results.
 
     Attributes:
-        every: One in so many was looked at; 0: none.
-        has_icrcs: Whether there were ICRCs to look at, else payloads alone.
-        packets: How many were looked at.
-        icrc_errors: Those of them that were dropped for a wrong ICRC.
-        wrong_payloads: Those of them that were taken with a wrong payload.
+        every: One in this many packets is checked; 0: none.
+        has_icrcs: Whether packets carry ICRCs; if not, only payloads are checked.
+        packets: Number of packets that were checked.
+        icrc_errors: Checked packets that were dropped for a wrong ICRC.
+        wrong_payloads: Checked packets that were accepted with a wrong payload.
     """
 
     every: int = 0
@@ -93,11 +94,11 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is said of a run beside its numbers.
+    """Facts about a run other than its measurements.
 
-    ``fabric`` and ``transport`` are one line each; ``banners`` are warnings of other
-    parts of the program that belong on top; ``rate_key`` is the key of the experiment
-    file that states the rate of ports; ``stretches`` whether their time can be.
+    ``fabric`` and ``transport`` are descriptions of one line.  ``banners`` are warnings
+    from other parts of the program.  ``rate_key`` is the key of the port rate in the
+    experiment file.  ``stretches`` is whether time can be dilated in this world.
     """
 
     run_id: str
@@ -124,7 +125,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """All that a summary is made of; raw times."""
+    """Input of a summary; all times are raw."""
 
     facts: RunFacts
     collectives: Sequence[CollectiveRecord]
@@ -134,18 +135,18 @@ class Measurements:
     messages: Sequence[SentMessage] = ()
     transport: MessageTransport | None = None
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
-    """By agent."""
+    """Health of the traffic generator by agent."""
     traffic: Traffic | None = None
-    """What the queue pairs have counted; None if nobody knows."""
+    """Counters of the queue pairs; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Mean predicted time of a row, and what was measured over it, minus 1.
+    """Mean predicted time of a row, and the deviation of the measured time from it.
 
-    ``deviation`` is None for barriers.  Where paths were drawn ``time_ns`` is the
-    median of the draws, ``least_ns`` and ``most_ns`` their range, and the deviation is
-    from that: 0 within it.
+    ``deviation`` is None for barriers.  If paths were drawn at random, ``time_ns`` is
+    the median of the draws.  ``least_ns`` and ``most_ns`` are their range, and the
+    deviation is 0 within it.
     """
 
     time_ns: float
@@ -169,16 +170,16 @@ class CompletionTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRow:
-    """One line of the table.
+    """One row of the table.
 
     Bandwidths are bytes per second; None for barriers and groups of one rank.
 
-    ``wrong`` counts packets that were taken with a wrong payload, None where nobody
-    looked.  ``job`` is whose collectives they are.  ``per_iteration`` is how many
-    collectives of the row an iteration has, in ``groups`` process groups; ``samples``
-    how many were measured in all; ``generator_bound`` of them were generator-bound, and
-    for ``generator_wait_share`` of the time of all they waited for the generator: their
-    mean is too long by that at most.
+    ``job`` is the job of the collectives.  An iteration has ``per_iteration``
+    collectives of the row, in ``groups`` process groups.  ``samples`` is the number of
+    measured collectives, and ``generator_bound`` of them were generator-bound.
+    ``generator_wait_share`` is the share of their total time spent waiting for the
+    generator.  The mean time is too long by at most this share.  ``wrong`` counts
+    packets accepted with a wrong payload; None if none were checked.
     """
 
     job: str
@@ -244,10 +245,10 @@ class IterationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlipSummary:
-    """How much later than recorded the measured collectives of one job started.
+    """Delays of one job's measured collectives against their recorded start times.
 
-    Only of jobs that go by recorded times and of which at least one collective was
-    late; ``late`` counts those.
+    Exists only for jobs that follow recorded start times and have at least one late
+    collective.  ``late`` is the number of late collectives.
     """
 
     job: str
@@ -260,10 +261,10 @@ class SlipSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """How evenly links of one kind were loaded.
+    """Load balance of the links of one kind.
 
-    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2): 1 is even, 1/n all on
-    one link.
+    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2).  1 means equal loads;
+    1/n means that one link has the whole load.
     """
 
     links: int
@@ -273,25 +274,25 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a run says in the end; times are undilated.
+    """Summary of a run, with undilated times.
 
     Attributes:
-        banners: What a reader must know before any number, most important first.
-        rows: By job, collective, group size and size.
-        average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
-        generator_bound: Collectives that were generator-bound, of ``verdicts``: those
-            that a generator has sent, so none in a simulation.
-        generator_wait_share: The largest of the rows that move data.
-        unfinished: Collectives that not all of their ranks have finished.
-        uplinks: Balance of the links between switches, None where there are none.
-        packets: Data packets of the whole run, each counted once; where the counters
-            of queue pairs are not known, those of the rows, as the next two.
-        retransmitted: Packets sent again.
-        marked: Packets that came marked "congestion experienced".
-        traffic: Why they were sent again; None if nobody knows.
-        messages: What is said of point-to-point messages, None where there are none.
-        generator: How the generator kept up, None where nobody noted it.
-        keeping_up: At what it would have kept up, None where it did.
+        banners: Warnings that precede all numbers, most important first.
+        rows: Rows by job, collective, group size and size.
+        average_busbw: Mean over the rows, as in nccl-tests; None without rows.
+        generator_bound: Generator-bound collectives, out of ``verdicts``.
+        generator_wait_share: Largest value of the rows that move data.
+        verdicts: Measured collectives sent by a generator; 0 in a simulation.
+        unfinished: Collectives that some of their ranks have not finished.
+        uplinks: Balance of the links between switches; None if there are none.
+        packets: Data packets of the whole run, each counted once.  Without counters of
+            queue pairs, this and the next two are sums of the rows.
+        retransmitted: Retransmitted packets.
+        marked: Packets that arrived with the mark "congestion experienced".
+        traffic: Reasons for the retransmissions; None if unknown.
+        messages: Summary of point-to-point messages; None if there are none.
+        generator: Health of the generator; None if unknown.
+        keeping_up: Rates at which the generator would have kept up; None if it did.
     """
 
     facts: RunFacts

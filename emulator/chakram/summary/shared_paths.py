@@ -1,10 +1,11 @@
-"""Finds out which pairs of ranks met whom on their way through the fabric.
+"""Overlaps of pairs of ranks at switch ports of the fabric.
 
-How long two pairs were at one port of a switch together is an integral: over the time
-in which the other pair had messages there, the number of own messages under way.  The
-integral of that number, a line with a bend wherever one is posted or acknowledged, is
-made once for a pair; then every stay of another pair costs two searches in it, however
-long the messages are and however many of them overlap.
+The overlap of a pair with another pair at a switch port is an integral.  It covers the
+time in which the other pair has messages there.  The integrand is the number of the
+pair's own messages in flight.  That number changes only when a message is posted or
+acknowledged, so its integral is piecewise linear.  It is computed once per pair.  Each
+stay of another pair then costs two binary searches, however long the messages are and
+however many overlap.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from itertools import chain
 from chakram.summary.message_summary import SentMessage, SharedPath
 
 SHARED_PATHS_TOLD = 3
-"""Of those that a pair met, so many that were there for longest are named."""
+"""Number of shared paths reported for a pair, longest overlap first."""
 
 _Pair = tuple[str, int, int]
 _Ways = tuple[tuple[str, ...], ...]
 
 
 class SharedPaths:
-    """Who met whom.
+    """Pairs of ranks whose messages share switch ports at the same time.
 
     Args:
         pairs: All messages that cross a port, by job, source and destination.
@@ -31,7 +32,7 @@ class SharedPaths:
 
     def __init__(self, pairs: Mapping[_Pair, Sequence[SentMessage]]) -> None:
         self._by_ways = {key: _by_ways(own) for key, own in pairs.items()}
-        # Through every port of a switch: the pairs, and by which of their ways.
+        # By switch port: the pairs that use it, each with its paths.
         self._at: dict[str, dict[tuple[_Pair, _Ways], None]] = {}
         for key, found in self._by_ways.items():
             for ways in found:
@@ -40,10 +41,11 @@ class SharedPaths:
         self._stays: dict[tuple[_Pair, _Ways], list[tuple[int, int]]] = {}
 
     def of(self, pair: _Pair) -> tuple[SharedPath, ...]:
-        """Return whom a pair met, the longest first; empty if its paths are unknown.
+        """Return the pairs that a pair met, longest overlap first.
 
-        Two pairs meet where their paths come together: what they share behind that,
-        they share.  Pairs with a rank in common share its port, and are left out.
+        Two pairs meet at the first port that their paths share.  Later shared ports do
+        not count again.  Pairs with the same sender or receiver share a host port, and
+        are left out.  The result is empty if the paths are unknown.
         """
         met_ns: dict[tuple[str, _Pair], int] = {}
         taken_ns = 0
@@ -66,7 +68,7 @@ class SharedPaths:
     def _others(
         self, pair: _Pair, ways: _Ways
     ) -> dict[tuple[str, _Pair], list[tuple[int, int]]]:
-        """Return the stays of all other pairs, by where they are met first."""
+        """Return the stays of all other pairs, by the first port that is shared."""
         job, src, dst = pair
         seen: set[tuple[_Pair, _Ways]] = set()
         found: dict[tuple[str, _Pair], list[tuple[int, int]]] = {}
@@ -82,7 +84,7 @@ class SharedPaths:
         return found
 
     def _stays_of(self, place: tuple[_Pair, _Ways]) -> list[tuple[int, int]]:
-        """Return when a pair had messages on some of its ways."""
+        """Return the intervals in which a pair had messages on some of its paths."""
         stays = self._stays.get(place)
         if stays is None:
             pair, ways = place
@@ -93,10 +95,10 @@ class SharedPaths:
 
 
 class _UnderWay:
-    """How long messages have been under way until a point in time, all together.
+    """Cumulative time in flight of some messages, as a function of time.
 
     Attributes:
-        total_ns: Until the end.
+        total_ns: Time in flight of all messages.
     """
 
     def __init__(self, messages: Sequence[SentMessage]) -> None:
@@ -117,7 +119,7 @@ class _UnderWay:
         self.total_ns = sum_ns
 
     def until(self, time_ns: int) -> int:
-        """Return the sum of the times that each has been under way until then."""
+        """Return the total time in flight of all messages up to *time_ns*."""
         index = bisect_right(self._times_ns, time_ns) - 1
         if index < 0:
             return 0
@@ -127,7 +129,7 @@ class _UnderWay:
 
 
 def _by_ways(messages: Iterable[SentMessage]) -> dict[_Ways, list[SentMessage]]:
-    """Return messages by their ways through switches; those with none left out."""
+    """Group messages by their paths through switches; skip those without any."""
     found: dict[_Ways, list[SentMessage]] = {}
     for each in messages:
         if each.ways and any(each.ways):
@@ -136,7 +138,7 @@ def _by_ways(messages: Iterable[SentMessage]) -> dict[_Ways, list[SentMessage]]:
 
 
 def _joined(stays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return times without overlaps: being there twice is being there."""
+    """Merge overlapping intervals."""
     found: list[tuple[int, int]] = []
     for begin_ns, end_ns in sorted(stays):
         if found and begin_ns <= found[-1][1]:

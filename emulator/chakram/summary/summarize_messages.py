@@ -1,6 +1,6 @@
-"""Makes the summary of point-to-point messages.
+"""Calculation of the summary of point-to-point messages.
 
-``chakram.summary.message_summary`` says what its numbers mean.
+See ``chakram.summary.message_summary`` for the definitions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from chakram.summary.message_summary import (
 from chakram.summary.shared_paths import SharedPaths
 
 FASTER_SHARE = 1.05
-"""Of its rate: what is above that is no port of that rate."""
+"""Multiple of its rate above which a port counts as faster than its rate."""
 
 PAIRS_EXPLAINED = 8
-"""Of so many of the slowest pairs it is told whom they met on their paths."""
+"""Number of slowest pairs for which shared paths are reported."""
 
 _NO_MARKS: Mapping[tuple[str, int, int], int] = {}
 _NO_DROPS: Mapping[tuple[str, str], int] = {}
@@ -39,7 +39,7 @@ def _posted_ns(message: SentMessage) -> int:
 
 
 class BusyPeriod(NamedTuple):
-    """Messages under way without a break, and the most of them at once."""
+    """Messages in flight without a break; *fan* is their maximum number at once."""
 
     messages: list[SentMessage]
     fan: int
@@ -50,7 +50,8 @@ class BusyPeriod(NamedTuple):
 def busy_periods(messages: Iterable[SentMessage]) -> list[BusyPeriod]:
     """Return the busy periods of the messages through one direction of a port.
 
-    A message that is posted as the last one is acknowledged begins a new one.
+    A message starts a new period even if it is posted at the very time when the
+    previous period ends.
     """
     found: list[BusyPeriod] = []
     members: list[SentMessage] = []
@@ -71,7 +72,7 @@ def busy_periods(messages: Iterable[SentMessage]) -> list[BusyPeriod]:
     return found
 
 
-def summarise_messages(
+def summarize_messages(
     messages: Sequence[SentMessage],
     transport: MessageTransport,
     *,
@@ -79,15 +80,16 @@ def summarise_messages(
     marked: Mapping[tuple[str, int, int], int] = _NO_MARKS,
     drops: Mapping[tuple[str, str], int] = _NO_DROPS,
 ) -> MessageSummary | None:
-    """Return the summary of messages; None if none of them crossed a port.
+    """Summarize messages; return None if none of them crossed a port.
 
     Args:
-        messages: All of measured iterations; raw times.
-        transport: Their ports, and what they have beside payload.
-        dilation: What times are divided by.
-        marked: Packets that came with a congestion mark, by job, source, destination.
-        drops: Packets dropped at the link of a host, by host and direction, ``up`` or
-            ``down``, where somebody counts them.
+        messages: All messages of measured iterations, with raw times.
+        transport: Their ports, and the overhead of their packets.
+        dilation: Divisor of times.
+        marked: Packets that arrived with a congestion mark, by job, source and
+            destination.
+        drops: Packets dropped at the link of a host, by host and direction (``up`` or
+            ``down``), if they were counted.
     """
     maker = _Maker(transport, dilation, marked, drops)
     ports = transport.ports
@@ -122,10 +124,10 @@ def summarise_messages(
 
 
 def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
-    """Return where a pair stands in the list of all.
+    """Return the sort key of a pair in the list of all pairs.
 
-    Times per byte are no ratios of times: pairs with a fair time come before the
-    others.
+    Times per byte are not comparable with ratios of times.  So pairs with a fair time
+    come first.
     """
     share = pair.fair_share
     if share:
@@ -136,13 +138,13 @@ def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
 
 
 def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
-    """Return how much slower the slowest pair is than the median one, by fair times."""
+    """Return the largest slowdown of a pair divided by the median slowdown."""
     times = sorted(1 / pair.fair_share for pair in pairs if pair.fair_share)
     return times[-1] / times[(len(times) - 1) // 2] if times else None
 
 
 class _Maker:
-    """Makes rows; the arguments are those of ``summarise_messages``."""
+    """Builder of rows; takes the arguments of ``summarize_messages``."""
 
     def __init__(
         self,
@@ -215,7 +217,7 @@ class _Maker:
         payload_bytes = sum(each.size_bytes for each in messages)
         taken_ns = sum(each.fct_ns for each in messages)
         dues_ns = [each.due_ns for each in messages if each.due_ns is not None]
-        # Where no rate is known messages take no time: that is no fair time.
+        # Without known rates, messages are due after 0 ns, which is no fair time.
         due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
             self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
@@ -244,7 +246,7 @@ class _Maker:
         )
 
     def _fair_ns(self, period: BusyPeriod, port: PortFacts) -> int | None:
-        """Return the time until the last of a busy period was due, None if unknown."""
+        """Return the fair time of a busy period, or None if it is unknown."""
         if not any(each.due_ns for each in period.messages):
             return None
         wire = sum(self._wire(each.size_bytes) for each in period.messages)
@@ -270,7 +272,7 @@ class _Maker:
     def _rate(
         self, nbytes: int, busy_ns: int, port: PortFacts
     ) -> tuple[float | None, float | None]:
-        """Return bits per second, undilated, and what part of a port's rate it is."""
+        """Return an undilated rate in bit/s, and its share of a port's rate."""
         if not busy_ns:
             return None, None
         raw_bps = nbytes * 8e9 / busy_ns
@@ -301,7 +303,7 @@ def _among_peers(
     fairness: list[float] = []
     skews_ns: list[int] = []
     for period in periods:
-        # By peer: what was due, what it took, and when it first posted.
+        # By peer: fair time or bytes, measured time, and time of the first post.
         peers: dict[int, tuple[int, int, int]] = {}
         for each in period.messages:
             peer = each.src if receives else each.dst

@@ -1,6 +1,6 @@
-"""Makes the summary of a run from its records.
+"""Calculation of the summary of a run from its records.
 
-``chakram.summary.run_summary`` says what its numbers mean.
+See ``chakram.summary.run_summary`` for the definitions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from chakram.summary.run_summary import (
     Summary,
     SummaryRow,
 )
-from chakram.summary.summarize_messages import summarise_messages
+from chakram.summary.summarize_messages import summarize_messages
 
 if TYPE_CHECKING:
     from chakram.summary.message_summary import MessageSummary, SentMessage
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _TimeOf: TypeAlias = "Callable[[CollectiveIdentity], int | None]"
 
 
-def summarise(
+def summarize_run(
     measurements: Measurements,
     *,
     predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
@@ -61,13 +61,14 @@ def summarise(
 ) -> Summary:
     """Return the summary of a run.
 
+    All times are in ns, and dilated like the measured times.
+
     Args:
-        measurements: Its records.
-        predictions: By source (e.g. ``simulate``) and collective, the predicted time
-            in ns, dilated like the measured ones. Sources that differ only behind
-            ``DRAW`` are draws of one.
-        bound: What a collective takes at least in ns, likewise; None if unknown.
-        alone: What it takes by itself on the fabric, likewise.
+        measurements: Records of the run.
+        predictions: Predicted times by source (e.g. ``simulate``) and collective.
+            Sources that differ only after ``DRAW`` are draws of one source.
+        bound: Returns the lower bound of a collective's time; None if unknown.
+        alone: Returns the time of a collective alone on the fabric; None if unknown.
     """
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
@@ -79,13 +80,13 @@ def summarise(
         for kind in sorted(grouped)
     )
     bandwidths = [row.busbw for row in rows if row.busbw is not None]
-    # A barrier moves no data: what it waits for says nothing about the network.
+    # A barrier moves no data, so its waits do not depend on the network.
     judged = [row for row in rows if row.op is not CollectiveOp.BARRIER]
     unfinished = sum(not record.complete for record in measurements.collectives)
     uplinks = [link.bytes for link in measurements.links if link.kind == "uplink"]
     held_up = sum(row.generator_bound for row in judged)
     wait_share = max((row.generator_wait_share for row in judged), default=0.0)
-    # Nobody generates anything in a simulation.
+    # A simulation has no traffic generator.
     simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
@@ -101,7 +102,7 @@ def summarise(
             dilation=facts.dilation,
             stretches=facts.stretches,
         )
-    # Rows have what is done and measured; a run that loses all it sends has none.
+    # Rows cover only complete, measured collectives; counters cover all packets.
     traffic = measurements.traffic
     counted: Sequence[Traffic | SummaryRow] = rows if traffic is None else (traffic,)
     return Summary(
@@ -131,10 +132,10 @@ def summarise(
 def _grouped(
     records: Iterable[CollectiveRecord],
 ) -> dict[tuple[object, ...], list[CollectiveRecord]]:
-    """Return the records of each row of the table; keys are as rows are ordered."""
+    """Group records by row of the table; keys sort in the order of the rows."""
     number_of = {op: number for number, op in enumerate(CollectiveOp)}
     grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
-    # Records share their identity, and there may be many more of them.
+    # Many records share an identity, so find its row only once.
     row_of: dict[int, list[CollectiveRecord]] = {}
     for record in records:
         identity = record.identity
@@ -169,7 +170,7 @@ def _messages(
         host, _, _ = link.link.rpartition("-")
         if link.kind == "host" and host in hosts and link.drops is not None:
             drops[host, link.direction] = link.drops
-    return summarise_messages(
+    return summarize_messages(
         measurements.messages,
         measurements.transport,
         dilation=measurements.facts.dilation,
@@ -263,7 +264,7 @@ def _predictions(
     *,
     judged: bool,
 ) -> dict[str, Prediction]:
-    """Return what was predicted of a row by source; draws of one source are one."""
+    """Return the predictions of a row by source, with all draws of a source merged."""
     drawn: dict[str, list[tuple[float, float]]] = {}
     for name, times_ns in predictions.items():
         pair = _compared(records, times_ns)
@@ -273,7 +274,7 @@ def _predictions(
     for source, pairs in drawn.items():
         measured_ns = pairs[0][0]
         times = sorted(time_ns for _, time_ns in pairs)
-        # Within the range there is nothing to explain.
+        # Within the range of the draws, there is no deviation.
         nearest_ns = min(max(measured_ns, times[0]), times[-1])
         is_drawn = len(times) > 1
         found[source] = Prediction(
@@ -289,7 +290,7 @@ def _predictions(
 def _compared(
     records: Sequence[CollectiveRecord], times_ns: Mapping[CollectiveKey, int]
 ) -> tuple[float, float] | None:
-    """Return mean measured and mean other time of the collectives that have one."""
+    """Return the mean measured and given time, of collectives with a given time."""
     pairs = [
         (record.duration_ns, times_ns[record.identity.key])
         for record in records
@@ -303,7 +304,7 @@ def _compared(
 def _against_bound(
     records: Sequence[CollectiveRecord], bounds_ns: Mapping[CollectiveKey, int]
 ) -> tuple[float, float] | None:
-    """Return mean measured time, and the mean bound; none is longer than the time."""
+    """Return mean measured time and mean bound; a measured time caps its bound."""
     found = _compared(records, bounds_ns)
     if found is None:
         return None
@@ -318,7 +319,7 @@ def _against_bound(
 def _due_times(
     messages: Iterable[SentMessage],
 ) -> dict[tuple[str, int], list[int | None]]:
-    """Return by job and size the times until messages were due."""
+    """Return the times until messages were due, by job and size."""
     times_ns: dict[tuple[str, int], list[int | None]] = {}
     for message in messages:
         times_ns.setdefault((message.job, message.size_bytes), []).append(
@@ -331,7 +332,7 @@ def _against_due(
     records: Sequence[CollectiveRecord],
     due_ns: Mapping[tuple[str, int], Sequence[int | None]],
 ) -> tuple[float, float] | None:
-    """Return mean measured time of messages, and mean time until they were due."""
+    """Return the mean measured time of messages, and their mean time until due."""
     first = records[0].identity
     times_ns = due_ns.get((first.key.job, first.input_bytes), ())
     known_ns = [time_ns for time_ns in times_ns if time_ns is not None]

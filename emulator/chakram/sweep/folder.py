@@ -1,11 +1,14 @@
-"""The folder of a sweep: what was to be run, and what each cell gave.
+"""The folder of a sweep, with its suite and the results of its cells.
 
-``suite.json`` says the suite and its cells; ``cells/NUMBER-REPETITION.json`` is the
-result of a cell, with the digest of what it was made of, so that a sweep goes on where
-it was cut; ``runs`` its run directories; ``claims.lock`` carries the locks of cells
-that are being run, so that several sweeps share a folder.  Results hold nothing of when
-or where a cell ran, so that tables are the same however cells were spread over
-processes and machines.
+- ``suite.json`` holds the suite and its cells.
+- ``cells/NUMBER-REPETITION.json`` is the result of a cell, with the digest of its
+  inputs. An interrupted sweep uses these files to resume.
+- ``runs`` holds the run directories.
+- ``claims.lock`` is the file for locks on running cells, so that several sweeps can
+  share a folder.
+
+Results do not depend on when or where a cell ran. Tables are therefore the same for any
+distribution of cells over processes and machines.
 """
 
 from __future__ import annotations
@@ -31,17 +34,17 @@ from chakram.foundation.errors import ResultsError, RunDirectoryError
 COMPLETE = "complete"
 
 Outcome = dict[str, Any]
-"""What a cell gave, as plain data: see ``chakram.sweep.runner``."""
+"""Result of a cell as plain data: see ``chakram.sweep.runner``."""
 
 _SUITE = "suite.json"
 _LOCKS = "claims.lock"
 _MOST_REPETITIONS = 2**20
 _FABRICS = 2**50
-"""Locks of fabrics are behind those of all cells."""
+"""Position of the locks of fabrics, beyond those of all cells."""
 
 
 class CellRun(NamedTuple):
-    """All that a process needs to run a cell."""
+    """All information that a process needs to run a cell."""
 
     number: int
     repetition: int
@@ -56,12 +59,12 @@ class CellRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a folder says of its suite.
+    """The suite of a sweep folder.
 
     Attributes:
         suite: The suite file's keys, with all defaults.
-        cells: Its cells, in their order.
-        runs: Each of them in each repetition.
+        cells: Its cells, in order.
+        runs: One entry for each repetition of each cell.
     """
 
     suite: Mapping[str, Any]
@@ -77,11 +80,11 @@ _COUNTS = (
     "ecn_marked_packets",
     "unfinished_collectives",
 )
-"""Of a cell's document: what tables sum."""
+"""Keys of a cell's document that tables add up."""
 
 
 def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
-    """Return what is to be run, in its order."""
+    """Return all repetitions of all cells, in the order in which to run them."""
     runs = []
     for cell, repetition in plan.turns():
         runs.append(
@@ -100,15 +103,15 @@ def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Tell whether a folder is that of a sweep."""
+    """Return whether a folder is a sweep folder."""
     return (folder / _SUITE).is_file()
 
 
 def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
-    """Write down what is run, for whoever reads the folder.
+    """Write the suite and its cells, for readers of the folder.
 
     Raises:
-        RunDirectoryError: If it cannot be written.
+        RunDirectoryError: If the file cannot be written.
     """
     document = {
         "suite": plan.suite.model_dump(mode="json", by_alias=True),
@@ -119,10 +122,10 @@ def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Return what is to be found in a folder.
+    """Return the suite of a sweep folder.
 
     Raises:
-        RunDirectoryError: If it is not that of a sweep.
+        RunDirectoryError: If the folder is not a sweep folder.
     """
     path = folder / _SUITE
     try:
@@ -161,7 +164,7 @@ def _path(folder: Path, run: CellRun) -> Path:
 
 
 def _read(folder: Path, run: CellRun) -> Outcome | None:
-    """Return what is kept of a cell, None where nothing is that is its own."""
+    """Return the stored result of a cell, or None if there is none for its inputs."""
     try:
         path = _path(folder, run)
         outcome = parse_json(path.read_bytes(), str(path), error=ResultsError)
@@ -173,7 +176,7 @@ def _read(folder: Path, run: CellRun) -> Outcome | None:
 
 
 def kept_outcome(folder: Path, run: CellRun) -> Outcome | None:
-    """Return the result of a cell, None where there is none that is its own."""
+    """Return the complete result of a cell, or None if there is none for its inputs."""
     outcome = _read(folder, run)
     if (
         outcome is not None
@@ -187,7 +190,7 @@ def kept_outcome(folder: Path, run: CellRun) -> Outcome | None:
 
 
 def _is_whole(document: Mapping[str, Any], source: str) -> bool:
-    """Tell whether the document of a cell has what tables are made of."""
+    """Return whether the document of a cell has all keys that tables need."""
     try:
         check_run_document(document, source)
     except ResultsError:
@@ -203,7 +206,7 @@ def _is_whole(document: Mapping[str, Any], source: str) -> bool:
 
 
 def reason_of(folder: Path, run: CellRun) -> str:
-    """Return why a cell has no result."""
+    """Return the reason why a cell has no result."""
     outcome = _read(folder, run)
     if outcome is None:
         return "not run"
@@ -213,13 +216,13 @@ def reason_of(folder: Path, run: CellRun) -> str:
 def outcome_of_other(
     folder: Path, run: CellRun, *, before: int | None
 ) -> Outcome | None:
-    """Return the result of a cell that another sweep has run; None: it has run none.
+    """Return the result of a cell that another sweep has run; None: there is none.
 
     Args:
-        folder: Of the sweep.
+        folder: The folder of the sweep.
         run: The cell.
-        before: ``outcome_version`` when the other sweep was found to run it.  A failure
-            that is older is none of its results.
+        before: ``outcome_version`` at the time when another sweep was running the cell.
+            A failure with that version is outdated.
     """
     outcome = kept_outcome(folder, run)
     if outcome is None and outcome_version(folder, run) != before:
@@ -238,11 +241,11 @@ def outcome_version(folder: Path, run: CellRun) -> int | None:
 
 
 class CellClaims:
-    """The cells that this process runs, of a folder that several sweeps may share.
+    """Claims of this process on cells in a folder that several sweeps may share.
 
-    A claim is a lock on one byte of a file (``fcntl``).  The kernel, or a file server,
-    releases it when the process ends, however it ends; processes that this one starts
-    do not inherit it.  On file systems without such locks every claim succeeds.
+    A claim is a lock on one byte of a file (``fcntl``). The kernel or a file server
+    releases it when the process ends for any reason. Child processes do not inherit it.
+    On file systems without such locks every claim succeeds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -261,19 +264,19 @@ class CellClaims:
         self._file.close()
 
     def claim(self, run: CellRun, *, wait: bool = False) -> bool:
-        """Claim a cell; return False where another process runs it."""
+        """Claim a cell; return False if another process runs it."""
         return self._lock(_byte(run), wait=wait)
 
     def release(self, run: CellRun) -> None:
-        """Give a cell up, once its result is kept."""
+        """Release a cell after its result is stored."""
         self._unlock(_byte(run))
 
     def claim_fabric(self, *, on_this_machine: bool, wait: bool = False) -> bool:
-        """Claim the fabric that cells run on: two runs on it disturb each other."""
+        """Claim the fabric, because concurrent runs would disturb each other."""
         return self._lock(_fabric_byte(on_this_machine=on_this_machine), wait=wait)
 
     def release_fabric(self, *, on_this_machine: bool) -> None:
-        """Give the fabric up."""
+        """Release the fabric."""
         self._unlock(_fabric_byte(on_this_machine=on_this_machine))
 
     def _lock(self, byte: int, *, wait: bool) -> bool:
@@ -294,17 +297,17 @@ def _byte(run: CellRun) -> int:
 
 
 def _fabric_byte(*, on_this_machine: bool) -> int:
-    """Return the byte of a machine, or that of what all machines share."""
+    """Return the lock byte of this machine, or the common byte of all other fabrics."""
     if not on_this_machine:
         return _FABRICS
     return _FABRICS + 1 + zlib.crc32(os.uname().nodename.encode())
 
 
 def keep_outcome(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:
-    """Keep the result of a cell.
+    """Store the result of a cell.
 
     Raises:
-        RunDirectoryError: If it cannot be written.
+        RunDirectoryError: If the file cannot be written.
     """
     _write(_path(folder, run), outcome)
 
@@ -324,7 +327,7 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 def collect(
     runs: Sequence[CellRun], folders: Sequence[Path]
 ) -> tuple[dict[tuple[int, int], Outcome], list[CellRun]]:
-    """Return the results by cell and repetition, and what has none yet."""
+    """Return the results by cell and repetition, and the cells without a result."""
     found: dict[tuple[int, int], Outcome] = {}
     missing = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""Runs the cells of a suite, each once per repetition, and keeps what they gave."""
+"""Runs the cells of a suite, each once per repetition, and stores their results."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from chakram.sweep.folder import (
 )
 
 _POLL_S = 0.2
-"""How often cells that another process runs are looked at, while cells run here."""
+"""Interval at which results of other processes are checked while cells run here."""
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
-    """Return the *index*-th of *count* parts, from 1; together they are all."""
+    """Return part *index* (from 1) of *count* disjoint parts."""
     return list(runs[index - 1 :: count])
 
 
 def run_cell(run: CellRun) -> Outcome:
-    """Run a cell; what goes wrong is in its outcome."""
+    """Run a cell; errors are part of its outcome."""
     outcome: Outcome = {
         "number": run.number,
         "repetition": run.repetition,
@@ -88,20 +88,20 @@ def run_cells(
     tell: Callable[[CellRun, Outcome], None],
     note: Callable[[str], None],
 ) -> None:
-    """Run what has no result yet, and keep the results.
+    """Run the cells that have no result yet, and store their results.
 
-    Other processes may do the same in the same folder: each cell is run by one of them.
+    Other processes may do the same in the same folder; each cell runs in one of them.
 
     Args:
-        runs: What to run.
-        folder: Of the sweep.
-        jobs: Simulations at a time.
-        dask: Address of a scheduler that simulations are given to, None: here.
-        tell: Told of every result, also of those of others.
-        note: Gets a sentence when there is nothing to do but to wait for others.
+        runs: The cells to run.
+        folder: The folder of the sweep.
+        jobs: Number of concurrent simulations.
+        dask: Address of a scheduler for the simulations; None: run them here.
+        tell: Called with every result, including those of other processes.
+        note: Called with a sentence when this process has to wait for others.
 
     Raises:
-        RunFailed: If a process was killed, or the user ended it.
+        RunFailed: If a process was killed, or the user interrupted the sweep.
     """
     left = [run for run in runs if kept_outcome(folder, run) is None]
     simulated = [run for run in left if run.world == "simulate"]
@@ -113,12 +113,12 @@ def run_cells(
             _run_in_processes(simulated, jobs, share)
         else:
             share.run(simulated, _here)
-        # On a fabric one at a time: they would be in one another's way.
+        # One at a time on a fabric, because concurrent runs would disturb each other.
         real = [run for run in left if run.world != "simulate"]
         for lab, together in _by_lab(real):
             on_this_machine = _experiment(together[0]).fabric.on_this_machine
             share.claim_fabric(on_this_machine=on_this_machine)
-            # Meanwhile another sweep may have run them.
+            # Another sweep may have run them in the meantime.
             todo = [run for run in together if kept_outcome(folder, run) is None]
             with _standing(lab if todo else None, todo):
                 share.run(together, partial(_here, lab=lab))
@@ -133,7 +133,7 @@ def _here(run: CellRun, *, lab: str | None = None) -> Future[Outcome]:
 
 
 class _Share:
-    """This process's share of the cells in a folder, which others may run as well."""
+    """The cells that this process runs, in a folder that other processes may share."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _Share:
         self._note = note
 
     def claim_fabric(self, *, on_this_machine: bool) -> None:
-        """Claim the fabric; wait for another sweep that runs on it."""
+        """Claim the fabric; wait until no other sweep runs on it."""
         if not self._claims.claim_fabric(on_this_machine=on_this_machine):
             self._note("another sweep in this folder runs on the fabric")
             self._claims.claim_fabric(on_this_machine=on_this_machine, wait=True)
@@ -164,11 +164,11 @@ class _Share:
 
         Args:
             runs: The cells.
-            start: Starts one.
-            at_once: How many are started before one has ended.
+            start: Starts a cell.
+            at_once: Number of cells that may run concurrently.
         """
-        # By cell that waits, its outcome_version when another process was found to run
-        # it; absent until then.
+        # The outcome_version of each waiting cell at the time when another process held
+        # its claim.
         versions: dict[CellRun, int | None] = {}
         waiting = deque(runs)
         running: dict[Future[Outcome], CellRun] = {}
@@ -185,7 +185,7 @@ class _Share:
             if running:
                 self._keep_done(running, is_polling=bool(waiting))
             elif waiting:
-                # Nothing is claimed here, so that no two processes wait for each other.
+                # This process holds no claim here, so two processes cannot deadlock.
                 self._note(
                     f"{len(waiting)} cells are being run by another sweep in this "
                     "folder"
@@ -201,7 +201,7 @@ class _Share:
         running: dict[Future[Outcome], CellRun],
         versions: Mapping[CellRun, int | None],
     ) -> None:
-        """Start a claimed cell, unless another process has run it meanwhile."""
+        """Start a claimed cell, unless another process has run it in the meantime."""
         if run in versions:
             found = outcome_of_other(self._folder, run, before=versions[run])
         else:
@@ -215,7 +215,7 @@ class _Share:
     def _keep_done(
         self, running: dict[Future[Outcome], CellRun], *, is_polling: bool
     ) -> None:
-        """Keep what has ended; others may have released a cell after ``_POLL_S``."""
+        """Store finished cells; if polling, wait for at most ``_POLL_S``."""
         done, _ = wait(
             running,
             timeout=_POLL_S if is_polling else None,
@@ -246,7 +246,7 @@ def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None
 
 
 def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> None:
-    """Give cells to workers of Dask, which see the same files and have Chakram."""
+    """Run cells on Dask workers that share the files and have Chakram installed."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -262,7 +262,7 @@ def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> Non
             "e.g. tcp://10.0.0.1:8786, or tls:// with distributed.comm.tls configured",
         ) from error  # fmt: skip
     with client:
-        # A worker that is lost has its cells done again by another.
+        # If a worker is lost, another worker repeats its cells.
         executor = client.get_executor(pure=False, retries=3)
         share.run(
             runs,
@@ -274,7 +274,7 @@ def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> Non
 
 
 def _run_elsewhere(run: CellRun, runs: str) -> Outcome:
-    """Run a cell in a worker, whose folder is another; *runs* is absolute."""
+    """Run a cell in a worker with another current folder; *runs* is absolute."""
     outcome = run_cell(run._replace(runs=runs))
     if outcome["directory"] is not None:
         outcome["directory"] = str(Path(run.runs) / Path(outcome["directory"]).name)
@@ -282,9 +282,9 @@ def _run_elsewhere(run: CellRun, runs: str) -> Outcome:
 
 
 def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]]]:
-    """Yield runs that follow one another and can share a lab, with its name.
+    """Yield groups of consecutive runs that can share a lab, with the lab's name.
 
-    None: each builds what it needs.
+    The name is None if each run builds its own fabric.
     """
     for (kind, lab, _, _), group in itertools.groupby(runs, key=_world):
         together = list(group)
@@ -293,7 +293,7 @@ def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]
 
 
 def _world(run: CellRun) -> tuple[str, str, int, str]:
-    """Return what a lab is made of: another seed has other paths."""
+    """Return the properties that define a lab; the seed determines its paths."""
     experiment = _experiment(run)
     fabric = experiment.written.fabric.model_dump_json()
     return experiment.fabric.kind, experiment.lab_name, experiment.seed, fabric
@@ -305,7 +305,7 @@ def _experiment(run: CellRun) -> Experiment:
 
 @contextmanager
 def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
-    """Keep one lab up for all runs; one that is up already is left up."""
+    """Keep one lab up for all runs; a lab that is already up stays up."""
     if lab is None or lab in {each.name for each in labs.status()}:
         yield
         return

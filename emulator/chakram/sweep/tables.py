@@ -1,9 +1,9 @@
-"""The results of a sweep: one table for people, and CSV, JSON and Parquet of all rows.
+"""Result tables of a sweep: one for display, and all rows as CSV, JSON and Parquet.
 
-A row of the files is a row of the table of one cell in one repetition: the values of
-its matrix, how long its job's iterations took, and what stands in ``results`` of
-``chakram show --json``; barriers are left out.  Nothing in them says when, where or by
-whom a cell was run.
+Each row of the files is one row of the result table of a cell and repetition. It
+contains the values of the cell's matrix, the iteration time of its job, and the fields
+of ``results`` in ``chakram show --json``. Barriers are omitted. No column depends on
+when, where or by which process a cell was run.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _OF_RESULT = {
     "ecn_marked_packets": "ecn_marked_packets",
     "generator_bound": "generator_bound",
 }
-"""Columns of a row, and what they are called in a result."""
+"""Columns of a row, with the names of their fields in a result."""
 
 
 def rows(
     cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
 ) -> list[dict[str, Any]]:
-    """Return all rows, by cell and repetition."""
+    """Return all rows, sorted by cell and repetition."""
     found = []
     for (number, repetition), outcome in sorted(outcomes.items()):
         cell, document = cells[number], outcome["document"]
@@ -88,15 +88,15 @@ def rows(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a column can hold it: lists and mappings as JSON."""
+    """Return a value that a column can hold: lists and mappings become JSON."""
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value
 
 
 def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
-    """Write ``results.csv``, ``.json`` and ``.parquet``; return where.
+    """Write ``results.csv``, ``.json`` and ``.parquet``; return their paths.
 
     Raises:
-        RunDirectoryError: If they cannot be written.
+        RunDirectoryError: If a file cannot be written.
     """
     columns = list(made[0]) if made else []
     table = pa.table({name: _column([row[name] for row in made]) for name in columns})
@@ -120,7 +120,7 @@ def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Return a column; values of several kinds become texts."""
+    """Return a column; mixed types become text."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -129,10 +129,11 @@ def _column(values: list[Any]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """What a cell gave in all its repetitions; shares are of packets, or collectives.
+    """Result of a cell over all repetitions.
 
-    ``iteration`` is of the job that takes longest; ``difference`` is that from the
-    baseline, None without one.
+    ``generator_bound_share`` is a share of collectives; the other shares are of
+    packets. ``iteration`` is the iteration time of the job with the longest iterations.
+    ``difference`` is the difference from the baseline; None without a baseline.
     """
 
     cell: Cell
@@ -146,7 +147,7 @@ class CellResult:
 
 
 def cell_document(each: CellResult) -> dict[str, Any]:
-    """Return what a cell gave as plain values."""
+    """Return the result of a cell as plain values."""
     times, difference = each.iteration, each.difference
     errors = None if difference is None else difference.errors
     return {
@@ -171,7 +172,7 @@ def cell_document(each: CellResult) -> dict[str, Any]:
 def cell_results(
     cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
 ) -> list[CellResult]:
-    """Return what every cell gave that has a result, in the order of the suite."""
+    """Return the result of every cell that has one, in the order of the suite."""
     documents: dict[int, list[dict[str, Any]]] = {}
     for (number, _), outcome in sorted(outcomes.items()):
         documents.setdefault(number, []).append(outcome["document"])
@@ -219,7 +220,7 @@ def _share(
 
 
 def _iteration(cell: Cell, documents: Sequence[Mapping[str, Any]]) -> Times | None:
-    """Return the time of the job whose iterations take longest."""
+    """Return the time of the job with the longest iterations."""
     found = [
         max(each["iterations"], key=lambda one: one["mean_ns"])
         for each in documents

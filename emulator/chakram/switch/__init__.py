@@ -1,1 +1,1 @@
-"""The virtual switch: a pure model and the shell that gives it ports."""
+"""Switch model: buffers, marking, pauses, scheduling, ECMP and link faults. No I/O."""

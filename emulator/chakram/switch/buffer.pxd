@@ -1,4 +1,4 @@
-# C types of buffer.py, for the compiled form.
+# C types for compiling buffer.py.
 
 cimport cython
 

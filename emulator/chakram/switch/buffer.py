@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3
-"""Accounts of buffer memory: what a class of a port occupies of a pool.
+"""Accounts of buffer memory, which count the bytes that a port's class occupies.
 
-Every packet in a switch is in two accounts: that of the port and class by which it has
-come in, which pauses senders of lossless classes, and that of the port and queue by
-which it leaves, which limits lossy ones.  An account fills its reserved part, then the
-pool up to its limit, then its headroom; what is taken out leaves headroom first.
+Every packet in a switch is charged to two accounts. The account of its ingress port and
+class pauses senders of lossless classes. The account of its egress port and queue
+limits lossy classes. An account fills its reserved part, then the pool up to its limit,
+then its headroom. Headroom is released first.
 
 Source of the dynamic limit: A. Choudhury, E. Hahne, "Dynamic queue length thresholds
 for shared-memory packet switches" (IEEE/ACM Transactions on Networking, 1998).
@@ -25,13 +25,13 @@ _FITS, _NEEDS_HEADROOM, _REFUSED = FITS, NEEDS_HEADROOM, REFUSED
 
 
 class Pool:
-    """Shared memory.
+    """A memory pool, shared by accounts.
 
     Attributes:
-        name: Of the pool.
-        used_bytes: What accounts have of what is shared.
-        headroom_used_bytes: What they have of the shared headroom.
-        peak_bytes: The most that ``used_bytes`` has been.
+        name: Name of the pool.
+        used_bytes: Shared bytes in use.
+        headroom_used_bytes: Bytes of headroom in use.
+        peak_bytes: Maximum of ``used_bytes``.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Pool:
         self.peak_bytes = 0
 
     def check(self) -> list[str]:
-        """Return what is wrong with it by itself."""
+        """Return inconsistencies in the pool's state; empty if there are none."""
         wrong: list[str] = []
         if not 0 <= self.used_bytes <= self.shared_bytes:
             wrong.append(
@@ -64,21 +64,21 @@ class Pool:
             not 0 <= self.headroom_used_bytes <= self._headroom_bytes
         ):
             wrong.append(
-                f"pool {self.name}: {self.headroom_used_bytes} of headroom used, of "
-                f"{self._headroom_bytes}"
+                f"pool {self.name}: {self.headroom_used_bytes} of "
+                f"{self._headroom_bytes} bytes of headroom used"
             )
         return wrong
 
 
 class Account:
-    """What one class of one port occupies.
+    """Account of the memory that one class of one port occupies.
 
     Attributes:
         pool: Its pool.
-        used_bytes: Reserved and shared part.
-        headroom_used_bytes: What is in its headroom.
-        peak_bytes: The most that both together have been.
-        headroom_peak_bytes: The most that was in headroom, likewise.
+        used_bytes: Reserved and shared bytes in use.
+        headroom_used_bytes: Bytes of headroom in use.
+        peak_bytes: Maximum of ``used_bytes`` + ``headroom_used_bytes``.
+        headroom_peak_bytes: Maximum of ``headroom_used_bytes``.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Account:
         self.headroom_peak_bytes = 0
 
     def threshold_bytes(self) -> int:
-        """Return how much of the pool it may have now."""
+        """Return the current limit on the account's share of the pool."""
         if not self._has_alpha:
             return self._static_bytes
         free_bytes = self.pool.shared_bytes - self.pool.used_bytes
@@ -125,12 +125,12 @@ class Account:
         return free_bytes << shift
 
     def shared_bytes(self) -> int:
-        """Return how much of the pool it has."""
+        """Return the bytes of the pool that the account uses."""
         shared_bytes = self.used_bytes - self._reserved_bytes
         return shared_bytes if shared_bytes > 0 else 0
 
     def room_for(self, size_bytes: int) -> int:
-        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for so much more."""
+        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for *size_bytes* more."""
         after = self.used_bytes + size_bytes - self._reserved_bytes
         if after <= 0:
             return _FITS
@@ -151,7 +151,7 @@ class Account:
         return _NEEDS_HEADROOM
 
     def charge(self, size_bytes: int, room: int) -> None:
-        """Take in so much, for which ``room_for`` has just said *room*."""
+        """Add *size_bytes*, for which ``room_for`` has just returned *room*."""
         pool = self.pool
         if room == _NEEDS_HEADROOM:
             self.headroom_used_bytes += size_bytes
@@ -168,7 +168,7 @@ class Account:
             self.peak_bytes = self.used_bytes + self.headroom_used_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Let go of so much."""
+        """Release *size_bytes*."""
         pool = self.pool
         rest = size_bytes
         if self.headroom_used_bytes > 0:
@@ -183,14 +183,14 @@ class Account:
         pool.used_bytes -= before - self.shared_bytes()
 
     def wants_pause(self) -> bool:
-        """Tell whether who fills it is to be paused."""
+        """Return whether the sender of the class must be paused."""
         return (
             self.headroom_used_bytes > 0
             or self.shared_bytes() >= self.threshold_bytes()
         )
 
     def allows_resume(self) -> bool:
-        """Tell whether who fills it may go on."""
+        """Return whether the sender of the class may resume."""
         if self.headroom_used_bytes > 0:
             return False
         shared_bytes = self.shared_bytes()

@@ -1,7 +1,7 @@
-"""Hashes of other switches than Linux: CRCs, as switch chips have them, and ns-3's.
+"""ECMP hashes other than Linux's: CRCs as in switch chips, and the hash of ns-3.
 
-They say what the hash of such a switch does to flows, with our addresses and seeds; not
-which path a flow takes through a given chip, whose fields and seeds are its own.
+They show how such a hash distributes flows, with Chakram's addresses and seeds. They do
+not predict the path of a flow through real chips, whose hash fields and seeds differ.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FIRST_ADDRESS = 0x0B00_0001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrcPaths:
-    """What chips do that hash by a CRC, each with a seed of its own.
+    """ECMP choice of switches that hash with a CRC, each with a different seed.
 
     Attributes:
         bits: One of ``CRC_BITS``.
-        seed: That those of the switches come from.
+        seed: Seed from which the seeds of the switches are derived.
     """
 
     bits: int
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
+        """Return the function for a flow; see ``EcmpHash``."""
         key = _wire_key(flow)
 
         def choose(switch: int, count: int) -> int:
@@ -49,18 +49,18 @@ class CrcPaths:
 
 
 def crc_hash(key: bytes, *, bits: int, seed: int) -> int:
-    """Return the hash of what a chip reads from a packet.
+    """Return the hash of the header fields that a chip reads from a packet.
 
-    A CRC is linear: where only its initial value differs, the hashes of all flows
-    differ by the same bits, and a second tier that takes the same ones for its choice
-    sees no more than what the first tier left.  So the seed also says at which bit the
-    choice begins, as the hash offset of chips does.
+    A CRC is linear: if only its initial value differs, the hashes of all flows differ
+    in the same bits. A second tier that chooses by the same bits could then not spread
+    the flows that the first tier sends to it (hash polarization). Therefore the seed
+    also sets the bit at which the choice starts, like the hash offset of chips.
 
     Args:
         key: Addresses, protocol and ports.
-        bits: 16 (CCITT) or 32 (as of Ethernet).
-        seed: Of the switch: the low bits are the initial value, the top ones the
-            offset.
+        bits: 16 (CCITT) or 32 (as in Ethernet).
+        seed: Seed of the switch. The low bits are the initial value, and the top bits
+            are the offset.
     """
     if bits == CRC_BITS[0]:
         value, offset = crc_hqx(key, seed & 0xFFFF), seed >> 28
@@ -71,17 +71,17 @@ def crc_hash(key: bytes, *, bits: int, seed: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ns3Paths:
-    """What the switches of ns-3's RDMA model do (HPCC's, and ASTRA-sim's fork).
+    """ECMP choice in ns-3's RDMA model, as in HPCC and ASTRA-sim's fork.
 
     Attributes:
-        first_switch: Number of the first switch among all nodes: a switch's seed is its
-            number, and hosts come first.
+        first_switch: Number of the first switch among all nodes. A switch's seed is its
+            node number, and hosts have the lowest numbers.
     """
 
     first_switch: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
+        """Return the function for a flow; see ``EcmpHash``."""
         words: list[int] = []
         for address in (flow.source, flow.destination):
             packed = ip_address(address).packed
@@ -100,10 +100,10 @@ def ns3_chooser(
     *,
     hosts: int,
 ) -> Callable[[], Callable[[int, int], int]]:
-    """Return what makes a chooser for a flow between two of ns-3's own nodes.
+    """Return a factory of choosers for a flow between two hosts of ns-3.
 
-    Its hosts, numbered from 0, have addresses from 11.0.0.1 on; switches have the
-    numbers behind them, and seeds that are their numbers.
+    Hosts are numbered from 0, and have addresses from 11.0.0.1 on. Switch numbers
+    follow the host numbers, and the seed of a switch is its number.
     """
     words = [
         _FIRST_ADDRESS + (node // 256 << 16) + (node % 256 << 8)
@@ -125,7 +125,7 @@ def _murmur_choice(
 def murmur3(words: Sequence[int], seed: int) -> int:
     """Return MurmurHash3 (x86, 32 bits) of little-endian 32-bit words.
 
-    Source: A. Appleby, MurmurHash3, which he gave to the public.
+    Source: A. Appleby, MurmurHash3 (public domain).
     """
     value = seed
     for word in words:
@@ -141,7 +141,7 @@ def murmur3(words: Sequence[int], seed: int) -> int:
 
 
 def _wire_key(flow: Flow) -> bytes:
-    """Return what tells a flow from others, as it stands in its packets."""
+    """Return the header fields that identify a flow, as bytes in network order."""
     return (
         ip_address(flow.source).packed
         + ip_address(flow.destination).packed

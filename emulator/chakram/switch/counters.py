@@ -1,4 +1,4 @@
-"""The counters of a port, by the names that SONiC has for them."""
+"""Counters of a port under their SONiC names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _WATCHDOG = "PFC_WD_QUEUE_STATS_DEADLOCK_"
 
 
 def port_counters(port: Port, now_ns: int) -> Mapping[str, int]:
-    """Return the counters of a port as they are now.
+    """Return the current counters of a port.
 
-    Those of a queue or a priority group have its number behind the name, ``...:3``.
-    Beside SONiC's there are ``paused_ns:3``, how long a queue was paused in all, and
-    ``dropped: ...``, drops by reason.
+    Counters of a queue or priority group end with its number: ``...:3``. Two kinds of
+    counters are not in SONiC: ``paused_ns:3``, the total pause time of a queue, and
+    ``dropped: ...``, the drops by reason.
     """
     counted = port.counted(now_ns)
     values = {

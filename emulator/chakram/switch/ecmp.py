@@ -1,7 +1,7 @@
-"""How switches choose among equal-cost next hops: hashes of what makes a flow.
+"""Choice of switches among equal-cost next hops, by hashes of flow identifiers.
 
-A switch hashes addresses and ports of a packet, so a flow stays on its path, and which
-flows meet is decided before they are sent.
+A switch hashes the addresses and ports of a packet, so that a flow stays on its path.
+Which flows share a link is therefore determined before they start.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from chakram.switch.keyed_random import flow_hash
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths", "NarrowedPaths"]
+__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths", "RestrictedPaths"]
 
 
 class Flow(NamedTuple):
-    """What a flow is told from others by.
+    """Identity of a flow.
 
     Attributes:
-        sender: Index of the port that sends it.
-        receiver: Of the port that gets it.
+        sender: Index of the sending port.
+        receiver: Index of the receiving port.
         source: Address of the sender.
-        destination: Of the receiver.
+        destination: Address of the receiver.
         source_port: UDP port of the sender.
-        destination_port: Of the receiver.
+        destination_port: UDP port of the receiver.
     """
 
     sender: int
@@ -40,29 +40,30 @@ class Flow(NamedTuple):
 
 
 class EcmpHash(Protocol):
-    """Chooses next hops; equal objects choose alike."""
+    """A method of choosing next hops; equal objects make equal choices."""
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow at the switches of its path, in their order.
+        """Return a function that chooses the next hops of a flow.
 
-        It takes the number of a switch in its topology and how many next hops that
-        has, and returns the index of one.
+        Call the function for each switch of the path, in order. Its arguments are the
+        number of the switch in the topology, and the number of next hops. It returns
+        the index of one next hop.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPaths:
-    """What the switches of a lab do, whose kernel forwards.
+    """ECMP choice of the kernel switches of a lab.
 
     Attributes:
-        seed: Of the lab.
+        seed: Seed of the lab.
     """
 
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
+        """Return the function for a flow; see ``EcmpHash``."""
 
         def choose(switch: int, count: int) -> int:
             if count == 1:
@@ -81,19 +82,19 @@ class KernelPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnPaths:
-    """A draw for switches whose hash nobody knows.
+    """Random choice per flow, for switches with an unknown hash.
 
-    It stands for a hash, not for that of a particular switch: which flows meet is as
-    random as there, and the same for the same seed.
+    It represents a typical hash, not the hash of a particular switch. Flows share links
+    as randomly as with a real hash. The same seed results in the same paths.
 
     Attributes:
-        seed: Of the draw.
+        seed: Seed of the draws.
     """
 
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
+        """Return the function for a flow; see ``EcmpHash``."""
         rest = flow_hash(self.seed, flow.sender, flow.receiver, flow.source_port)
 
         def choose(_switch: int, count: int) -> int:
@@ -105,20 +106,20 @@ class DrawnPaths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NarrowedPaths:
-    """A hash of switches some of which avoid some of their next hops.
+class RestrictedPaths:
+    """A hash for fabrics in which some switches avoid some of their next hops.
 
     Attributes:
-        inner: The hash.
-        kept: By number of a switch, and of its next hops, the indices of those that it
-            chooses among.
+        inner: Hash that chooses among the remaining next hops.
+        kept: Indices of the next hops to choose among, by switch number and number of
+            next hops.
     """
 
     inner: EcmpHash
     kept: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
+        """Return the function for a flow; see ``EcmpHash``."""
         choose, kept_of = self.inner.chooser(flow), dict(self.kept)
 
         def narrowed(switch: int, count: int) -> int:

@@ -1,4 +1,4 @@
-"""Lets faults of links happen to a model, each at its time."""
+"""Schedule that starts, changes and ends the link faults of a model in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Port(Protocol):
-    """What is asked of a port, as ``chakram.switch.port.Port`` has it."""
+    """Interface of a port, as in ``chakram.switch.port.Port``."""
 
     @property
     def peer(self) -> int: ...
@@ -24,7 +24,7 @@ class _Port(Protocol):
 
 
 class _Links(Protocol):
-    """What faults happen to: a ``SwitchModel``, or links that a kernel carries."""
+    """Links that faults apply to: a ``SwitchModel``, or the links of a kernel lab."""
 
     def ports(self) -> Sequence[_Port]: ...
     def port(self, number: int) -> _Port: ...
@@ -35,13 +35,14 @@ class _Links(Protocol):
 
 
 class FaultSchedule:
-    """Faults that have yet to begin or to end, and those that last.
+    """Pending and active link faults.
 
-    Faults of one link may overlap: it is up if none of them says otherwise, has the
-    lowest rate that one of them gives it, and what one fault spares another may hit.
+    Faults of one link may overlap. The link is up if no active fault takes it down. It
+    has the lowest rate of all active faults. Each fault draws losses independently of
+    the others.
 
     Args:
-        model: What they happen to.
+        model: Links that the faults apply to.
         faults: See ``add``.
     """
 
@@ -54,10 +55,10 @@ class FaultSchedule:
         self.add(faults)
 
     def add(self, faults: Sequence[LinkFault]) -> None:
-        """Let more faults happen.
+        """Add more faults.
 
         Raises:
-            ValueError: If the model has not the port of a fault.
+            ValueError: If the model does not have the port of a fault.
         """
         for fault in faults:
             if not 0 <= fault.port < len(self._rates_bps):
@@ -65,11 +66,11 @@ class FaultSchedule:
             self._at(fault.at_ns, fault)
 
     def next_ns(self) -> int:
-        """Return when the next fault begins, changes or ends; ``NEVER``: none does."""
+        """Return when the next fault starts, changes or ends, or ``NEVER``."""
         return self._turns[0][0] if self._turns else NEVER
 
     def advance(self, now_ns: int) -> list[int]:
-        """Do what is due; return the ports that it happens to."""
+        """Apply due changes; return the ports that they affect."""
         ports: list[int] = []
         while self._turns and self._turns[0][0] <= now_ns:
             time_ns, _, _, fault = heappop(self._turns)
@@ -87,9 +88,9 @@ class FaultSchedule:
         return ports
 
     def end(self, now_ns: int) -> list[int]:
-        """Let no fault happen any more; return the ports that are better now.
+        """End all faults; return the ports that recover.
 
-        A class that was paused goes on when its pause is over.
+        A paused class resumes when its pause expires.
         """
         lasting, self._lasting, self._turns = self._lasting, [], []
         ports = [each.port for each in lasting if each.kind != "pause_storm"]
@@ -120,7 +121,7 @@ class FaultSchedule:
                 self._model.pause(fault.port, klass, duration_ns, now_ns)
 
     def _apply(self, number: int, now_ns: int) -> None:
-        """Let a port be as all faults that last say."""
+        """Set the state of a port to the combination of all active faults."""
         port = self._model.port(number)
         ends = {number, port.peer}
         is_up = not any(
@@ -140,7 +141,7 @@ class FaultSchedule:
                 intact *= 1.0 - fault.probability
         if rate_bps != port.rate_bps:
             self._model.set_rate(number, rate_bps, now_ns)
-        # A packet that is lost is not corrupted any more.
+        # A lost packet cannot be corrupted as well.
         self._model.set_errors(
             number, loss=1.0 - passed, corruption=passed * (1.0 - intact)
         )

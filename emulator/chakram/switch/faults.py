@@ -1,4 +1,4 @@
-"""Faults of links: what happens to them, and when."""
+"""Definitions of link faults."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFault:
-    """What happens to a link from *at_ns* until *until_ns*.
+    """A fault of a link from *at_ns* until *until_ns*.
 
     Attributes:
-        kind: ``down``: nothing passes, either direction; what waits for it or is under
-            way is lost. ``flap``: that, for the first half of every *period_ns*.
-            ``degrade``: what the port sends has *rate_bps*. ``loss`` and
-            ``corruption``: of what the port sends, packets are lost, or arrive with
-            flipped bits, with *probability*. ``pause_storm``: the peer pauses
-            *classes* of the port all the time.
+        kind: ``down``: the link carries nothing in either direction, and packets that
+            are queued or in flight are lost. ``flap``: down for the first half of every
+            *period_ns*. ``degrade``: the port sends at *rate_bps*. ``loss`` and
+            ``corruption``: packets that the port sends are lost, or arrive with flipped
+            bits, with *probability*. ``pause_storm``: the peer pauses *classes* of the
+            port continuously.
         port: Number of the port.
-        at_ns: When it begins.
-        until_ns: When it is over.
+        at_ns: Start time.
+        until_ns: End time.
         rate_bps: See ``degrade``.
         probability: See ``loss``.
         period_ns: See ``flap``.
@@ -51,9 +51,7 @@ class LinkFault:
         if self.kind not in FAULT_KINDS:
             raise ValueError(f"{self.kind!r} is not a fault of a link: {FAULT_KINDS}")
         if not 0 <= self.at_ns < self.until_ns:
-            raise ValueError(
-                f"{self.at_ns}..{self.until_ns} ns is no time to happen in"
-            )
+            raise ValueError(f"{self.at_ns}..{self.until_ns} ns is not a time interval")
         needs = {
             "degrade": ("rate_bps", self.rate_bps),
             "loss": ("probability", self.probability),
@@ -69,6 +67,8 @@ class LinkFault:
         if self.probability is not None and not 0.0 <= self.probability <= 1.0:
             raise ValueError(f"{self.probability} is not a probability")
         if self.period_ns is not None and self.period_ns < 2:
-            raise ValueError(f"a period of {self.period_ns} ns has no halves")
+            raise ValueError(
+                f"a period of {self.period_ns} ns is too short to be halved"
+            )
         if any(not 0 <= each < CLASSES for each in self.classes):
             raise ValueError(f"classes {self.classes} are not all in 0..{CLASSES - 1}")

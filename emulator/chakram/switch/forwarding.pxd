@@ -1,4 +1,4 @@
-# C types of forwarding.py, for the compiled form.
+# C types for compiling forwarding.py.
 
 cimport cython
 
@@ -22,7 +22,7 @@ cdef int _NODE_BITS
 cdef long long _PORT_MASK
 
 
-# In the order in which they are used: what every packet touches comes first.
+# Ordered by use: fields that every packet uses come first.
 @cython.final
 cdef class Forwarding:
     cdef long long[::1] _paths
@@ -47,7 +47,7 @@ cdef class Forwarding:
     @cython.locals(flow="long long")
     cpdef links_changed(self)
     cpdef bint has_path(self, long long flow) except -1
-    cdef void foresee(self, long long flow) noexcept
+    cdef void prefetch_path(self, long long flow) noexcept
     @cython.locals(step="long long")
     cdef int known(self, long long flow, long long hop, long long node) noexcept
     @cython.locals(number=int)

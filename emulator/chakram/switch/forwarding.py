@@ -1,11 +1,14 @@
 # cython: annotation_typing=False, language_level=3, initializedcheck=False
 # cython: cdivision=True
-"""Where packets go on: next hops, and the choice among equal-cost ones.
+"""Forwarding of packets: next hops, and the choice among equal-cost next hops.
 
-Where switches hash, the path of a flow is found once and kept until a link goes down or
-comes up: hashes of real switches cost more than everything else about a packet.  A
-fabric has far more flows than fit into a processor's cache, so what a packet needs of
-its flow at a switch lies in one place, and a flow whose hash is a number is no object.
+If switches hash, the path of a flow is computed once and kept until a link goes down or
+comes up. Computing the hash of a real switch takes longer than all other work for a
+packet.
+
+A fabric has far more flows than fit into a CPU cache. The forwarding data of a flow at
+a switch is therefore stored in one place. Flows with drawn choices need no Python
+object.
 """
 
 from __future__ import annotations
@@ -41,15 +44,15 @@ _FEW_HOPS = 4
 _MANY_HOPS = 64
 _FLOWS = 64
 _FIELDS = 3
-# Fields of a flow: where it enters the fabric, the node that it is for, and its hash.
+# Fields of a flow: its first switch, its destination node, and its hash.
 _ENTRY, _TARGET, _VALUE = range(_FIELDS)
-# Steps of paths: the switch, then the port.
+# Steps of paths: the switch in the upper bits, the port in the lower bits.
 _NODE_BITS = 32
 _PORT_MASK = 0xFFFF_FFFF
 
 
 def _doubled(old: array[int]) -> array[int]:
-    """Return an array that begins with *old*, and is twice as long."""
+    """Return a copy of *old* with twice its length."""
     new = array("q", bytes(2 * 8 * len(old)))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
@@ -60,10 +63,10 @@ class Forwarding:
 
     Args:
         ports: All ports of the fabric, by number.
-        next_hops: For a switch and a node that packets are for, the numbers of the
-            ports on shortest paths, in the order that hashes number them in.
-        balancing: By switch, how it chooses.
-        seed: For random choices.
+        next_hops: Function that takes a switch and a destination node. It returns the
+            port numbers on shortest paths, in the order in which hashes index them.
+        balancing: Load balancing of each switch.
+        seed: Seed of random choices.
     """
 
     __slots__ = (
@@ -98,61 +101,62 @@ class Forwarding:
         self._seed = seed & ((1 << 64) - 1)
         self._flows = 0
         self._fields = array("q", bytes(8 * _FIELDS * _FLOWS))
-        # Of a flow whose field ``_VALUE`` is ``_UNKNOWN``: what makes its chooser.
+        # Factory of the chooser, for flows whose field ``_VALUE`` is ``_UNKNOWN``.
         self._choosers: dict[int, Callable[[], Chooser]] = {}
-        # Of each flow so many numbers: for the switches of its path, where that is
-        # known, the switch and the port by which the flow leaves it.
+        # Path of each flow, with this many steps. A step consists of a switch and its
+        # egress port. Steps that depend on the packet are unknown.
         self._width = _FEW_HOPS
         self._paths = array("q", bytes(8 * self._width * _FLOWS))
-        # Sets of next hops: how many, then of each the port and the node behind it;
-        # where the one of a switch and a destination begins, and that of some ports.
+        # Sets of next hops: their count, then the port and the next node of each. Two
+        # indexes give the position of a set: by switch and destination, and by its
+        # ports.
         self._sets = array("q", bytes(8 * _FLOWS))
         self._sets_used = 0
         self._nodes = 1 + max((port.node for port in ports), default=0)
         self._set_of = self._no_sets()
         self._set_with: dict[tuple[int, ...], int] = {}
-        # Packets for which a switch has chosen in turn so far.
+        # Number of choices of each switch so far, for round robin.
         self._numbers = [0] * len(balancing)
 
     def add_flow(
         self, switch: int, destination: int, chooser: Callable[[], Chooser]
     ) -> int:
-        """Return the number of a flow that enters at a switch.
+        """Return the number of a new flow that enters at a switch.
 
         Args:
-            switch: Its number.
-            destination: The node that the flow is for.
-            chooser: Makes what chooses for it, see ``EcmpHash.chooser``.
+            switch: Number of the switch.
+            destination: Destination node of the flow.
+            chooser: Factory of the flow's chooser, see ``EcmpHash.chooser``.
         """
         self._choosers[self._flows] = chooser
         return self._add_flow(switch, destination, _UNKNOWN)
 
     def add_drawn_flow(self, switch: int, destination: int, value: int) -> int:
-        """Return the number of a flow whose choices are drawn, see ``DrawnPaths``.
+        """Return the number of a new flow with drawn choices, see ``DrawnPaths``.
 
         Args:
-            switch: Where it enters.
-            destination: The node that it is for.
-            value: Its ``flow_hash``.
+            switch: Number of the switch at which the flow enters.
+            destination: Destination node of the flow.
+            value: The flow's ``flow_hash``.
         """
         return self._add_flow(switch, destination, value)
 
     def links_changed(self) -> None:
-        """Find new paths: links have gone down or come up."""
+        """Recompute all paths, because links went down or came up."""
         self._set_of = self._no_sets()
         for flow in range(self._flows):
             self._find_path(flow)
 
     def has_path(self, flow: int) -> bool:
-        """Tell whether any port is known by which a flow leaves a switch."""
+        """Return whether at least the first step of a flow's path is known."""
         return self._paths[flow * self._width] != _UNKNOWN
 
-    def foresee(self, flow: int) -> None:
-        """Fetch where the path of a flow stands."""
+    def prefetch_path(self, flow: int) -> None:
+        """Prefetch the path of a flow into the CPU cache."""
         prefetch_cell(self._paths, flow * self._width)
 
     def known(self, flow: int, hop: int, node: int) -> int:
-        """Return the port of a hop as the path has it; -1: it does not."""
+        """Return the egress port at a hop of the stored path; -1 if unknown."""
         if hop < self._width:
             step = self._paths[flow * self._width + hop]
             if step >> _NODE_BITS == node:
@@ -162,14 +166,14 @@ class Forwarding:
     def egress(
         self, flow: int, hop: int, node: int, destination: int, packet: int
     ) -> int:
-        """Return the port by which a packet leaves switch *node*; -1: by none.
+        """Return the egress port of a packet at switch *node*; -1 if there is none.
 
         Args:
-            flow: Of the packet.
-            hop: How many switches it has passed.
-            node: Where it is.
-            destination: The node that it is for.
-            packet: Its number for random choices, see ``packet_number``.
+            flow: Flow of the packet.
+            hop: Number of switches that the packet has passed.
+            node: Switch at which the packet is.
+            destination: Destination node of the packet.
+            packet: Number of the packet for random choices, see ``packet_number``.
         """
         number = self.known(flow, hop, node)
         if number >= 0:
@@ -191,7 +195,7 @@ class Forwarding:
         return flow
 
     def _find_path(self, flow: int) -> None:
-        """Find the ports by which a flow leaves switches, as far as that is known."""
+        """Compute the egress ports of a flow, as far as they are known in advance."""
         at = flow * _FIELDS
         node = self._fields[at + _ENTRY]
         destination = self._fields[at + _TARGET]
@@ -203,7 +207,7 @@ class Forwarding:
             place = self._set_to(node, destination)
             count = self._sets[place]
             if count == 0 or (count > 1 and self._balancing[node] != _HASH):
-                break  # what follows is not known before the packet is there
+                break  # later hops depend on the packet
             index = 0
             if choose is not None:
                 index = choose(node, count)
@@ -223,7 +227,7 @@ class Forwarding:
             hop += 1
 
     def _widen(self) -> None:
-        """Make room for paths of twice as many hops."""
+        """Make room for paths with twice as many hops."""
         old, width = self._paths, self._width
         new = array("q", [_UNKNOWN]) * (2 * len(old))
         for flow in range(self._flows):
@@ -233,11 +237,11 @@ class Forwarding:
         self._width = 2 * width
 
     def _no_sets(self) -> array[int]:
-        """Return what knows of no set of next hops."""
+        """Return an index without any set of next hops."""
         return array("i", [_UNKNOWN]) * (len(self._balancing) * self._nodes)
 
     def _set_to(self, node: int, destination: int) -> int:
-        """Return where the next hops begin, those of links that are up if any is."""
+        """Return the position of the next hops, without down links if possible."""
         if destination >= self._nodes:
             self._nodes = destination + 1
             self._set_of = self._no_sets()
@@ -292,7 +296,7 @@ class Forwarding:
         best = self._sets[first + 2 * (number % count)]
         if kind == _ROUND_ROBIN:
             return best
-        # The least loaded one; among equals each in its turn.
+        # Find the port with the shortest queue; use round robin among equal queues.
         port = self._ports[best]
         least = port.queued_bytes
         for at in range(count):

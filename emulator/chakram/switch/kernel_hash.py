@@ -1,10 +1,12 @@
-"""The Linux kernel's choice among equal-cost next hops, exactly.
+"""The Linux kernel's exact choice among equal-cost next hops.
 
-What ``net.ipv4.fib_multipath_hash_policy`` (and its twin of IPv6) does with the value
-1, addresses, protocol and ports, where ``fib_multipath_hash_seed`` is set: Linux 6.11
-and later, little-endian machines.  Both directions of a flow have the same hash; flow
-labels do not count.  Packets that have a hash of the kernel's own already keep that:
-from a socket's automatic flow label, or from receive packet steering.
+This module reproduces ``net.ipv4.fib_multipath_hash_policy`` (or its IPv6 counterpart)
+with the value 1, which hashes addresses, protocol and ports. It requires
+``fib_multipath_hash_seed`` (Linux 6.11 or later) and a little-endian machine. Both
+directions of a flow have the same hash, and flow labels have no effect.
+
+Packets that already have a kernel hash keep it. Such a hash comes from a socket's
+automatic flow label or from receive packet steering.
 
 Source: ``fib_multipath_hash`` and ``fib_select_multipath`` in ``net/ipv4``,
 ``rt6_multipath_hash`` and ``fib6_select_path`` in ``net/ipv6``, ``flow_hash_from_keys``
@@ -21,29 +23,29 @@ from ipaddress import ip_address
 from chakram.switch.siphash import siphash
 
 UDP = 17
-"""Protocol number."""
+"""IP protocol number."""
 
 HASH_BITS = 31
-"""Bits of what next hops share out."""
+"""Number of bits in a hash. Each next hop has a range of hashes."""
 
-# Of the kernel's ``struct flow_keys``, from what is hashed on: where its parts begin.
+# Offsets in the kernel's ``struct flow_keys``, from the start of the hashed part.
 _PROTOCOL_AT = 2
 _PORTS_AT, _PORTS_END = 28, 32
 _ADDRESSES_AT = 36
 _IPV4_BYTES = 4
 _KEYS_BYTES = {_IPV4_BYTES: 48, 16: 72}
-"""By the size of an address: whole words, so four bytes more than IPv6 needs."""
+"""Size of the keys by address size: whole words, so 4 bytes more than IPv6 needs."""
 
 
 def hash_seed(seed: int, number: int) -> int:
     """Return the seed of a switch's ECMP hash, from 1 to 2**32 - 1.
 
-    Switches differ, or a second tier would send all that it gets on one path; 0 would
-    mean a seed of the kernel's own.
+    Switches have different seeds. Otherwise a second tier would send all its traffic on
+    one path. With a seed of 0, the kernel would choose a random seed.
 
     Args:
-        seed: Of the lab.
-        number: Of the switch in it.
+        seed: Seed of the lab.
+        number: Number of the switch in the lab.
     """
     mixed = (seed * 0x9E37_79B1 + (number + 1) * 0x85EB_CA6B) & 0xFFFF_FFFF_FFFF
     mixed ^= mixed >> 16
@@ -64,14 +66,14 @@ def kernel_hash(
     Args:
         seed: ``fib_multipath_hash_seed`` of the switch's namespace, not 0.
         source: Address of the sender, without a zone.
-        destination: Of the receiver, of the same family.
-        source_port: Of the sender.
-        destination_port: Of the receiver.
-        protocol: That the ports are of.
+        destination: Address of the receiver, in the same family.
+        source_port: Port of the sender.
+        destination_port: Port of the receiver.
+        protocol: Protocol of the ports.
     """
     near, far = _packed(source), _packed(destination)
-    # The smaller one first: of addresses of IPv4 and of ports as a little-endian
-    # machine reads them, of addresses of IPv6 byte by byte.
+    # The smaller value comes first. IPv4 addresses and ports are compared as a
+    # little-endian machine reads them, IPv6 addresses byte by byte.
     numeric = len(near) == _IPV4_BYTES
     keys = bytearray(_KEYS_BYTES[len(near)])
     keys[_PROTOCOL_AT] = protocol
@@ -90,7 +92,7 @@ def _packed(address: str) -> bytes:
 
 
 def _ordered(a: bytes, b: bytes, *, numeric: bool) -> bytes:
-    """Return both, the smaller one first; numbers have their lowest byte in front."""
+    """Return both values, smaller first; *numeric* means little-endian comparison."""
     is_first = a[::-1] <= b[::-1] if numeric else a <= b
     return a + b if is_first else b + a
 
@@ -99,18 +101,18 @@ def upper_bounds(weights: Sequence[int]) -> list[int]:
     """Return the largest hash of each next hop, in the order of the route.
 
     Args:
-        weights: Their shares; the last bound is always the largest hash there is.
+        weights: Shares of the next hops. The last bound is always the maximum hash.
     """
     total = sum(weights)
     bounds: list[int] = []
     before = 0
     for weight in weights:
         before += weight
-        # Rounded to nearest, halves up, as the kernel divides.
+        # Round to nearest, and halves up, like the kernel's division.
         bounds.append(((before << HASH_BITS) + total // 2) // total - 1)
     return bounds
 
 
 def next_hop(value: int, bounds: Sequence[int]) -> int:
-    """Return the index of the next hop that a flow of this hash takes."""
+    """Return the index of the next hop for a flow with this hash."""
     return bisect_left(bounds, value)

@@ -1,4 +1,4 @@
-# C types of draws.py, for the compiled form.
+# C types for compiling keyed_random.py.
 
 cimport cython
 

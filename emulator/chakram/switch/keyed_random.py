@@ -1,11 +1,12 @@
 # cython: annotation_typing=False, language_level=3
-"""Random numbers that depend on what they are for, and not on the order of calls.
+"""Random numbers that depend on their purpose instead of the order of calls.
 
-A port or a fault draws for a packet by the number of the packet (``packet_number``):
-flow, position and attempt decide it. Other traffic does not change the draw, so two
-simulations differ only by what differs between them, and a run repeats exactly.
+The draw of a port or a fault depends only on the number of the packet
+(``packet_number``), which is derived from flow, position and attempt. Other traffic
+does not change the draw. Therefore simulations are reproducible, and two simulations
+differ only if their inputs differ.
 
-Flows whose hash nobody knows are told apart by such a number, too.
+``flow_hash`` provides a hash of flows for switches whose hash is unknown.
 
 Source of the mixing: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
 generators" (OOPSLA 2014), with the constants of splitmix64.
@@ -16,7 +17,7 @@ from __future__ import annotations
 __all__ = ["DRAWS", "Attempts", "draw", "flow_hash", "packet_number", "share_of_draws"]
 
 DRAWS = 1 << 32
-"""How many numbers there are."""
+"""Number of different draws."""
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _STEP = 0x9E37_79B9_7F4A_7C15
@@ -26,28 +27,28 @@ _SECOND = 0x94D0_49BB_1331_11EB
 _WORD = 0xFFFF_FFFF
 _HALF_LAP = 1 << 23
 _LAP = 1 << 24
-_PRIME = 0x9E37_79B1  # 2**32 over the golden ratio: spreads numbers over all bits
+_PRIME = 0x9E37_79B1  # 2**32 / golden ratio: spreads numbers over all bits
 
 
 def draw(seed: int, stream: int, number: int) -> int:
     """Return the 32-bit random number *number* of a *stream*.
 
     Args:
-        seed: Of all streams.
-        stream: What the numbers are for; 0 or more.
-        number: Which one; 0 or more.
+        seed: Seed of all streams.
+        stream: Purpose of the numbers; 0 or more.
+        number: Index of the number; 0 or more.
     """
     return _mixed((seed + stream * _STREAM + (number + 1) * _STEP) & _MASK) >> 32
 
 
 def packet_number(flow: int, position: int, attempt: int) -> int:
-    """Return the number, of 63 bits, by which draws know a packet.
+    """Return the 63-bit number of a packet, which determines its draws.
 
     Args:
-        flow: Which packets are counted together; 0 or more.
-        position: Of the packet in its flow, for example its PSN; 0 or more.
-        attempt: 0: it is sent for the first time; else a number above 0 that is
-            another one each time.
+        flow: Group of packets whose positions are counted together; 0 or more.
+        position: Position of the packet in its flow, for example its PSN; 0 or more.
+        attempt: 0 for the first transmission, or a different positive number for each
+            retransmission.
     """
     mixed = _mixed((flow * _STREAM + (position + 1) * _STEP) & _MASK)
     if attempt:
@@ -56,17 +57,18 @@ def packet_number(flow: int, position: int, attempt: int) -> int:
 
 
 class Attempts:
-    """Numbers of the packets of one flow, for an observer that sees only their PSNs.
+    """Numbering of a flow's packets that uses only their PSNs.
 
-    A PSN beyond all before it is sent for the first time. The sender goes back when a
-    PSN does not follow the one before it: each time is another attempt, counted from
-    the highest PSN that it has gone back to.
+    A PSN above all earlier PSNs is a first transmission. Among the other packets, a PSN
+    that does not follow the previous PSN shows that the sender has gone back, which
+    starts a new attempt. The count of attempts restarts if the sender goes back to a
+    higher PSN than before.
     """
 
     __slots__ = ("_flow", "_highest", "_last", "_most", "_times")
 
     def __init__(self, flow: int) -> None:
-        """Begin before the first packet of a *flow*."""
+        """Start before the first packet of a *flow*."""
         self._flow = flow
         self._highest = -1
         self._last = -1
@@ -74,7 +76,7 @@ class Attempts:
         self._times = 0
 
     def number(self, psn: int) -> int:
-        """Return the ``packet_number`` of the next packet, which has this *psn*."""
+        """Return the ``packet_number`` of the next packet, whose PSN is *psn*."""
         position = psn + _LAP
         if self._highest >= 0:
             ahead = (psn - self._highest) & (_LAP - 1)
@@ -100,7 +102,7 @@ def _mixed(mixed: int) -> int:
 
 
 def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int:
-    """Return a 32-bit number that tells flows apart, as good as any switch's hash."""
+    """Return a 32-bit hash of a flow, distributed as well as a switch's hash."""
     value = _with_part(seed & _WORD, source)
     value = _with_part(value, destination)
     return _with_part(value, source_port)

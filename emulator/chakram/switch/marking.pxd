@@ -1,4 +1,4 @@
-# C types of marking.py, for the compiled form.
+# C types for compiling marking.py.
 
 cimport cython
 

@@ -1,10 +1,13 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Marking at a queue: the congestion point of DCQCN.
+"""ECN marking at a queue: the congestion point of DCQCN.
 
-What finds, or leaves behind, *q* bytes is chosen with probability 0 up to Kmin, rising
-linearly to Pmax at Kmax, and 1 beyond: WRED, by default on the queue as it is, as
-switches of data centres are set. Source: Y. Zhu et al., "Congestion Control for
-Large-Scale RDMA Deployments" (SIGCOMM 2015), section 5.
+A packet is chosen with a probability that depends on the queue length when the packet
+arrives, or when it leaves. The probability is 0 up to Kmin, rises linearly to Pmax at
+Kmax, and is 1 above Kmax. This is WRED, by default on the instantaneous queue, as
+data-center switches are configured.
+
+Source: Y. Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM
+2015), section 5.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ __all__ = ["Marker"]
 
 
 class Marker:
-    """Chooses packets at one queue.
+    """Marker that chooses packets at one queue.
 
     Attributes:
-        at_dequeue: Whether what a packet leaves behind counts.
-        average_bytes: The queue as it counts.
+        at_dequeue: Whether the queue length when a packet leaves is used.
+        average_bytes: Queue length of the last decision.
     """
 
     __slots__ = (
@@ -40,7 +43,7 @@ class Marker:
     )
 
     def __init__(self, settings: WredSettings, *, seed: int, stream: int) -> None:
-        """Choose as *settings* say, with the draws of a *stream*."""
+        """Create a marker from *settings* that draws from *stream*."""
         self._kmin_bytes = settings.kmin_bytes
         self._kmax_bytes = settings.kmax_bytes
         self._share = share_of_draws(settings.probability)
@@ -52,15 +55,15 @@ class Marker:
         self.average_bytes = 0
 
     def chooses(self, queue_bytes: int, number: int) -> bool:
-        """Tell whether a packet is chosen, at a queue of so many bytes.
+        """Return whether a packet is chosen at a queue of *queue_bytes*.
 
         Args:
-            queue_bytes: Without the packet.
-            number: Of the packet, see ``packet_number``.
+            queue_bytes: Queue length without the packet.
+            number: Number of the packet, see ``packet_number``.
         """
         average_bytes = queue_bytes
         if self._shift > 0:
-            # Scaled by 2^shift, so that the remainders of all packets count.
+            # Scaled by 2^shift, so that no remainder is lost.
             self._average_scaled += queue_bytes - (self._average_scaled >> self._shift)
             average_bytes = self._average_scaled >> self._shift
         self.average_bytes = average_bytes
@@ -68,7 +71,7 @@ class Marker:
             return False
         if average_bytes > self._kmax_bytes:
             return True
-        # A share is at most 2^32 and a width less than 2^31: the product fits.
+        # A share is at most 2^32 and a width is less than 2^31, so the product fits.
         width = self._kmax_bytes - self._kmin_bytes
         share = (average_bytes - self._kmin_bytes) * self._share // width
         drawn = draw(self._seed, self._stream, number)

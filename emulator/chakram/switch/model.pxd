@@ -1,4 +1,4 @@
-# C types of model.py, for the compiled form.
+# C types for compiling model.py.
 
 cimport cython
 
@@ -134,7 +134,7 @@ cdef class SwitchModel:
     @cython.locals(drawn="long long", number="long long")
     cdef _pass(self, Port port, long long slot, long long now_ns)
     @cython.locals(drawn="long long", number="long long")
-    cdef _try_wire(self, Port port, long long slot)
+    cdef _draw_wire_fault(self, Port port, long long slot)
     @cython.locals(packets=Packets)
     cdef int _lose_on_wire(self, Port port, long long slot, int fate) except? -1
     @cython.locals(port=Port, until_ns="long long")

@@ -1,14 +1,18 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False, cdivision=True
-"""All switches of a fabric: they queue, mark, pause, hash and fail, in anybody's time.
+"""Model of all switches of a fabric: queues, marking, pauses, ECMP and link faults.
 
-The model does no I/O and reads no clock.  Its owner brings packets to
-ports (``send`` at a host, ``receive`` where a link ends), takes them out when a wire is
-free (``transmit``), carries pause frames (``next_signal``, ``pause``) and calls
-``advance`` when ``next_ns`` says so.  What the model drops by itself, the owner gets
-from ``take_dropped``; slots are the owner's to give back.
+The model does no I/O and reads no clock. Its owner drives it:
 
-Memory that a packet occupies is free once the packet begins to leave.
+- ``send`` puts a packet into a host's queue, and ``receive`` passes a packet to the
+  port at the end of a link.
+- ``transmit`` returns the next packet of a port when its wire is free.
+- ``next_signal`` returns pause frames, which the owner delivers with ``pause``.
+- ``advance`` processes timers at the time that ``next_ns`` returns.
+- ``take_dropped`` returns packets that the model has dropped from queues.
+
+The owner must free the slots of all packets. The model frees the buffer memory of a
+packet when the packet begins to leave.
 """
 
 from __future__ import annotations
@@ -123,23 +127,23 @@ _FITS, _REFUSED = FITS, REFUSED
 
 _BITS_PER_QUANTUM = 512
 _S_NS = 10**9
-# Streams of draws: those of marks come first, one for each class of a port.
+# Streams of draws. The lowest streams are for marks, one for each class of a port.
 _WIRE_STREAM = 1 << 40
 _JITTER_STREAM = 1 << 41
 _HASHED_SEED = (1 << 64) - 1
-# What timers are for.
+# Types of timers.
 _EXPIRE, _REFRESH, _POLL = range(3)
 
 
 class Signal(NamedTuple):
-    """A pause frame on its way.
+    """A pause frame in flight.
 
     Attributes:
-        port: By which it leaves.
-        klass: That it is about.
-        duration_ns: How long it pauses; 0: it ends a pause.
-        time_ns: When its last bit has left and its receiver has reacted, but for the
-            delay of the link.
+        port: Port that sends it.
+        klass: Class that it applies to.
+        duration_ns: Duration of the pause; 0 ends a pause.
+        time_ns: Time at which its last bit has left and its receiver has reacted,
+            without the delay of the link.
     """
 
     port: int
@@ -151,25 +155,25 @@ class Signal(NamedTuple):
 class SwitchModel:
     """The switches of a fabric, and the ports of its hosts.
 
-    Nodes are numbered: switches in their order, then hosts in theirs.  So are ports:
-    those of the switches, switch by switch, then those of the hosts.
+    Nodes are numbered: first the switches, then the hosts. Ports are numbered in the
+    same order: first the ports of each switch, then the ports of the hosts.
 
     Args:
-        switches: Of the fabric.
-        hosts: Likewise; none where hosts are elsewhere.
+        switches: Switches of the fabric.
+        hosts: Hosts of the fabric; empty if they are modeled elsewhere.
         next_hops: See ``Forwarding``.
-        seed: For marks and random choices.
+        seed: Seed of marks and random choices.
 
     Attributes:
-        packets: Where slots come from.
+        packets: Slots of all packets.
         pools: Memory of all nodes.
-        forwarding: Says where packets go.
-        entered: Packets that have come in, at hosts or by links from elsewhere.
-        left: Packets that have reached a host, or a link to elsewhere.
+        forwarding: Forwarding tables of all switches.
+        entered: Packets that entered, at hosts or from links outside the model.
+        left: Packets that reached a host, or a link outside the model.
         dropped: Packets that were dropped.
 
     Raises:
-        ValueError: If the numbers of peers do not fit together.
+        ValueError: If the peer numbers of ports do not match.
     """
 
     __slots__ = (
@@ -287,10 +291,10 @@ class SwitchModel:
         self._ports.append(port)
         return port
 
-    # What its owner looks at.
+    # Inspection.
 
     def port(self, number: int) -> Port:
-        """Return a port, to look at."""
+        """Return a port, for inspection."""
         return self._ports[number]
 
     def ports(self) -> tuple[Port, ...]:
@@ -298,13 +302,13 @@ class SwitchModel:
         return tuple(self._ports)
 
     def host_port(self, host: int) -> int:
-        """Return the number of the port of a host."""
+        """Return the port number of a host."""
         return self._hosts + host
 
     # Packets.
 
     def send(self, number: int, slot: int, now_ns: int) -> int:
-        """Put a packet into the queue of a host; return ``QUEUED`` or why not."""
+        """Put a packet into a host's queue; return ``QUEUED`` or the drop reason."""
         port = self._ports[number]
         self.entered += 1
         packets = self.packets
@@ -313,11 +317,11 @@ class SwitchModel:
         return self._enqueue(None, port, slot, klass, now_ns)
 
     def receive(self, number: int, slot: int, now_ns: int) -> int:
-        """Take a packet that has come in by port *number*.
+        """Receive a packet at port *number*.
 
         Returns:
-            ``QUEUED``, and its field ``EGRESS`` is the port where; ``DELIVERED`` at a
-            host; or the reason why it was dropped.
+            ``QUEUED``, with the egress port in field ``EGRESS``; ``DELIVERED`` at a
+            host; or the drop reason.
         """
         port = self._ports[number]
         packets = self.packets
@@ -338,7 +342,7 @@ class SwitchModel:
         if egress >= 0:
             out = self._ports[egress]
             if not out.is_up:
-                egress = -1  # it went down while the packet came
+                egress = -1  # it went down while the packet arrived
         if egress < 0:
             egress = self.forwarding.egress(
                 packets.cells[slot + _FLOW],
@@ -355,11 +359,11 @@ class SwitchModel:
         return self._enqueue(port, self._ports[egress], slot, klass, now_ns)
 
     def cuts_through(self, number: int, slot: int, now_ns: int) -> bool:
-        """Tell whether a packet whose head has come in may leave before its end has.
+        """Return whether a packet may leave before all of it has arrived.
 
-        Its owner asks when the head has come, and has written into ``ENTERED`` when the
-        rest will have; if so it calls ``receive`` at once, else once all of the packet
-        is there.
+        The owner calls this method when the head of the packet arrives, after setting
+        ``ENTERED`` to the arrival time of the last bit. If the result is true, the
+        owner calls ``receive`` immediately, otherwise after the last bit.
         """
         port = self._ports[number]
         if port.is_host or not port.cuts_through:
@@ -387,15 +391,15 @@ class SwitchModel:
             return False
         if out.rate_bps <= 0:
             return False
-        # Its last bit must not leave before it is here, whatever faults have made of
-        # the rates.  Times on wires are rounded.
+        # The last bit must not leave before it arrives, even if faults have changed the
+        # rates. The margin is for rounded serialization delays.
         wire_ns = packets.cells[slot + _SIZE] * _BIT_NS // out.rate_bps
         return wire_ns + 2 >= packets.cells[slot + _ENTERED] - now_ns
 
     def transmit(self, number: int, now_ns: int) -> int:
-        """Begin to send the next packet of a port; return its slot, -1: none may leave.
+        """Start to send a port's next packet; return its slot, or -1 if none may leave.
 
-        Its last bit has left once ``sent_ns`` says so.
+        ``sent_ns`` returns the time when its last bit has left.
         """
         port = self._ports[number]
         if not port.is_up or port.free_ns > now_ns:
@@ -425,13 +429,13 @@ class SwitchModel:
             self._pass(port, slot, now_ns)
         self._account(port, slot, klass, now_ns)
         if port.is_lossy_wire:
-            self._try_wire(port, slot)
+            self._draw_wire_fault(port, slot)
         if port.peer < 0:
             self.left += 1
         return slot
 
     def _account(self, port: Port, slot: int, klass: int, now_ns: int) -> None:
-        """Let a packet that begins to leave know where its time went."""
+        """Add the times that a departing packet spent at a port to its fields."""
         packets = self.packets
         wire_ns = self.sent_ns(port.number) - now_ns
         packets.cells[slot + _WIRE_NS] += wire_ns
@@ -459,20 +463,20 @@ class SwitchModel:
             packets.cells[slot + _PAUSE_PORT] = port.number
 
     def sent_ns(self, number: int) -> int:
-        """Return when the last bit of what a port sends has left it."""
+        """Return the time when the last bit of a port's current packet has left."""
         port = self._ports[number]
         if port.is_shaper:
             return port.left_ns
         return port.free_ns + 1 if port.rest else port.free_ns
 
     def lose(self, slot: int) -> None:
-        """Count a packet that was on a wire when its link went down as dropped."""
+        """Count a packet in flight as dropped because its link went down."""
         packets = self.packets
         port = self._ports[packets.cells[slot + _EGRESS]]
         self._drop(port, slot, packets.cells[slot + _CLASS], _LINK_DOWN)
 
     def take_dropped(self) -> list[int]:
-        """Return the packets that were in queues and are not sent any more."""
+        """Return the packets that were dropped from queues since the last call."""
         dropped = self._dropped
         self._dropped = []
         return dropped
@@ -480,7 +484,7 @@ class SwitchModel:
     def _enqueue(
         self, port: Port | None, out: Port, slot: int, klass: int, now_ns: int
     ) -> int:
-        """Put a packet that came in by *port*, or was made here, into a queue."""
+        """Put a packet into a queue; *port* is its ingress, or None at its host."""
         packets = self.packets
         packets.cells[slot + _CLASS] = klass
         packets.cells[slot + _EGRESS] = out.number
@@ -562,7 +566,7 @@ class SwitchModel:
         return reason
 
     def _flush(self, port: Port, klass: int, reason: int, now_ns: int) -> None:
-        """Drop what waits in a queue."""
+        """Drop all packets in a queue."""
         packets = self.packets
         while port.by_class[klass << 4 | _HEAD] >= 0:
             slot = port.pop(klass)
@@ -573,7 +577,10 @@ class SwitchModel:
     # Wires.
 
     def _pass(self, port: Port, slot: int, now_ns: int) -> None:
-        """Let a token bucket pass something now, or a little later, in its order."""
+        """Set the time when a token bucket passes a packet: now or after jitter.
+
+        Packets keep their order.
+        """
         if port.jitter_ns:
             number = self.packets.cells[slot + _NUMBER]
             drawn = draw(self._seed, _JITTER_STREAM + port.number, number)
@@ -581,8 +588,8 @@ class SwitchModel:
         if now_ns > port.left_ns:
             port.left_ns = now_ns
 
-    def _try_wire(self, port: Port, slot: int) -> None:
-        """Decide what becomes of a packet on a wire with errors."""
+    def _draw_wire_fault(self, port: Port, slot: int) -> None:
+        """Draw whether a faulty wire loses or corrupts a packet."""
         number = self.packets.cells[slot + _NUMBER]
         drawn = draw(self._seed, _WIRE_STREAM + port.number, number)
         if drawn < port.lost_share:
@@ -591,7 +598,7 @@ class SwitchModel:
             self.packets.cells[slot + _FATE] = _CORRUPTED
 
     def _lose_on_wire(self, port: Port, slot: int, fate: int) -> int:
-        """Count what a fault of the wire has done, where that is seen."""
+        """Count a lost packet at the sender, or a corrupted one at the receiver."""
         packets = self.packets
         if fate == _LINK_LOSS:
             port = self._ports[packets.cells[slot + _EGRESS]]
@@ -600,26 +607,27 @@ class SwitchModel:
     # Pauses.
 
     def pause(self, number: int, klass: int, duration_ns: int, now_ns: int) -> None:
-        """Take a pause frame that has come in by a port.
+        """Process a pause frame that a port has received.
 
         Args:
-            number: Of the port.
-            klass: That is paused.
-            duration_ns: How long; 0: it goes on, ``NEVER``: until it is told to.
-            now_ns: When the port obeys.
+            number: Number of the port.
+            klass: Class that it applies to.
+            duration_ns: Duration of the pause; 0 ends it, and ``NEVER`` means until
+                ended.
+            now_ns: Time at which the port obeys.
         """
         port = self._ports[number]
         if not port.is_up:
             return
         port.by_class[klass << 4 | _PFC_RECEIVED] += 1
         if duration_ns == 0:
-            port.be_resumed(klass, now_ns)
+            port.resume_class(klass, now_ns)
             return
         until_ns = _NEVER
         if duration_ns < _NEVER - now_ns:
             until_ns = now_ns + duration_ns
             self._set_timer(until_ns, _EXPIRE, number, klass, 0)
-        port.be_paused(klass, until_ns, now_ns)
+        port.pause_class(klass, until_ns, now_ns)
         watchdog = port.watchdog
         if watchdog is not None and not port.is_polled:
             port.is_polled = True
@@ -641,10 +649,11 @@ class SwitchModel:
         self._send_signal(port, klass, 0, now_ns)
 
     def _send_pause(self, port: Port, klass: int, now_ns: int) -> None:
-        """Send a pause frame, and another one before its time is over."""
+        """Send a pause frame, and schedule its refresh."""
         self._send_signal(port, klass, port.quanta_ns, now_ns)
         if port.quanta_ns != _NEVER:
-            # Half of it is left for the frame to wait for a packet, and to arrive.
+            # Refresh halfway through. The other half leaves time for the frame to wait
+            # for a packet and to arrive.
             self._set_timer(
                 now_ns + port.quanta_ns // 2,
                 _REFRESH,
@@ -663,21 +672,21 @@ class SwitchModel:
                 Signal(port.number, klass, duration_ns, sent_ns + port.response_ns)
             )
 
-    # The clock.
+    # Timers.
 
     def next_ns(self) -> int:
-        """Return when ``advance`` has something to do; ``NEVER``: not yet."""
+        """Return the time at which ``advance`` must be called, or ``NEVER``."""
         return self._timers[0][0] if self._timers else _NEVER
 
     def advance(self, now_ns: int) -> list[int]:
-        """Act on what is due; return the ports that may have something to send now."""
+        """Process due timers; return the ports that may now have a packet to send."""
         ports: list[int] = []
         while self._timers and self._timers[0][0] <= now_ns:
             time_ns, _, kind, number, klass, epoch = heappop(self._timers)
             port = self._ports[number]
             if kind == _EXPIRE:
                 if port.paused >> klass & 1 and port.paused_until_ns[klass] <= time_ns:
-                    port.be_resumed(klass, time_ns)
+                    port.resume_class(klass, time_ns)
             elif kind == _POLL:
                 if port.watchdog is not None:
                     self._poll(port, port.watchdog, now_ns)
@@ -693,7 +702,7 @@ class SwitchModel:
         heappush(self._timers, (time_ns, self._number, kind, number, klass, epoch))
 
     def _poll(self, port: Port, watchdog: WatchdogSettings, now_ns: int) -> None:
-        """Look for queues that stand still, and for those that are as before."""
+        """Detect stuck queues of a port, and stormed queues that have recovered."""
         for klass in range(_CLASSES):
             bit = 1 << klass
             if port.stormed & bit:
@@ -701,7 +710,7 @@ class SwitchModel:
                     port.stormed &= ~bit
                     port.forced &= ~bit
                     port.restored[klass] += 1
-                    port.be_resumed(klass, now_ns)
+                    port.resume_class(klass, now_ns)
                 continue
             is_stuck = (
                 port.paused & bit
@@ -733,13 +742,14 @@ class SwitchModel:
         else:
             self._flush(port, klass, _WATCHDOG, now_ns)
 
-    # What faults do.
+    # Faults.
 
     def set_link(self, number: int, is_up: bool, now_ns: int) -> None:
-        """Let the link of a port go down, or come up: both of its ends.
+        """Set the link of a port up or down, at both ends.
 
-        What waits at either end is dropped.  What is under way is the owner's to
-        ``lose``: ``take_link_changes`` names the ports.
+        If the link goes down, packets that are queued at either end are dropped. The
+        owner must call ``lose`` for packets in flight; ``take_link_changes`` returns
+        the ports.
         """
         port = self._ports[number]
         ends = [port] if port.peer < 0 else [port, self._ports[port.peer]]
@@ -749,7 +759,7 @@ class SwitchModel:
             if not is_up:
                 for klass in range(_CLASSES):
                     self._flush(end, klass, _LINK_DOWN, now_ns)
-                    end.be_resumed(klass, now_ns)
+                    end.resume_class(klass, now_ns)
                     end.xoff_epochs[klass] += 1
                 end.xoff = 0
                 end.stormed = 0
@@ -761,7 +771,7 @@ class SwitchModel:
         self.forwarding.links_changed()
 
     def set_rate(self, number: int, rate_bps: int, now_ns: int) -> None:
-        """Let what a port sends from now on have another rate; 0: no limit."""
+        """Set the rate of further packets of a port; 0 for no limit."""
         port = self._ports[number]
         if rate_bps < 0:
             raise ValueError(f"a rate of {rate_bps} bit/s is negative")
@@ -773,7 +783,7 @@ class SwitchModel:
         port.rate_bps = rate_bps
 
     def set_errors(self, number: int, *, loss: float, corruption: float) -> None:
-        """Let shares of what a port sends be lost, or arrive with flipped bits."""
+        """Set the fractions of a port's packets that are lost or arrive corrupted."""
         self._set_shares(number, share_of_draws(loss), share_of_draws(corruption))
 
     def _set_shares(self, number: int, lost: int, corrupted: int) -> None:
@@ -783,7 +793,7 @@ class SwitchModel:
         port.is_lossy_wire = lost > 0 or corrupted > 0
 
     def take_link_changes(self) -> list[int]:
-        """Return the ports whose link has gone down or come up since the last call."""
+        """Return the ports whose link went down or came up since the last call."""
         changes = self._changes
         self._changes = []
         return changes

@@ -1,4 +1,4 @@
-"""What becomes of a packet that comes to a port."""
+"""Outcomes of a packet that arrives at a port."""
 
 from __future__ import annotations
 

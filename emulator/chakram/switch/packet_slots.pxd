@@ -1,4 +1,4 @@
-# C types of packets.py, for the compiled form.
+# C types for compiling packet_slots.py.
 
 cimport cython
 
@@ -17,7 +17,7 @@ cdef class Packets:
     cpdef long long capacity(self) except? -1
     @cython.locals(cells="long long[::1]", slot="long long", field=int)
     cpdef long long take(self) except? -1
-    cpdef give_back(self, long long slot)
+    cpdef release_bytes(self, long long slot)
     cpdef long long get(self, long long slot, int field) except? -1
     cpdef put(self, long long slot, int field, long long value)
     @cython.locals(

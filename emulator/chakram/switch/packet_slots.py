@@ -1,10 +1,11 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""Packets as the switch model sees them: integers in one array.
+"""Packets of the switch model, as integers in one array.
 
-A *slot* is the place of a packet's first integer; what follows are its fields, each
-named by an offset from the slot.  What the bytes of a packet are, or which burst it
-belongs to, only the owner of the slot knows: the model never sees a header.
+A *slot* is the index of a packet's first integer. The fields of the packet follow, and
+each field name is an offset from the slot. The model does not use packet headers. Only
+the owner of a slot has the bytes of the packet, or the burst that the packet belongs
+to.
 """
 
 from __future__ import annotations
@@ -55,69 +56,69 @@ SIZE = 0
 """Bytes, from Ethernet header to ICRC."""
 DSCP = 1
 FLOW = 2
-"""Which flow it is of, see ``Forwarding``."""
+"""Flow number, see ``Forwarding``."""
 DESTINATION = 3
-"""Node that it is for."""
+"""Number of the destination node."""
 HOP = 4
-"""How many switches it has passed."""
+"""Number of switches that the packet has passed."""
 ECN = 5
 """``NOT_ECT``, ``ECT`` or ``CE``."""
 INGRESS = 6
-"""Port that it has come in by, and that accounts for it; -1: none does."""
+"""Port that received the packet and is charged for its memory; -1 if none."""
 CLASS = 7
-"""Traffic class at the switch that it is in."""
+"""Traffic class at its current switch."""
 EGRESS = 8
-"""Port that it leaves by."""
+"""Egress port."""
 NEXT = 9
-"""Slot behind it in a queue; -1: none."""
+"""Slot of the next packet in a queue; -1 if none."""
 TIME = 10
-"""For the owner: when it arrives."""
+"""For the owner: arrival time."""
 NUMBER = 11
-"""What draws know it by, see ``packet_number``."""
+"""Number of the packet for random draws, see ``packet_number``."""
 POSITION = 12
-"""For the owner: what it is of its own."""
+"""For the owner: any value."""
 FATE = 13
-"""What a fault of the wire does to it: a drop reason; 0: nothing."""
+"""Drop reason if a link fault affects the packet, else 0."""
 COUNT = 15
-"""For the owner: how many packets of a burst cross links as this one."""
+"""For the owner: number of packets of a burst that the slot represents."""
 CHOSEN = 14
-"""One more than the port that it is to leave by, if that is decided already."""
+"""Egress port plus 1 if it is already chosen, else 0."""
 
 ENTERED = 16
-"""When it came to the queue that it is in, or was in last."""
+"""Time at which the packet entered its current or last queue."""
 PAUSED_BEFORE = 17
-"""How long its class had been paused at that port until then."""
+"""Total pause time of the packet's class at that port until ``ENTERED``."""
 QUEUED_NS = 18
-"""How long it has been in queues of switches while their ports were not paused."""
+"""Time in switch queues while their ports were not paused."""
 PAUSED_NS = 19
-"""How long while they were."""
+"""Time in switch queues while their ports were paused."""
 WIRE_NS = 20
-"""How long its bits have taken to leave ports."""
+"""Total serialization delay."""
 DEPARTED = 21
-"""When it began to leave its host."""
+"""Time at which the packet began to leave its host."""
 HOST_PAUSED_NS = 22
-"""How long its host's port was paused before that."""
+"""Pause time at its host's port before ``DEPARTED``."""
 MOST_QUEUED_NS = 23
-"""The longest time in one queue, ..."""
+"""Longest time in one queue, without pauses."""
 QUEUE_PORT = 24
-"""... and of which port that is."""
+"""Port of that queue."""
 MOST_PAUSED_NS = 25
-"""Likewise, of pauses."""
+"""Longest pause time at one port; ``PAUSE_PORT`` is that port."""
 PAUSE_PORT = 26
 SENT = 27
-"""For the owner: when it came to the queue of its host."""
+"""For the owner: time at which the packet entered its host's queue."""
 OWN_NS = 28
-"""For the owner: what came with it, and is of the same message, takes to leave."""
+"""For the owner: serialization delay of earlier packets of its burst and message."""
 SLOW_NS = 29
-"""What its bits have taken longer on links that had lost a part of their rate."""
+"""Additional serialization delay on links with a degraded rate."""
 SLOW_PORT = 30
-"""Of the last such link."""
+"""Port of the last such link."""
 
 ORDER = 31
-"""For the owner: its place among what happens at one time."""
+"""For the owner: order among events at the same time."""
 
 FIELDS = 32
-"""Integers of a packet."""
+"""Number of integers per packet."""
 
 NOT_ECT, ECT, CE = 0, 1, 3
 
@@ -127,11 +128,11 @@ _NONE = -1
 
 
 class Packets:
-    """The packets of all switches of a fabric.
+    """The packets in all switches of a fabric.
 
     Attributes:
-        cells: Their fields; another array after a call of ``take``.
-        in_use: How many slots are taken.
+        cells: Fields of all packets; ``take`` may replace the array.
+        in_use: Number of slots in use.
     """
 
     __slots__ = ("_free", "cells", "in_use")
@@ -145,18 +146,18 @@ class Packets:
         self._chain(0, capacity)
 
     def _chain(self, first: int, end: int) -> None:
-        """Put the slots number *first* to *end* - 1 into the list of free ones."""
+        """Add slots *first* to *end* - 1 to the list of free slots."""
         cells = self.cells
         for number in range(end - 1, first - 1, -1):
             cells[number * _FIELDS + _NEXT] = self._free
             self._free = number * _FIELDS
 
     def capacity(self) -> int:
-        """Return how many packets there is room for without growing."""
+        """Return how many packets fit without growth."""
         return len(self.cells) // _FIELDS
 
     def take(self) -> int:
-        """Return the slot of a new packet, all of whose fields are 0."""
+        """Return the slot of a new packet, with all fields 0."""
         if self._free < 0:
             self._grow()
         slot = self._free
@@ -167,8 +168,8 @@ class Packets:
         self.in_use += 1
         return slot
 
-    def give_back(self, slot: int) -> None:
-        """Let go of a packet."""
+    def release_bytes(self, slot: int) -> None:
+        """Free the slot of a packet."""
         self.cells[slot + _NEXT] = self._free
         self._free = slot
         self.in_use -= 1

@@ -1,4 +1,4 @@
-"""Pause frames of priority flow control as bytes.
+"""Encoding of pause frames of priority flow control.
 
 Source: IEEE 802.1Qbb, figure 31B-1.
 """
@@ -9,24 +9,27 @@ from chakram.switch.settings import CLASSES
 
 ETHERTYPE_PAUSE = 0x8808
 
-_FRAME_BYTES = 60  # without the checksum of Ethernet
+_FRAME_BYTES = 60  # without the Ethernet checksum
 _HEAD_BYTES = 34
 _OPCODE = 0x0101
 _DESTINATION = bytes.fromhex("0180c2000001")
 _LONGEST_QUANTA = 0xFFFF
 _QUANTUM_BITS = 512
 _S_NS = 10**9
-# Counts where a port has no rate.
+# Assumed rate of ports without a rate.
 _USUAL_BPS = 10**9
 
 
 def pause_ns(quanta: int, rate_bps: int | None) -> int:
-    """Return how long so many quanta are at a port; 0 or None: it has no rate."""
+    """Return the duration of *quanta* at a port.
+
+    A *rate_bps* of 0 or None means that the port has no rate. 1 Gbit/s is used instead.
+    """
     return quanta * _QUANTUM_BITS * _S_NS // (rate_bps or _USUAL_BPS)
 
 
 def quanta_of(duration_ns: int, rate_bps: int | None) -> int:
-    """Return the quanta of a time, rounded up, or as many as there can be."""
+    """Return a duration in quanta, rounded up, limited to the maximum of a frame."""
     quanta = -(-duration_ns * (rate_bps or _USUAL_BPS) // (_QUANTUM_BITS * _S_NS))
     return min(quanta, _LONGEST_QUANTA)
 
@@ -42,7 +45,7 @@ def pause_frame(klass: int, quanta: int) -> bytes:
 
 
 def paused_classes(frame: bytes) -> list[tuple[int, int]]:
-    """Return the classes that a pause frame is about, each with its quanta."""
+    """Return the classes that a pause frame applies to, each with its quanta."""
     if len(frame) < _HEAD_BYTES or frame[12:16] != b"\x88\x08\x01\x01":
         return []
     classes = int.from_bytes(frame[16:18], "big")

@@ -1,4 +1,4 @@
-# C types of port.py, for the compiled form.
+# C types for compiling port.py.
 
 cimport cython
 
@@ -29,7 +29,7 @@ cdef long long _BIT_NS
 cdef long long _QUANTUM_BYTES
 
 
-# In the order in which they are used: what every packet touches comes first.
+# Ordered by use: fields that every packet uses come first.
 cdef class Port:
     cdef readonly int number
     cdef readonly int peer
@@ -102,7 +102,7 @@ cdef class Port:
     cpdef bint is_paused(self, int klass) except -1
     @cython.locals(klass=int, paused_ns="long long", peak_bytes="long long")
     cpdef list sampled(self, long long now_ns)
-    cpdef be_paused(self, int klass, long long until_ns, long long now_ns)
-    cpdef be_resumed(self, int klass, long long now_ns)
+    cpdef pause_class(self, int klass, long long until_ns, long long now_ns)
+    cpdef resume_class(self, int klass, long long now_ns)
     @cython.locals(klass=int)
     cpdef list of_classes(self, int field)

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False, cdivision=True
-"""One port: its eight queues, whose turn it is, what is paused and what was counted.
+"""One port of the switch model: its queues, scheduler, pause state and counters.
 
-A port is the end of a link at which packets leave for that link: of a switch, or of a
-host, whose packets wait here like those of a switch and are paused like them.
+A port is the end of a link from which packets are sent over the link. Packets are
+queued and paused at host ports in the same way as at switch ports.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["NEVER", "REASONS", "Port"]
 
 NEVER = (1 << 63) - 1
-"""The time of what has no time."""
+"""Time of events that never happen."""
 
 REASONS = 16
-"""Outcomes of a packet that a port counts."""
+"""Maximum number of packet outcomes that a port counts."""
 
 _NEVER = NEVER
 _CLASSES = CLASSES
 _NEXT, _SIZE = NEXT, SIZE
 _NONE = -1
-# What a port knows of a class, one behind the other: what every packet touches lies
-# together, as a large fabric has more of it than caches hold.
+# State of a class, in adjacent fields. Fields that every packet uses are close
+# together, because the state of a large fabric exceeds the CPU caches.
 (
     HEAD,
     TAIL,
@@ -64,18 +64,18 @@ _QUANTUM_BYTES = 4096
 
 
 class Port:
-    """One port; the model drives it.
+    """One port of the switch model.
 
     Args:
-        number: In the whole fabric.
-        node: Number of the switch or host that it is of.
-        name: For reports.
-        rate_bps: 0: no limit.
-        peer: Number of the port at the other end of the link; -1: not known.
-        is_host: Whether it is of a host.
-        packets: Of the whole fabric.
-        weights: Shares of its classes; 0: strict priority.
-        nearest: Whether times on the wire are rounded to whole nanoseconds.
+        number: Number in the whole fabric.
+        node: Number of its switch or host.
+        name: Name for reports.
+        rate_bps: Rate; 0 for no limit.
+        peer: Number of the port at the other end of the link; -1 if unknown.
+        is_host: Whether it is the port of a host.
+        packets: Packets of the whole fabric.
+        weights: Shares of its classes; 0 for strict priority.
+        nearest: Whether serialization delays are rounded to whole nanoseconds.
     """
 
     __slots__ = (
@@ -160,10 +160,11 @@ class Port:
         self.cuts_through = False
         self.cell_bytes = 1
         self.class_of_dscp = [0] * 64
-        # The wire: when it is free, in whole nanoseconds and rate_bps-ths of one.
+        # The time when the wire is free, in whole nanoseconds plus rest / rate_bps.
         self.free_ns = 0
         self.rest = 0
-        # Of a token bucket: what it saves, and when it let something pass last.
+        # The token bucket: the idle time that it accumulates, and the time when it last
+        # passed a packet.
         self.is_shaper = False
         self.bucket_ns = 0
         self.jitter_ns = 0
@@ -171,7 +172,7 @@ class Port:
         self.is_lossy_wire = False
         self.lost_share = 0
         self.corrupted_share = 0
-        # The queues.
+        # Queues.
         self.by_class = [0] * 128
         for klass in range(_CLASSES):
             self.by_class[klass << 4 | _HEAD] = _NONE
@@ -181,12 +182,13 @@ class Port:
         self.ingress: list[Account] = []
         self.egress: list[Account] = []
         self.markers: list[Marker | None] = [None] * _CLASSES
-        # Whose turn it is.
+        # The scheduler.
         self._strict = 0
         self._turn = 0
         self._turn_is_new = True
         self._set_weights(weights)
-        # Pauses: what the peer has paused here, and what this port pauses there.
+        # Pauses: classes that the peer has paused here, and classes that this port has
+        # paused at the peer.
         self.pause_classes = 0
         self.quanta_ns = NEVER
         self.frame_bytes = 60
@@ -209,7 +211,7 @@ class Port:
         self.drops_by_reason = [0] * 16
         self.wred_drops = [0] * 8
         self.pfc_sent = [0] * 8
-        # The longest queues: since the last sample, and before it.
+        # Storms that the watchdog has detected, and those that have ended.
         self.storms = [0] * 8
         self.restored = [0] * 8
 
@@ -218,14 +220,14 @@ class Port:
         for number, weight in enumerate(weights):
             if weight == 0:
                 self._strict |= 1 << number
-            # No turn is shorter than a packet of the usual size, and none longer than
-            # the weights make it.
+            # A turn is at least one packet of the usual size, and as short as the
+            # weights allow.
             self.by_class[number << 4 | _QUANTUM] = weight * _QUANTUM_BYTES // least
 
     # Queues.
 
     def push(self, klass: int, slot: int, size_bytes: int) -> None:
-        """Put a packet at the end of a queue."""
+        """Append a packet to a queue."""
         self.packets.cells[slot + _NEXT] = _NONE
         tail = self.by_class[klass << 4 | _TAIL]
         if tail >= 0:
@@ -246,7 +248,7 @@ class Port:
             ]
 
     def pop(self, klass: int) -> int:
-        """Take the first packet out of a queue that has one."""
+        """Remove the first packet of a queue that is not empty."""
         slot = self.by_class[klass << 4 | _HEAD]
         size_bytes = self.packets.cells[slot + _SIZE]
         after = self.packets.cells[slot + _NEXT]
@@ -260,11 +262,11 @@ class Port:
         return slot
 
     def ready(self) -> int:
-        """Return the classes, a bit each, that have a packet and are not paused."""
+        """Return the classes that have a packet and are not paused, as a bit mask."""
         return self.waiting & ~(self.paused & ~self.forced)
 
     def pick(self) -> int:
-        """Return the class that sends next, and count on it; -1: none may."""
+        """Select the class that sends next and return it; -1 if none may send."""
         ready = self.waiting & ~(self.paused & ~self.forced)
         if ready == 0:
             return _NONE
@@ -276,7 +278,7 @@ class Port:
             return klass
         klass = self._turn
         if ready == 1 << klass:
-            # Nobody to share with: nobody saves up, and nobody owes.
+            # The only ready class gains neither credit nor debt.
             self.by_class[klass << 4 | _DEFICIT] = 0
             self._turn_is_new = True
             return klass
@@ -300,7 +302,7 @@ class Port:
             self._turn_is_new = True
 
     def occupied(self, size_bytes: int) -> int:
-        """Return what a packet of so many bytes occupies of memory."""
+        """Return the memory that a packet of *size_bytes* occupies."""
         if self.cell_bytes == 1:
             return size_bytes
         cells = (size_bytes + self.cell_bytes - 1) // self.cell_bytes
@@ -309,7 +311,7 @@ class Port:
     # The wire.
 
     def occupy(self, size_bytes: int, now_ns: int) -> int:
-        """Let the wire carry so much as soon as it is free; return when that is out."""
+        """Occupy the wire once it is free; return when *size_bytes* have left."""
         if now_ns - self.bucket_ns > self.free_ns:
             self.free_ns = now_ns - self.bucket_ns
             self.rest = 0
@@ -319,7 +321,8 @@ class Port:
         if self.nearest:
             self.free_ns += (size_bytes * _BIT_NS + rate_bps // 2) // rate_bps
             return self.free_ns
-        # At 400 Gbit/s an ACK takes 1.24 ns: rounding each one would be a tenth.
+        # An ACK takes 1.24 ns at 400 Gbit/s, so rounding each one would be a large
+        # error.
         work = size_bytes * _BIT_NS + self.rest
         self.free_ns += work // rate_bps
         self.rest = work % rate_bps
@@ -327,8 +330,8 @@ class Port:
 
     # Pauses.
 
-    def be_paused(self, klass: int, until_ns: int, now_ns: int) -> None:
-        """Let a class rest."""
+    def pause_class(self, klass: int, until_ns: int, now_ns: int) -> None:
+        """Pause a class."""
         bit = 1 << klass
         self.pause_ns[klass] = now_ns
         if not self.paused & bit:
@@ -336,8 +339,8 @@ class Port:
             self.paused_since_ns[klass] = now_ns
         self.paused_until_ns[klass] = until_ns
 
-    def be_resumed(self, klass: int, now_ns: int) -> None:
-        """Let a class go on."""
+    def resume_class(self, klass: int, now_ns: int) -> None:
+        """Resume a class."""
         bit = 1 << klass
         if self.paused & bit:
             self.paused &= ~bit
@@ -346,7 +349,7 @@ class Port:
             )
 
     def paused_so_far(self, klass: int, now_ns: int) -> int:
-        """Return how long a class has rested in all."""
+        """Return how long a class has been paused in total."""
         if self.paused >> klass & 1:
             return (
                 self.by_class[klass << 4 | _PAUSED_NS]
@@ -356,22 +359,22 @@ class Port:
         return self.by_class[klass << 4 | _PAUSED_NS]
 
     def pauses(self) -> bool:
-        """Tell whether it pauses whoever sends to it, rather than lose packets."""
+        """Return whether the port pauses senders instead of dropping packets."""
         return self.pause_classes != 0
 
     def class_of(self, dscp: int) -> int:
-        """Return the class of packets."""
+        """Return the class of packets with a DSCP."""
         return self.class_of_dscp[dscp]
 
     def is_paused(self, klass: int) -> bool:
-        """Tell whether a class rests."""
+        """Return whether a class is paused."""
         return bool(self.paused >> klass & 1)
 
     def sampled(self, now_ns: int) -> list[int]:
-        """Return a row for each class that was ever used, one after the other.
+        """Return one row for each class that was ever used, concatenated.
 
-        A row has the class, and the values of ``LINK_SAMPLE_FIELDS`` behind it; the
-        longest queue is that since the last call.
+        A row has the class, followed by the subsequent ``LINK_SAMPLE_FIELDS``. The
+        longest queue is the maximum since the last call.
         """
         rows: list[int] = []
         for klass in range(_CLASSES):
@@ -401,15 +404,15 @@ class Port:
         return rows
 
     def received_so_far(self) -> int:
-        """Return the bytes of all classes that have come."""
+        """Return the received bytes of all classes."""
         return sum(self.of_classes(_RECEIVED_BYTES))
 
     def of_classes(self, field: int) -> list[int]:
-        """Return what is known of each class."""
+        """Return one field of every class."""
         return [self.by_class[klass << 4 | field] for klass in range(_CLASSES)]
 
     def counted(self, now_ns: int) -> dict[str, list[int]]:
-        """Return the counters, by what they count, each by class."""
+        """Return the counters by name, each a list by class or drop reason."""
         return {
             "received_packets": self.of_classes(_RECEIVED_PACKETS),
             "received_bytes": self.of_classes(_RECEIVED_BYTES),
@@ -442,7 +445,7 @@ class Port:
         return found
 
     def check(self, now_ns: int) -> list[str]:
-        """Return what is wrong with it by itself."""
+        """Return inconsistencies in the port's state; empty if there are none."""
         wrong: list[str] = []
         total = 0
         for klass in range(_CLASSES):
@@ -459,7 +462,7 @@ class Port:
                     f"{self.by_class[klass << 4 | _QUEUE_BYTES]} are counted"
                 )
             if bool(slots) != bool(self.waiting >> klass & 1):
-                wrong.append(f"{self.name} class {klass}: waits, or not, unknown")
+                wrong.append(f"{self.name} class {klass}: its waiting flag is wrong")
             if self.paused >> klass & 1 and self.paused_until_ns[klass] < now_ns:
                 wrong.append(f"{self.name} class {klass}: its pause does not end")
         if total != self.queued_bytes:

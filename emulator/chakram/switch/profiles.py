@@ -1,9 +1,10 @@
 """Settings of known switches.
 
-``ns3``: the switch of the RDMA models for ns-3 that ASTRA-sim uses (HPCC's).
-``sonic``: a switch of a data centre under SONiC with two lossless classes, as its
-buffer and QoS templates set it.  ``fifo``: what a Linux kernel with one queue of
-limited bytes in front of each link does: no classes, no shared memory, no pauses.
+- ``ns3``: the switch of the RDMA models for ns-3 that ASTRA-sim uses (HPCC's)
+- ``sonic``: a data-center switch under SONiC with two lossless classes, as in SONiC's
+  buffer and QoS templates
+- ``fifo``: a Linux kernel with one byte-limited queue in front of each link, without
+  classes, shared memory or pauses
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 DSCP_IS_CLASS = tuple(dscp // 8 for dscp in range(64))
-"""The class selector of a DSCP is its class: 26 is of class 3, 48 of class 6."""
+"""Class of each DSCP: its class selector, e.g. 3 for DSCP 26 and 6 for DSCP 48."""
 
 _BITS_PER_BYTE_NS = 8 * 10**9
 _KIB = 1024
@@ -48,11 +49,11 @@ _BYTES_PER_QUANTUM = 64
 
 
 class LinkEnd:
-    """What is known of a port when its switch is set: rate and delay of its link.
+    """Rate and delay of a port's link, on which settings depend.
 
     Attributes:
-        rate_bps: None: no limit.
-        delay_ns: Propagation, one way.
+        rate_bps: Rate; None for no limit.
+        delay_ns: One-way propagation delay.
     """
 
     __slots__ = ("delay_ns", "rate_bps")
@@ -62,40 +63,42 @@ class LinkEnd:
         self.delay_ns = delay_ns
 
     def bytes_in(self, time_ns: int) -> int:
-        """Return how much the link carries in a time, rounded up."""
+        """Return the bytes that the link carries in a time, rounded up."""
         return -(-(self.rate_bps or 0) * time_ns // _BITS_PER_BYTE_NS)
 
 
 def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
-    """Return what may still come in on a link once its sender is to be paused.
+    """Return the bytes that can still arrive after a port pauses its sender.
 
-    One packet is on the way out in front of the pause frame, one on the way in behind
-    it, the link is full both ways, and the sender takes its time to obey.  Source: IEEE
-    802.1Qbb, annex O, and the formula of SONiC's buffer manager.
+    The formula covers two packets: one that delays the pause frame, and one that the
+    sender has already begun. It also covers a full link in both directions, and the
+    sender's response time. Source: IEEE 802.1Qbb, annex O, and the formula of SONiC's
+    buffer manager.
 
     Args:
-        end: Of the link.
+        end: End of the link.
         mtu: Bytes of the largest packet.
-        cell_bytes: A packet of one byte more than a cell occupies two.
+        cell_bytes: Size of a memory cell. A packet that is one byte longer than a cell
+            occupies two cells.
     """
     nbytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns)
     nbytes += _PEER_RESPONSE_QUANTA * _BYTES_PER_QUANTUM + 2 * _SONIC_FRAME_BYTES
     if cell_bytes > 1:
-        # The worst packet is one that fills half of its last cell and one byte.
+        # The worst packets are one byte longer than a cell.
         nbytes = nbytes * 2 * cell_bytes // (cell_bytes + 1)
     return -(-nbytes // _KIB) * _KIB
 
 
 def ns3_headroom_bytes(end: LinkEnd) -> int:
-    """Return the headroom of the RDMA models for ns-3; they have no packets in it."""
+    """Return the headroom of the RDMA models for ns-3, which ignores packet sizes."""
     return 3 * end.bytes_in(end.delay_ns)
 
 
 def ns3_overrun_bytes(end: LinkEnd, *, mtu: int) -> int:
-    """Return by how much what comes in after a pause can exceed that headroom.
+    """Return how many bytes beyond the ns-3 headroom can arrive after a pause.
 
-    One packet leaves in front of the pause frame and one comes in behind it; the link
-    is full in both directions.
+    One packet leaves before the pause frame and one arrives after it. The link is full
+    in both directions.
     """
     needed_bytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns) + _NS3_FRAME_BYTES
     return max(0, needed_bytes - ns3_headroom_bytes(end))
@@ -107,12 +110,12 @@ def fifo(
     queue_bytes: Sequence[int | None],
     wred: Sequence[WredSettings | None] | None = None,
 ) -> SwitchSettings:
-    """Return a switch with one queue of limited bytes per port.
+    """Return a switch with one byte-limited queue per port.
 
     Args:
-        ends: Of its links.
-        queue_bytes: Of each what may wait in front of it; None: no limit.
-        wred: When packets are marked there.
+        ends: Ends of its links.
+        queue_bytes: Queue limit of each link; None for no limit.
+        wred: Marking at each link; None for no marks.
     """
     marks = wred if wred is not None else [None] * len(ends)
     free = BufferLimit(pool="memory")
@@ -139,11 +142,12 @@ def fifo(
 def host(
     *, queue_bytes: int | None = None, pause: PauseSettings | None = None
 ) -> SwitchSettings:
-    """Return what the one port of a host is set to.
+    """Return the settings of a host's only port.
 
     Args:
-        queue_bytes: What may wait in front of its link; None: no limit.
-        pause: Which classes it may be told to pause; their order is that of switches.
+        queue_bytes: Queue limit of its link; None for no limit.
+        pause: Priority flow control of the port; None for the default. Traffic classes
+            are the same as at switches.
     """
     free = BufferLimit(pool="memory")
     limit = BufferLimit(
@@ -172,15 +176,16 @@ def ns3(
 ) -> SwitchSettings:
     """Return the switch of the RDMA models for ns-3.
 
-    Everything is limited where it comes in: per port and class 4 KiB of its own, then
-    an eighth of what is free (more at ports faster than hosts: twice as much with every
-    doubling), then headroom of three times what the link holds one way.
+    All limits apply at ingress. Each port and class has 4 KiB reserved, then a share of
+    the free memory, then headroom. The headroom is three times the bytes that the link
+    holds in one direction. The share is 1/8 at the slowest port of the switch, and
+    doubles with every doubling of the rate.
 
     Args:
-        ends: Of its links.
+        ends: Ends of its links.
         buffer_bytes: Memory of the switch.
-        wred: By port, when packets are marked, on what they leave behind.
-        classes: That are lossless; the model's are all but the first.
+        wred: Marking at each port, by the queue length when a packet leaves.
+        classes: Lossless classes; in the original model, all but the first.
     """
     rates = [end.rate_bps for end in ends if end.rate_bps]
     slowest_bps = min(rates, default=1)
@@ -188,8 +193,9 @@ def ns3(
     shared_bytes = buffer_bytes - sum(headrooms) - len(ends) * _NS3_RESERVED_BYTES
     if shared_bytes <= 0:
         raise ValueError(
-            f"a buffer of {buffer_bytes} bytes has no room beside the headroom of "
-            f"{sum(headrooms)} bytes and {len(ends)} x {_NS3_RESERVED_BYTES}"
+            f"a buffer of {buffer_bytes} bytes is too small for the headroom of "
+            f"{sum(headrooms)} bytes and {len(ends)} x {_NS3_RESERVED_BYTES} reserved "
+            "bytes"
         )
     marks = wred if wred is not None else [None] * len(ends)
     ports = []
@@ -244,22 +250,23 @@ def sonic(
     quanta: int = 65_535,
     response_ns: int = 0,
 ) -> SwitchSettings:
-    """Return a switch with dynamic limits on both sides, as SONiC's templates have.
+    """Return a switch with dynamic ingress and egress limits, as in SONiC's templates.
 
-    Lossless classes are paused where they come in, at 2^0 times what is free of the
-    pool, and have headroom for what is still under way; they go on 2,496 bytes below.
-    Lossy ones are dropped where they go out, at 2^1 times what is free.
+    The ingress limit of lossless classes is 2^0 times the free bytes of the pool. At
+    that limit they pause their senders, who resume 2,496 bytes below it. Headroom holds
+    the packets in flight. The egress limit of lossy classes, which drop packets, is 2^1
+    times the free bytes.
 
     Args:
-        ends: Of its links.
+        ends: Ends of its links.
         buffer_bytes: Memory of the switch.
         mtu: Bytes of the largest packet.
-        cell_bytes: Of a cell of memory.
-        classes: That are lossless.
-        wred: By port, when packets of lossless classes are marked.
-        watchdog: Of every port, or None.
-        quanta: Of a pause, in 512 bit times.
-        response_ns: How long who is paused takes to obey.
+        cell_bytes: Size of a memory cell.
+        classes: Lossless classes.
+        wred: Marking of lossless classes at each port.
+        watchdog: Watchdog of every port, or None.
+        quanta: Duration of a pause, in 512 bit times.
+        response_ns: Time until a paused sender obeys.
     """
     headrooms = [headroom_bytes(end, mtu=mtu, cell_bytes=cell_bytes) for end in ends]
     reserved_bytes = -(-mtu // cell_bytes) * cell_bytes
@@ -267,9 +274,9 @@ def sonic(
     shared_bytes -= 2 * len(ends) * CLASSES * reserved_bytes
     if shared_bytes <= 0:
         raise ValueError(
-            f"a buffer of {buffer_bytes} bytes has no room beside the headroom of "
-            f"{len(classes)} x {sum(headrooms)} bytes and what {len(ends)} ports "
-            "reserve"
+            f"a buffer of {buffer_bytes} bytes is too small for the headroom of "
+            f"{len(classes)} x {sum(headrooms)} bytes and the reserved bytes of "
+            f"{len(ends)} ports"
         )
     marks = wred if wred is not None else [None] * len(ends)
     unlimited = BufferLimit(pool="egress_lossless")
@@ -317,21 +324,23 @@ def sonic(
 ProfileName = Literal["fifo", "ns3", "sonic"]
 
 Thresholds = tuple[int, int, float]
-"""Kmin and Kmax in bytes, and the share that is marked at Kmax."""
+"""Kmin and Kmax in bytes, and the fraction of packets marked at Kmax."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What all switches of a fabric are like.
+    """Common properties of all switches of a fabric.
 
     Attributes:
-        name: Of the switch that they are like.
-        buffer_bytes: Memory of a switch; not of ``fifo``.
-        mark_at: Where packets are marked; None: where switches like that do.
+        name: Name of the known switch that they resemble.
+        buffer_bytes: Memory of a switch; not used by ``fifo``.
+        mark_at: When the queue length is used for marks, ``enqueue`` or ``dequeue``;
+            None for the default of the known switch.
         balancing: How they choose among equal-cost next hops.
-        cut_through: Whether packets may begin to leave before they are there whole.
-        quanta: Of a pause, in 512 bit times; not of ``ns3``.
-        watchdog: Of every port of ``sonic``, or None.
+        cut_through: Whether packets may begin to leave before they have arrived
+            completely.
+        quanta: Duration of a pause, in 512 bit times; used by ``sonic`` only.
+        watchdog: Watchdog of every port, or None; used by ``sonic`` only.
         mtu: Bytes of the largest packet, for headroom.
     """
 
@@ -354,12 +363,12 @@ class Profile:
         """Return the settings of a switch with these links.
 
         Args:
-            ends: Of its links.
-            queue_bytes: Of each what may wait for it, where there are no classes.
-            thresholds: Of each when packets are marked; None: never.
+            ends: Ends of its links.
+            queue_bytes: Queue limit of each link, for switches without classes.
+            thresholds: ECN thresholds of each link; None for no marks.
 
         Raises:
-            ValueError: If its memory does not suffice.
+            ValueError: If the switch has too little memory.
         """
         at = self.mark_at or ("enqueue" if self.name == "fifo" else "dequeue")
         wred = [
@@ -386,10 +395,10 @@ class Profile:
         return replace(settings, balancing=self.balancing, cut_through=self.cut_through)
 
     def host(self, *, queue_bytes: int | None) -> SwitchSettings:
-        """Return the settings of a host on such switches.
+        """Return the settings of a host that is connected to such switches.
 
         Args:
-            queue_bytes: What may wait for its link, where there are no classes.
+            queue_bytes: Queue limit of its link, for switches without classes.
         """
         settings = host(queue_bytes=queue_bytes if self.name == "fifo" else None)
         if self.name == "ns3":
@@ -399,11 +408,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switching:
-    """How packets cross a fabric that is simulated.
+    """Model of how packets cross a simulated fabric.
 
     Attributes:
-        ecmp: How its switches hash.
-        profile: What else they are like.
+        ecmp: ECMP hash of its switches.
+        profile: Other properties of its switches.
     """
 
     ecmp: EcmpHash

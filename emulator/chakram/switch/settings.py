@@ -1,9 +1,9 @@
-"""Modelled switches and what they are set to, per port and class.
+"""Settings of modeled switches, per port and class.
 
-Settings are of buffers, marking, pausing and scheduling.  Rates are in bits per second
-of layer-2 packets, sizes in bytes, times in nanoseconds.
-``chakram.switch.profiles`` makes settings as known switches have them,
-``chakram.switch.sonic`` reads those of a SONiC switch.
+They cover buffers, marking, pauses and scheduling. Rates are in bits per second of
+layer-2 packets, sizes in bytes, times in nanoseconds. ``chakram.switch.profiles`` has
+the settings of known switches, and ``chakram.switch.sonic`` reads the settings of a
+SONiC switch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLASSES = 8
 DSCPS = 64
 
 NO_LIMIT_BYTES = 1 << 60
-"""More than any buffer holds."""
+"""A size that no buffer reaches."""
 
 MAX_ALPHA_SHIFT = 16
 
@@ -32,10 +32,10 @@ class PoolSettings:
     """Memory that ports and classes share.
 
     Attributes:
-        name: That limits refer to it by.
-        shared_bytes: What is shared, beside what is reserved and beside headroom.
-        headroom_bytes: What classes with headroom from the pool share for it; None:
-            each has headroom of its own.
+        name: Name that limits refer to.
+        shared_bytes: Shared bytes, in addition to reserved bytes and headroom.
+        headroom_bytes: Headroom shared by the classes of the pool that have headroom;
+            None if each has separate headroom.
     """
 
     name: str
@@ -44,25 +44,33 @@ class PoolSettings:
 
     def __post_init__(self) -> None:
         if self.shared_bytes < 0:
-            raise ValueError(f"pool {self.name}: {self.shared_bytes} bytes to share")
+            raise ValueError(
+                f"pool {self.name}: {self.shared_bytes} shared bytes, but must not be "
+                "negative"
+            )
         if self.headroom_bytes is not None and self.headroom_bytes < 0:
-            raise ValueError(f"pool {self.name}: headroom of {self.headroom_bytes}")
+            raise ValueError(
+                f"pool {self.name}: headroom of {self.headroom_bytes} bytes, but must "
+                "not be negative"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferLimit:
-    """What one class of a port may occupy, of packets coming in or going out.
+    """Limit on the memory that one class of a port occupies, at ingress or egress.
 
     Attributes:
         pool: Name of its pool.
-        reserved_bytes: What it has whatever others do.
-        alpha_shift: It may have 2 to this power times what is free of the pool; None:
-            a static limit holds.
-        static_bytes: That limit, of what is shared.
-        headroom_bytes: What it may take beyond, for packets under way while their
-            sender is being paused.
-        xon_bytes: Its sender goes on at or below this much ...
-        xon_offset_bytes: ... or so far below its limit, whichever is more.
+        reserved_bytes: Bytes reserved for the class, in addition to its share of the
+            pool.
+        alpha_shift: Dynamic limit: 2 to this power times the free bytes of the pool;
+            None for a static limit.
+        static_bytes: Static limit of its shared bytes.
+        headroom_bytes: Bytes beyond the limit for packets in flight while their sender
+            is being paused.
+        xon_bytes: Minimum of the limit below which the sender resumes.
+        xon_offset_bytes: The sender resumes this many bytes below the limit, or at
+            *xon_bytes* if that is higher.
     """
 
     pool: str
@@ -90,16 +98,19 @@ class BufferLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WredSettings:
-    """From which queue on packets are marked, or dropped if they cannot be.
+    """Queue lengths at which packets are marked, or dropped if they cannot be marked.
 
     Attributes:
-        kmin_bytes: Up to this queue none is.
-        kmax_bytes: Beyond this queue all are.
-        probability: Share of packets at *kmax_bytes*; it rises linearly from 0.
-        average_shift: The queue counts as its moving average, of which the queue of
-            every packet is 2 to the minus this power; 0: the queue as it is.
-        at: ``enqueue``: what counts is what a packet finds; ``dequeue``: what it leaves
-            behind. What cannot be marked is always dropped before it enters.
+        kmin_bytes: Queue length up to which no packet is chosen.
+        kmax_bytes: Queue length above which every packet is chosen.
+        probability: Fraction of packets chosen at *kmax_bytes*. The fraction rises
+            linearly from 0 at *kmin_bytes*.
+        average_shift: The decision uses a moving average of the queue, in which each
+            packet has a weight of 2 to the minus this power; 0 for the instantaneous
+            queue.
+        at: When the queue length is used. ``enqueue``: when a packet arrives;
+            ``dequeue``: when it leaves. Packets that cannot be marked are always
+            dropped on arrival.
     """
 
     kmin_bytes: int
@@ -111,7 +122,7 @@ class WredSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.kmin_bytes <= self.kmax_bytes < 1 << 31:
             raise ValueError(
-                f"thresholds {self.kmin_bytes}..{self.kmax_bytes} are no range"
+                f"thresholds {self.kmin_bytes}..{self.kmax_bytes} are not a range"
             )
         if not 0.0 <= self.probability <= 1.0:
             raise ValueError(f"{self.probability} is not a probability")
@@ -124,11 +135,11 @@ class PauseSettings:
     """How a port uses priority flow control (IEEE 802.1Qbb).
 
     Attributes:
-        classes: Which of them are paused instead of losing packets.
-        quanta: How long a pause lasts if it is not refreshed, in 512 bit times of the
-            port, 1 to 65,535; None: until it is ended.
+        classes: Lossless classes, whose senders are paused instead of losing packets.
+        quanta: Duration of a pause that is not refreshed, in 512 bit times of the port,
+            1 to 65,535; None for a pause that lasts until it is ended.
         frame_bytes: Size of a pause frame.
-        response_ns: How long who is paused takes to obey.
+        response_ns: Time until a paused sender obeys.
     """
 
     classes: tuple[int, ...] = ()
@@ -142,22 +153,24 @@ class PauseSettings:
         if self.quanta is not None and not 1 <= self.quanta <= 65_535:
             raise ValueError(f"quanta of {self.quanta} are not in 1..65535")
         if self.frame_bytes < 1 or self.response_ns < 0:
-            raise ValueError("a pause frame needs bytes, and a response no less than 0")
+            raise ValueError(
+                "a pause frame must have at least 1 byte, and a response at least 0 ns"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogSettings:
-    """What a port does about a class that stays paused.
+    """Watchdog of a port for classes that stay paused.
 
-    A queue is stormed once it has had packets, was paused and has sent nothing for
-    *detection_ns*; it is as before after *restoration_ns* without a pause frame.
+    A queue counts as stormed if it had packets, was paused and sent nothing for
+    *detection_ns*. It returns to normal after *restoration_ns* without a pause frame.
 
     Attributes:
-        detection_ns: Likewise.
-        restoration_ns: Likewise.
-        action: With a stormed queue: ``drop`` what is in it and comes, ``forward`` in
-            spite of the pause, or only ``alert``.
-        poll_ns: How often it looks.
+        detection_ns: See above.
+        restoration_ns: See above.
+        action: Treatment of a stormed queue: ``drop`` its packets and new ones,
+            ``forward`` despite the pause, or only ``alert``.
+        poll_ns: Interval between checks.
     """
 
     detection_ns: int
@@ -167,19 +180,19 @@ class WatchdogSettings:
 
     def __post_init__(self) -> None:
         if min(self.detection_ns, self.restoration_ns, self.poll_ns) <= 0:
-            raise ValueError("times of a watchdog are positive")
+            raise ValueError("the times of a watchdog must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSettings:
-    """What a port is set to; what is per class has ``CLASSES`` entries.
+    """Settings of a port; tuples have one entry for each of the ``CLASSES``.
 
     Attributes:
-        ingress: Limits of what comes in.
-        egress: Limits of what goes out.
-        weights: Shares of classes that take turns; 0: strict priority over those, the
-            highest class first.
-        wred: When packets are marked; None: never.
+        ingress: Limits at ingress.
+        egress: Limits at egress.
+        weights: Weights of the classes in deficit round robin. Classes of weight 0 have
+            strict priority over the others, the highest class first.
+        wred: Marking of packets; None for no marks.
         pause: Priority flow control.
         watchdog: Its watchdog, or None.
     """
@@ -201,18 +214,18 @@ class PortSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """What a switch is set to.
+    """Settings of a switch.
 
     Attributes:
-        pools: All that limits of its ports refer to.
-        ports: By port, in the order of its ports.
-        class_of_dscp: By DSCP, the class of a packet.
-        cell_bytes: Packets occupy whole cells of so many bytes; 1: just their bytes.
-        cut_through: Whether a packet begins to leave before its last bit has come,
-            where its egress is idle and no faster than the ingress.
+        pools: All pools that limits of its ports refer to.
+        ports: Settings of each port, in order.
+        class_of_dscp: Class of a packet, by DSCP.
+        cell_bytes: Size of the cells of memory that packets occupy; 1 for exact sizes.
+        cut_through: Whether a packet begins to leave before its last bit arrives, if
+            its egress is idle and no faster than the ingress.
         balancing: How it chooses among equal-cost next hops.
-        time_per_packet: ``exact``, or ``nearest``: the time that a packet takes on a
-            wire is rounded to whole nanoseconds, as ns-3 does.
+        time_per_packet: ``exact``, or ``nearest`` to round serialization delays to
+            whole nanoseconds, as ns-3 does.
     """
 
     pools: tuple[PoolSettings, ...]
@@ -226,7 +239,7 @@ class SwitchSettings:
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
-            raise ValueError(f"pools {names} do not all have names of their own")
+            raise ValueError(f"the names of pools must differ, but are {names}")
         for port in self.ports:
             for limit in (*port.ingress, *port.egress):
                 if limit.pool not in names:
@@ -238,7 +251,7 @@ class SwitchSettings:
         if not 1 <= self.cell_bytes <= 4096:
             raise ValueError(f"cells of {self.cell_bytes} bytes are not in 1..4096")
         if self.balancing not in BALANCINGS:
-            raise ValueError(f"balancing {self.balancing!r} is not {BALANCINGS}")
+            raise ValueError(f"balancing {self.balancing!r} is not one of {BALANCINGS}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,14 +259,14 @@ class PortSpec:
     """A port.
 
     Attributes:
-        name: For reports.
-        rate_bps: None: no limit.
-        bucket_bytes: None: a wire, which packets leave when their last bit has. Else a
-            token bucket holds the rate: they leave when their time begins, and what the
-            port did not send for lack of packets, so much of it at most, it may send
-            sooner afterwards.
-        jitter_ns: By how much, at most, what a token bucket lets pass leaves later.
-        peer: Number of the port at the other end of the link; None: that is not of this
+        name: Name for reports.
+        rate_bps: Rate; None for no limit.
+        bucket_bytes: Size of a token bucket that enforces the rate. Packets then leave
+            at the start of their serialization delay, and an idle port accumulates at
+            most this many bytes. None for a physical link, on which packets arrive with
+            their last bit.
+        jitter_ns: Maximum additional delay of a packet that the token bucket passes.
+        peer: Number of the port at the other end of the link; None if it is outside the
             fabric.
     """
 
@@ -266,7 +279,7 @@ class PortSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSpec:
-    """A switch: its settings have an entry for each of its ports."""
+    """A switch; its settings have one entry for each port."""
 
     name: str
     settings: SwitchSettings
@@ -275,18 +288,18 @@ class SwitchSpec:
     def __post_init__(self) -> None:
         if len(self.settings.ports) != len(self.ports):
             raise ValueError(
-                f"{self.name}: settings of {len(self.settings.ports)} ports for "
-                f"{len(self.ports)}"
+                f"{self.name}: has settings of {len(self.settings.ports)} ports, but "
+                f"{len(self.ports)} ports"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """A host: a port, from which packets leave like from those of a switch."""
+    """A host: one port, which sends packets like the port of a switch."""
 
     port: PortSpec
     settings: SwitchSettings
 
     def __post_init__(self) -> None:
         if len(self.settings.ports) != 1:
-            raise ValueError(f"{self.port.name}: a host has one port")
+            raise ValueError(f"{self.port.name}: a host must have one port")

@@ -1,4 +1,4 @@
-# C types of siphash.py, for the compiled form.
+# C types for compiling siphash.py.
 
 cimport cython
 

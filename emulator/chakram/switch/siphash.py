@@ -1,4 +1,4 @@
-"""SipHash-2-4, the keyed hash that the Linux kernel tells flows apart by.
+"""SipHash-2-4, the keyed hash that the Linux kernel applies to flows.
 
 Source: J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF" (2012).
 """
@@ -15,8 +15,8 @@ def siphash(key: tuple[int, int], message: bytes) -> int:
     """Return the 64-bit hash of *message*.
 
     Args:
-        key: The two halves of the key, 64 bits each, the first bytes' one first.
-        message: Of any length.
+        key: The two 64-bit halves of the key, with the first bytes in the first half.
+        message: Message of any length.
     """
     whole = len(message) - len(message) % _WORD_BYTES
     last = (len(message) & 0xFF) << 56 | int.from_bytes(message[whole:], "little")

@@ -1,9 +1,9 @@
-"""Reads the configuration of a SONiC switch: ``config_db.json``.
+"""Reader of the configuration of a SONiC switch, ``config_db.json``.
 
-What it says of buffers, WRED, queues, DSCPs, priority flow control and its watchdog
-becomes settings of the model; the rest is not looked at.  The model has one number for
-the traffic class, the queue, the priority group and the priority of a lossless class,
-as SONiC's own templates do; a configuration that maps them otherwise is refused.
+It converts buffers, WRED, queues, DSCPs, priority flow control and its watchdog to
+settings of the model, and ignores the rest. In the model, the traffic class, queue,
+priority group and priority of a lossless class have the same number, as in SONiC's own
+templates. The reader rejects configurations with other mappings.
 
 Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 """
@@ -32,18 +32,18 @@ _FREE = "no limit"
 _MTU = 9216
 _MS_NS = 10**6
 _MAX_PORTS = 1024
-_PROBABILITY = 100  # of WRED, in percent
+_PROBABILITY = 100  # maximum of WRED, in percent
 
 
 def port_names(tables: Mapping[str, Any], *, where: str) -> list[str]:
-    """Return the ports of a switch by name, in the order of their lanes.
+    """Return the port names of a switch, in the order of their lanes.
 
     Args:
         tables: The parsed file.
-        where: Its name, for errors.
+        where: Name of the file, for errors.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If there is no port, or there are too many.
     """
     ports = _table(tables, "PORT", where)
 
@@ -54,10 +54,10 @@ def port_names(tables: Mapping[str, Any], *, where: str) -> list[str]:
 
     names = sorted(ports, key=lane)
     if not names:
-        raise ConfigError(where, "has no PORT", "give a config_db.json of a switch")
+        raise ConfigError(where, "has no PORT", "use a config_db.json of a switch")
     if len(names) > _MAX_PORTS:
         raise ConfigError(
-            f"{where}: PORT", f"has {len(names)} entries", f"at most {_MAX_PORTS}"
+            f"{where}: PORT", f"has {len(names)} entries", f"use at most {_MAX_PORTS}"
         )
     return names
 
@@ -69,19 +69,19 @@ def read_sonic(
 
     Args:
         tables: The parsed file.
-        ends: Of the links, in the order of `port_names`.
+        ends: Ends of the links, in the order of `port_names`.
         where: Name of the file, for errors.
 
     Raises:
-        ConfigError: If something refers to what is not there, is out of range, or says
-            what the model does not know.
+        ConfigError: If a value refers to a missing entry, is out of range, or is not
+            supported by the model.
     """
     names = port_names(tables, where=where)
     if len(names) < len(ends):
         raise ConfigError(
             f"{where}: PORT",
             f"has {len(names)} entries for {len(ends)} links of the switch",
-            "use a configuration of a switch with as many ports",
+            "use a configuration of a switch with enough ports",
         )
     reader = _Reader(tables, where)
     ports = tuple(
@@ -118,7 +118,7 @@ class _Reader:
         return (*self._pools.values(), PoolSettings(name=_FREE))
 
     def class_of_dscp(self, port: str) -> tuple[int, ...]:
-        """Return the class of each DSCP: its traffic class, and that one's queue."""
+        """Return the class of each DSCP: the queue of its traffic class."""
         to_class = self._map(port, "dscp_to_tc_map", "DSCP_TO_TC_MAP", 64)
         to_queue = self._map(port, "tc_to_queue_map", "TC_TO_QUEUE_MAP", CLASSES)
         return tuple(
@@ -150,8 +150,8 @@ class _Reader:
     def _with_headroom(self, limit: BufferLimit, end: LinkEnd) -> BufferLimit:
         """Return a limit with the headroom that its link needs.
 
-        A switch that computes buffers itself leaves it out of the file; one that shares
-        headroom lets a class have all of it.
+        A switch that computes buffers itself omits headroom from the file. A switch
+        with shared headroom allows a class to use all of it.
         """
         pool = self._pools.get(limit.pool)
         shared = pool.headroom_bytes if pool is not None else None
@@ -170,7 +170,7 @@ class _Reader:
         )
 
     def _check_priorities(self, port: str, paused: tuple[int, ...]) -> None:
-        """Refuse maps that give a lossless class other numbers elsewhere."""
+        """Reject maps that give a lossless class different numbers."""
         for key, table in (
             ("tc_to_queue_map", "TC_TO_QUEUE_MAP"),
             ("tc_to_pg_map", "TC_TO_PRIORITY_GROUP_MAP"),
@@ -183,7 +183,7 @@ class _Reader:
                     raise ConfigError(
                         f"{self._where}: {table}",
                         f"maps the lossless class {klass} to {mapping[klass]}",
-                        "the model has one number for both: map it to itself",
+                        "map it to itself: the model has one number for both",
                     )
 
     def _limits(self, table: str, port: str) -> dict[int, BufferLimit]:
@@ -205,7 +205,7 @@ class _Reader:
         pool = _reference(row.get("pool"))
         if pool not in self._pools:
             raise ConfigError(
-                f"{place}.pool", f"there is no pool {pool!r}", "see BUFFER_POOL"
+                f"{place}.pool", f"there is no pool {pool!r}", "choose from BUFFER_POOL"
             )
         alpha: int | None = None
         if "dynamic_th" in row:
@@ -213,7 +213,8 @@ class _Reader:
         size = self._number(row, "size", place, 0)
         xoff = self._number(row, "xoff", place, 0)
         xon = self._number(row, "xon", place, 0)
-        # The size of a lossless profile is that of what it reserves and its headroom.
+        # The size of a lossless profile is the sum of its reserved bytes and its
+        # headroom.
         reserved = xon if xoff else size
         return BufferLimit(
             pool=pool,
@@ -235,7 +236,7 @@ class _Reader:
             kind = str(scheduler.get("type", "DWRR")).upper()
             if kind not in ("DWRR", "WRR", "STRICT"):
                 raise ConfigError(
-                    f"{place}.type", f"{kind!r} is not known", "DWRR, WRR or STRICT"
+                    f"{place}.type", f"{kind!r} is not known", "use DWRR, WRR or STRICT"
                 )
             weights[klass] = (
                 0
@@ -271,7 +272,7 @@ class _Reader:
                     probability=chance / _PROBABILITY,
                 )
             except ValueError as error:
-                raise ConfigError(place, str(error), "see its thresholds") from None
+                raise ConfigError(place, str(error), "check its thresholds") from None
         return tuple(found)
 
     def _watchdog(self, port: str) -> WatchdogSettings | None:
@@ -286,7 +287,7 @@ class _Reader:
         action = str(row.get("action", "drop")).lower()
         if action not in ("drop", "forward", "alert"):
             raise ConfigError(
-                f"{at}.action", f"{action!r} is not known", "drop, forward or alert"
+                f"{at}.action", f"{action!r} is not known", "use drop, forward or alert"
             )
         common = (
             _row(rows, "GLOBAL", f"{self._where}: PFC_WD") if "GLOBAL" in rows else {}
@@ -319,7 +320,7 @@ class _Reader:
         return {}, at
 
     def _map(self, port: str, key: str, table: str, values: int) -> dict[int, int]:
-        """Return a map of a port, or the only one that there is."""
+        """Return a port's map, or the only map in the table."""
         rows = _table(self._tables, table, self._where)
         row, _ = self._qos(port)
         name = _reference(row.get(key))
@@ -333,7 +334,9 @@ class _Reader:
             text = str(key_text)
             if not text.isdecimal() or int(text) >= values:
                 raise ConfigError(
-                    f"{at}.{text}", "is not a number of the map", f"0 to {values - 1}"
+                    f"{at}.{text}",
+                    "is not a number of the map",
+                    f"use 0 to {values - 1}",
                 )
             found[int(text)] = self._class(str(value), f"{at}.{text}")
         return found
@@ -346,7 +349,9 @@ class _Reader:
     def _named(self, table: str, name: str, at: str) -> tuple[Mapping[str, Any], str]:
         rows = _table(self._tables, table, self._where)
         if name not in rows:
-            raise ConfigError(at, f"refers to {table} {name!r}", "which is not there")
+            raise ConfigError(
+                at, f"refers to {table} {name!r}", "add it, or remove the reference"
+            )
         return _row(
             rows, name, f"{self._where}: {table}"
         ), f"{self._where}: {table}.{name}"
@@ -356,13 +361,13 @@ class _Reader:
         low = self._class(first, at)
         high = self._class(last, at) if dash else low
         if high < low:
-            raise ConfigError(at, f"{text!r} is no range of queues", "for example 3-4")
+            raise ConfigError(at, f"{text!r} is not a range of queues", "use e.g. 3-4")
         return range(low, high + 1)
 
     def _class(self, text: str, at: str) -> int:
         if text.isdecimal() and int(text) < CLASSES:
             return int(text)
-        raise ConfigError(at, f"{text!r} is not a class", f"0 to {CLASSES - 1}")
+        raise ConfigError(at, f"{text!r} is not a class", f"use 0 to {CLASSES - 1}")
 
     def _number(
         self,
@@ -374,7 +379,7 @@ class _Reader:
         lowest: int = 0,
         highest: int = NO_LIMIT_BYTES,
     ) -> int:
-        """Return a number, which SONiC writes as a text."""
+        """Return a number, which SONiC writes as text."""
         if key not in row:
             return default
         text = str(row[key]).strip()
@@ -386,8 +391,8 @@ class _Reader:
         ):
             raise ConfigError(
                 f"{at}.{key}",
-                f"{text[:40]!r} is not a number of {lowest}..{highest}",
-                "a whole number",
+                f"{text[:40]!r} is not a number in {lowest}..{highest}",
+                "use a whole number in this range",
             )
         return int(text)
 
@@ -405,12 +410,12 @@ def _reference(value: object) -> str | None:
 def _table(tables: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     table = tables.get(name, {})
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {name}", "is not a table", "an object of rows")
+        raise ConfigError(f"{where}: {name}", "is not a table", "use an object of rows")
     return table
 
 
 def _row(rows: Mapping[str, Any], name: str, at: str) -> Mapping[str, Any]:
     row = rows.get(name, {})
     if not isinstance(row, dict):
-        raise ConfigError(f"{at}.{name}", "is not a row", "an object of fields")
+        raise ConfigError(f"{at}.{name}", "is not a row", "use an object of fields")
     return row

@@ -1,1 +1,1 @@
-"""Made-up traces: models in training and inference, patterns for tests of fabrics."""
+"""Synthetic traces: training, inference and traffic patterns for fabric tests."""

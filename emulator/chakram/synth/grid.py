@@ -1,4 +1,4 @@
-"""Ranks on a grid of parallel dimensions, and the process groups along its lines."""
+"""Ranks on a grid of parallel dimensions, with process groups along dimensions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Final
 from chakram.collectives.groups import ProcessGroup
 
 DIMENSIONS: Final = ("tp", "cp", "ep", "fsdp", "dp", "pp")
-"""Tensor, context, expert, sharded data, data and pipeline parallelism, in the order in
-which neighbours are given to them: that of Megatron-LM (tp-cp-ep-dp-pp)."""
+"""Tensor, context, expert, sharded data, data and pipeline parallelism. Neighboring
+ranks differ in the first dimension. The order is that of Megatron-LM (tp-cp-ep-dp-pp).
+"""
 
 
 class RankGrid:
-    """Which position every rank has in every dimension.
+    """The position of every rank in every dimension.
 
     Args:
-        degrees: Length of each dimension; what is not there is 1.
-        order: All dimensions; ranks that differ by one are neighbours in the first.
+        degrees: Length of each dimension; the default is 1.
+        order: All dimensions; consecutive ranks are neighbors in the first one.
     """
 
     def __init__(
         self, degrees: Mapping[str, int], order: Sequence[str] = DIMENSIONS
     ) -> None:
         if sorted(order) != sorted(DIMENSIONS):
-            raise ValueError(f"{order} does not name each of {DIMENSIONS} once")
+            raise ValueError(f"{order} must name each of {DIMENSIONS} once")
         self.degrees = {name: degrees.get(name, 1) for name in DIMENSIONS}
         self._strides: dict[str, int] = {}
         stride = 1
@@ -36,16 +37,16 @@ class RankGrid:
         self.nranks = stride
 
     def position(self, rank: int, dimension: str) -> int:
-        """Return where *rank* stands in one dimension, from 0."""
+        """Return the position of *rank* in one dimension, from 0."""
         return rank // self._strides[dimension] % self.degrees[dimension]
 
     def moved(self, rank: int, dimension: str, position: int) -> int:
-        """Return the rank that differs from *rank* in one position only."""
+        """Return the rank that differs from *rank* only in this position."""
         away = position - self.position(rank, dimension)
         return rank + away * self._strides[dimension]
 
     def members(self, rank: int, dimensions: Sequence[str]) -> tuple[int, ...]:
-        """Return all ranks that differ from *rank* in *dimensions* only, ascending."""
+        """Return all ranks that differ from *rank* only in *dimensions*, ascending."""
         origin = rank
         for name in dimensions:
             origin = self.moved(origin, name, 0)
@@ -57,16 +58,16 @@ class RankGrid:
 
 
 class GroupTable:
-    """The process groups of a grid: ids from 1, a few purposes each along some lines.
+    """Process groups of a grid, by purpose; their ids start at 1.
 
-    Groups of one rank have nothing to send and do not exist.
+    Groups of one rank send nothing and are omitted.
 
     Args:
         grid: The ranks.
-        purposes: Dimensions by what a group is for; ids are given in that order.
-        divided: By purpose what its groups are divided into instead: how many
-            neighbours make a part, what the parts are for, and what the groups of all
-            that have the same place in their parts are for.
+        purposes: Dimensions by purpose of a group; ids are assigned in that order.
+        divided: By purpose, the division of its groups into parts: (neighbors in a
+            part, purpose of the parts, purpose of the groups across parts). A group
+            across parts has the ranks with the same place in each part.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class GroupTable:
     ) -> None:
         self.groups: list[ProcessGroup] = []
         self.purposes: dict[str, str] = {}
-        """What a group is for, by its id."""
+        """Purpose of each group, by its id."""
         self._name_of: dict[str, dict[int, str]] = {}
         for purpose, dimensions in purposes.items():
             named = self._name_of[purpose] = {}
@@ -109,5 +110,5 @@ class GroupTable:
         named.update(dict.fromkeys(members, name))
 
     def of(self, purpose: str, rank: int) -> str | None:
-        """Return the id of *rank*'s group, None if it would be alone in it."""
+        """Return the id of *rank*'s group; None if the group would have one rank."""
         return self._name_of.get(purpose, {}).get(rank)

@@ -1,13 +1,15 @@
-"""Serving a model: steps of prefill or decode, and the hand-over of the KV cache.
+"""Inference traces: prefill or decode steps, and transfer of the KV cache.
 
-A step takes tokens through all layers: in prefill those of whole prompts, in decode one
-of each sequence.  Tensor-parallel ranks sum up after attention and feed-forward
-network, in decode a few kilobytes at a time; experts get the tokens that the routing
-law, or a record, says.  Steps follow one another, as every token needs the one before.
+A step processes tokens in all layers: whole prompts in prefill, one token of each
+sequence in decode. Tensor-parallel ranks reduce activations after attention and after
+the feed-forward network. In decode, each reduction has only a few kilobytes. The
+routing distribution or recorded splits assign tokens to experts. Steps run one after
+another, because every token needs the previous one.
 
-With prefill and decode on ranks of their own (DistServe, arXiv:2401.09670; Splitwise,
-arXiv:2311.18677), the keys and values of a prompt go from the ranks that computed them
-to those that go on, layer by layer while the next one computes, or all at the end.
+Prefill and decode may use separate ranks (DistServe, arXiv:2401.09670; Splitwise,
+arXiv:2311.18677). The prefill ranks then send the keys and values of a prompt to the
+decode ranks. They send each layer's cache while the next layer computes, or the whole
+cache at the end.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 PREFILL_TENSOR, DECODE_TENSOR = "prefill tensor", "decode tensor"
-"""What groups of a hand-over are for."""
+"""Purposes of the groups of a KV cache trace."""
 
 
 def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthesis:
-    """Return some steps of prefill or decode.
+    """Return the trace of some steps of prefill or decode.
 
     Args:
-        trace: What is served, and how.
-        router: Where tokens go; None: evenly.
+        trace: Parameters of the trace.
+        router: Routing of tokens; None: even.
     """
     grid = RankGrid({"tp": trace.tp, "ep": trace.ep, "dp": trace.dp})
     nodes = trace.routing.token_nodes(trace.shape, trace.ep)
@@ -87,7 +89,7 @@ def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthe
 
 
 class _Pass:
-    """Takes tokens through all layers of one rank."""
+    """Adds passes of tokens through all layers of one rank."""
 
     def __init__(self, settings: LayerSettings, program: RankSynthesizer) -> None:
         self._settings = settings
@@ -122,11 +124,11 @@ class _Pass:
 def cache_parts(
     shape: ModelShape, *, prefill_tp: int, decode_tp: int
 ) -> dict[tuple[int, int], int]:
-    """Return how many elements per token and layer each prefill rank sends each other.
+    """Return the elements per token and layer that prefill ranks send to decode ranks.
 
-    Every decode rank gets the heads it works on, each from one of the prefill ranks
-    that hold it; where several do, the decode ranks take turns.  A latent cache is one
-    head that every rank holds.
+    Every decode rank gets the heads that it needs, each from one prefill rank that
+    holds the head. If several prefill ranks hold a head, the decode ranks alternate
+    between them. A latent cache is one head that every rank holds.
 
     Returns:
         Elements by (position of the prefill rank, position of the decode rank).
@@ -147,9 +149,9 @@ def cache_parts(
 
 
 def heads_of(position: int, *, heads: int, tp: int) -> range:
-    """Return the heads of keys and values that one of *tp* ranks holds, at least one.
+    """Return the key-value heads that one of *tp* ranks holds, at least one.
 
-    One of *tp* and *heads* divides the other.
+    One of *tp* and *heads* must divide the other.
     """
     if tp <= heads:
         return range(position * heads // tp, (position + 1) * heads // tp)
@@ -158,11 +160,11 @@ def heads_of(position: int, *, heads: int, tp: int) -> range:
 
 
 def synthesize_kv_cache(trace: KvCacheTrace) -> Synthesis:
-    """Return the hand-over of some requests from prefill to decode.
+    """Return the trace of KV cache transfers of some requests.
 
-    The prefill instances come first, each of ``prefill_tp`` neighbours, then the decode
-    instances.  Request k goes to prefill instance k and decode instance k, each counted
-    modulo their number.
+    The prefill instances come first, each with ``prefill_tp`` neighboring ranks, then
+    the decode instances. Request k goes to prefill instance k and decode instance k,
+    each modulo the number of instances.
     """
     groups: list[ProcessGroup] = []
     purposes: dict[str, str] = {}
@@ -201,7 +203,7 @@ def synthesize_kv_cache(trace: KvCacheTrace) -> Synthesis:
 
 
 class _OneGroup(GroupTable):
-    """The group of one rank's instance, for tensor parallelism."""
+    """The tensor-parallel group of one rank's instance."""
 
     def __init__(self, name: str | None) -> None:
         super().__init__(RankGrid({}), {})
@@ -236,7 +238,7 @@ def _pass(
 
 
 def _transfers(trace: KvCacheTrace) -> list[tuple[str, int, int]]:
-    """Return name, last layer and number of layers of each part of a hand-over."""
+    """Return name, last layer and number of layers of each part of a cache transfer."""
     layers = trace.shape.layers
     if trace.transfer == "layer":
         return [(f"layer{layer}", layer, 1) for layer in range(layers)]

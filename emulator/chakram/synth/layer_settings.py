@@ -1,4 +1,4 @@
-"""What the layers of all ranks have in common: sizes and operations."""
+"""Settings that the layers of all ranks share, with derived sizes and operations."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSettings:
-    """What layers of all ranks have in common.
+    """Settings that the layers of all ranks share.
 
     Attributes:
         shape: The model.
         grid: The ranks.
-        groups: Their process groups.
-        tokens: Tokens of one rank, before tensor parallelism divides them.
-        context: Tokens that each of them attends to.
+        groups: Process groups of the ranks.
+        tokens: Tokens of one rank before division by tensor parallelism.
+        context: Tokens that each token attends to.
         bytes_per_element: Bytes of one number.
-        sequences: Sequences that the tokens are of, each with a context.
-        dispatch_token_bytes: The vector of one token on its way to the experts.
-        token_nodes: Nodes at most that get a token; 0: it goes to each of its experts
-            straight.
-        ranks_per_node: Neighbours in an expert-parallel group that share a node.
+        sequences: Number of sequences to which the tokens belong, each with its own
+            context.
+        dispatch_token_bytes: Bytes of one token on its way to the experts.
+        token_nodes: Maximum number of nodes to which a token is sent; 0: each token
+            goes directly to its experts.
+        ranks_per_node: Neighbors in an expert-parallel group that share a node.
         sequence_parallel: Whether tensor-parallel ranks divide the tokens between
             attention and feed-forward network.
-        router: Where tokens go, of a model with experts.
-        given_dispatch_bytes: What a rank sends in an even all-to-all to the experts,
-            if it is given.
-        attention_ns: Time of attention, forward; None: by its operations.
-        expert_ns: Time of the experts, forward; None: by their operations.
+        router: Routing of tokens, for a model with experts.
+        given_dispatch_bytes: Bytes that a rank sends in an even all-to-all to the
+            experts; None: computed from the model.
+        attention_ns: Forward time of attention; None: computed from its operations.
+        expert_ns: Forward time of the experts; None: computed from their operations.
     """
 
     shape: ModelShape
@@ -54,45 +55,45 @@ class LayerSettings:
 
     @property
     def tp(self) -> int:
-        """Tensor-parallel ranks."""
+        """Number of tensor-parallel ranks."""
         return self.grid.degrees["tp"]
 
     @property
     def dispatch_bytes(self) -> int:
-        """What a rank sends in an even all-to-all to the experts."""
+        """Bytes that a rank sends in an even all-to-all to the experts."""
         if self.given_dispatch_bytes is not None:
             return self.given_dispatch_bytes
         return self.tokens // self.tp * self.shape.top_k * self.dispatch_token_bytes
 
     @property
     def to_nodes_bytes(self) -> int:
-        """What a rank sends the nodes of its tokens, evenly: a copy for each node."""
+        """Bytes that a rank sends if each token goes to each of its nodes once."""
         return self.dispatch_bytes * self.token_nodes // self.shape.top_k
 
     def combined_bytes(self, dispatched: int) -> int:
-        """Return the bytes that come back of those that a dispatch has sent."""
+        """Return the bytes of the results of a dispatch of *dispatched* bytes."""
         if self.given_dispatch_bytes is not None:
             return dispatched
         return dispatched * self.token_bytes // self.dispatch_token_bytes
 
     @property
     def activation_bytes(self) -> int:
-        """The vectors of a rank's tokens."""
+        """Bytes of the vectors of a rank's tokens."""
         return self.tokens * self.shape.hidden * self.bytes_per_element
 
     @property
     def shard_bytes(self) -> int:
-        """Their part that one of the tensor-parallel ranks keeps."""
+        """Bytes of the activations that one of the tensor-parallel ranks keeps."""
         return self.activation_bytes // self.tp
 
     @property
     def token_bytes(self) -> int:
-        """The vector of one token."""
+        """Bytes of the vector of one token."""
         return self.shape.hidden * self.bytes_per_element
 
     @property
     def projection_ops(self) -> int:
-        """Operations of attention's products with weights but the last."""
+        """Operations of attention's weight multiplications, except the last one."""
         output = self.shape.heads * self.shape.value_length * self.shape.hidden
         return (
             2
@@ -102,20 +103,20 @@ class LayerSettings:
 
     @property
     def score_ops(self) -> int:
-        """Operations of scores and values, of all pairs, masked or not."""
+        """Operations of scores and values for all token pairs, masked or not."""
         lengths = self.shape.query_length + self.shape.value_length
         heads = self.shape.heads // self.tp
         return 2 * self.tokens * self.context * heads * lengths
 
     @property
     def output_ops(self) -> int:
-        """Operations of attention's last product."""
+        """Operations of attention's last weight multiplication."""
         heads = self.shape.heads // self.tp
         return 2 * self.tokens * heads * self.shape.value_length * self.shape.hidden
 
     @property
     def context_bytes(self) -> int:
-        """Queries, keys and values that leave for the heads' ranks."""
+        """Bytes of queries, keys and values that are sent to the ranks of the heads."""
         shape = self.shape
         lengths = shape.heads * shape.query_length + shape.kv_heads * (
             shape.query_length + shape.value_length
@@ -124,13 +125,13 @@ class LayerSettings:
 
     @property
     def context_output_bytes(self) -> int:
-        """What the heads' ranks send back."""
+        """Bytes that the ranks of the heads send back."""
         lengths = self.shape.heads * self.shape.value_length
         return self.tokens * lengths * self.bytes_per_element // self.tp
 
     @property
     def cached_bytes(self) -> int:
-        """Keys and values of all sequences' contexts, of the heads of one rank."""
+        """Bytes of keys and values of all sequences' contexts, for one rank's heads."""
         shape = self.shape
         kept = 1 if shape.latent else min(self.tp, shape.kv_heads)
         cached = self.context * shape.cached // kept * self.bytes_per_element

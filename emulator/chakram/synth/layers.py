@@ -1,20 +1,22 @@
-"""One layer of a transformer on one rank: its computation and what it sends.
+"""One transformer layer on one rank: its computation and communication.
 
-Formulas of sizes and operations, with their sources, stand in
-``docs/reference/synth.md``.  In short, with ``T`` tokens of a rank, ``h`` the length of
-a token's vector and ``b`` bytes per element:
+See ``docs/reference/synth.md`` for the formulas of sizes and operations and their
+sources. This summary uses ``T`` tokens of a rank, ``h`` elements in a token's vector
+and ``b`` bytes per element:
 
-* tensor parallelism (Megatron-LM, arXiv:1909.08053) sums up ``T h b`` after attention
-  and after the feed-forward network, and again backward; with sequence parallelism
-  (arXiv:2205.05198) each sum is a reduce-scatter, and an all-gather comes before; and
-  backward gathers the input once more for the gradient of the weights;
-* context parallelism (DeepSpeed-Ulysses, arXiv:2309.14509) exchanges tokens for heads
-  before the scores, and back;
-* experts (GShard, arXiv:2006.16668) get their tokens, ``T/tp top_k h b``, and send back
-  as much;
-* with a limit of nodes (DeepSeek-V3, arXiv:2412.19437, section 3.2.2) a token goes to
-  each of its nodes once, to the rank with the sender's place in the node, which sends
-  it on to the ranks of its experts; results come back by the same ranks.
+* Tensor parallelism (Megatron-LM, arXiv:1909.08053) reduces ``T h b`` bytes after
+  attention and after the feed-forward network, and again in the backward pass. With
+  sequence parallelism (arXiv:2205.05198) each reduction is a reduce-scatter, and an
+  all-gather precedes the computation. The backward pass gathers the input again for
+  the gradient of the weights.
+* Context parallelism (DeepSpeed-Ulysses, arXiv:2309.14509) divides heads instead of
+  tokens before the scores, and divides tokens again after them.
+* Experts (GShard, arXiv:2006.16668) get their tokens, ``T/tp top_k h b`` bytes, and
+  send back the same amount.
+* With a node limit (DeepSeek-V3, arXiv:2412.19437, section 3.2.2) each token is sent
+  once to each of its nodes. It arrives at the rank with the same place in the node as
+  the sender. That rank forwards it to the ranks of the token's experts. Results return
+  through the same ranks.
 """
 
 from __future__ import annotations
@@ -30,20 +32,20 @@ if TYPE_CHECKING:
 
 TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
 EXPERT_NODE, EXPERT_RAIL = "expert node", "expert rail"
-"""What the groups of a layer are for."""
+"""Purposes of the groups of a layer."""
 
 _Sizes = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""Bytes of an even all-to-all, or to and from each position of its group."""
+"""Bytes of an even all-to-all, or bytes to and from each position of its group."""
 _Exchange = tuple[str, str | None, _Sizes]
-"""An all-to-all: what its name ends with, its group, its sizes."""
+"""An all-to-all: name suffix, group and sizes."""
 
 BACKWARD_FACTOR = 2
-"""Backward computes two products, for the input and for the weights, where forward
-computes one."""
+"""Ratio of backward to forward work. The backward pass computes two products, for the
+input and for the weights, and the forward pass one."""
 
 
 def node_groups(ranks_per_node: int) -> dict[str, tuple[int, str, str]]:
-    """Return how expert-parallel groups are divided: by nodes, or (0) not at all."""
+    """Return the division of expert-parallel groups into nodes; 0: no division."""
     if not ranks_per_node:
         return {}
     return {EXPERT: (ranks_per_node, EXPERT_NODE, EXPERT_RAIL)}
@@ -53,8 +55,8 @@ class LayerProgram:
     """Adds the layers of one rank.
 
     Args:
-        settings: What all ranks have in common.
-        rank: Where nodes go.
+        settings: Settings that all ranks share.
+        rank: Receives the nodes.
     """
 
     def __init__(self, settings: LayerSettings, rank: RankSynthesizer) -> None:
@@ -68,13 +70,13 @@ class LayerProgram:
         self._position = settings.grid.position(rank.rank, "ep")
 
     def forward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
-        """Add a layer forward.
+        """Add the forward pass of a layer.
 
         Args:
-            name: What its nodes' names begin with.
-            layer: Its number in the model.
-            after: What it waits for.
-            dispatch: Number of its dispatch, if it has experts.
+            name: Prefix of the names of the nodes.
+            layer: Number of the layer in the model.
+            after: Nodes for which the layer waits.
+            dispatch: Number of the dispatch, if the layer has experts.
         """
         last = self.gather(f"{name}.attention", after)
         last = self._attention(name, last, 1)
@@ -86,7 +88,7 @@ class LayerProgram:
         return self.scatter(f"{name}.ffn", last)
 
     def backward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
-        """Add a layer backward; the arguments are those of ``forward``."""
+        """Add the backward pass of a layer; the arguments are those of ``forward``."""
         s = self._settings
         if s.shape.has_experts(layer):
             last = self._experts_backward(name, after, dispatch)
@@ -120,19 +122,19 @@ class LayerProgram:
         )
 
     def gather(self, name: str, after: After, what: str = "gather") -> After:
-        """Gather all tokens, where tensor-parallel ranks divide them."""
+        """Gather all tokens, if tensor-parallel ranks divide them."""
         s = self._settings
         if not s.sequence_parallel:
             return after
         return self.gather_shards(f"{name}.{what}", after, s.shard_bytes)
 
     def _gather_again(self, name: str, after: After) -> After:
-        """Gather the gradient, and the input that the weights' gradient needs."""
+        """Gather the gradient, and the input for the gradient of the weights."""
         gathered = self.gather(name, after)
         return both(gathered, self.gather(name, after, "gather_input"))
 
     def scatter(self, name: str, after: After) -> After:
-        """Sum up activations over the tensor-parallel ranks, and divide the tokens."""
+        """Reduce activations over the tensor-parallel ranks; scatter divided tokens."""
         s = self._settings
         if s.sequence_parallel:
             return self.scatter_sum(f"{name}.scatter", after, s.activation_bytes)
@@ -164,7 +166,7 @@ class LayerProgram:
         exchanges = [("to_heads", sizes[0]), ("to_tokens", sizes[1]), ("", 0)]
         last = after
         for part, (exchange, size_bytes) in zip(names, exchanges, strict=True):
-            # A time that is given is that of the scores.
+            # A given duration of attention is assigned to the scores.
             share = factor if part == "scores" else 0
             last = self._rank.compute(
                 f"{name}.attention.{part}",
@@ -231,7 +233,7 @@ class LayerProgram:
         return rank.compute(f"{name}.gate", last, ops=BACKWARD_FACTOR * s.gate_ops)
 
     def _shared(self, name: str, after: After, *, factor: int) -> After:
-        """Add the experts of every token; they run while the others' tokens travel."""
+        """Add the shared experts, which run during the dispatch to other experts."""
         s = self._settings
         if not s.shape.shared_experts:
             return ()
@@ -247,7 +249,7 @@ class LayerProgram:
         held = s.shape.experts // s.grid.degrees["ep"]
         tokens = received // s.dispatch_token_bytes
         if s.router is None or s.router.received(dispatch, self._position) is None:
-            # Also where the size of the all-to-all was given.
+            # Also if the size of the all-to-all is given.
             tokens = s.tokens * s.shape.top_k
         parameters = s.shape.expert_parameters
         weights = held * parameters // s.tp * s.bytes_per_element
@@ -290,11 +292,11 @@ class LayerProgram:
     def _by_nodes(
         self, dispatch: int, copies: tuple[int, ...] | None
     ) -> list[_Exchange]:
-        """Return the exchange between nodes, and the one in each of them.
+        """Return the exchange between nodes and the exchange within each node.
 
         Args:
             dispatch: Number of the dispatch.
-            copies: Bytes that each rank sends to the experts of each; None: evenly.
+            copies: Bytes that each rank sends to the experts of each rank; None: even.
         """
         s = self._settings
         local = s.ranks_per_node
@@ -307,7 +309,7 @@ class LayerProgram:
             own = copies[node * local : (node + 1) * local]
             to_nodes = s.router.to_nodes(dispatch, local, s.token_nodes)
             between = (to_nodes, (to_nodes[node],) * nodes)
-            # Of every source with the same place: one in each node.
+            # From all sources with the same place in their nodes, one per node.
             inside = (
                 tuple(nodes * each for each in own),
                 (nodes * own[place],) * local,

@@ -1,7 +1,7 @@
-"""Shapes of models: what their sizes and operations follow from, and known ones.
+"""Model shapes, which determine sizes and operations, and known models.
 
-Numbers of parameters leave out normalisation, biases and the gates of experts, which
-come to less than a thousandth of any model here.
+Numbers of parameters exclude normalization, biases and the gates of experts. These are
+less than a thousandth of the parameters of any model here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ class LatentAttention:
 
     Attributes:
         query_rank: Length of the compressed query.
-        kv_rank: Length of the compressed keys and values, which is what is cached.
-        plain: Length of a head's key without position.
-        rotary: Length of a key's position, shared by all heads and cached too.
+        kv_rank: Length of the compressed keys and values, which are cached.
+        plain: Length of the part of a head's key without position information.
+        rotary: Length of the part of a key with position information. All heads share
+            this part, which is also cached.
         value: Length of a head's value.
     """
 
@@ -39,23 +40,24 @@ class ModelShape:
         layers: Number of layers.
         hidden: Length of a token's vector.
         heads: Attention heads.
-        kv_heads: Heads of keys and values; fewer than *heads* share them.
+        kv_heads: Heads of keys and values; if fewer than *heads*, heads share them.
         head: Length of one head.
         ffn_hidden: Inner width of a dense layer's feed-forward network.
         ffn_matrices: Matrices of a feed-forward network or expert: 2, or 3 if gated.
-        vocabulary: Tokens that there are; 0 leaves embedding and output out.
-        tied: Whether embedding and output share their matrix.
-        experts: Routed experts of a layer; 0 in a dense model.
-        top_k: Routed experts of a token.
+        vocabulary: Size of the vocabulary; 0 leaves out embedding and output.
+        tied: Whether embedding and output share one matrix.
+        experts: Routed experts per layer; 0 in a dense model.
+        top_k: Routed experts per token.
         expert_hidden: Inner width of an expert.
-        shared_experts: Experts that every token goes to, on its own rank.
-        dense_layers: How many of the first layers have no experts.
-        latent: Latent attention, if it has that.
+        shared_experts: Experts that process every token, on the token's own rank.
+        dense_layers: Number of first layers that have no experts.
+        latent: Latent attention, if the model has it.
         dispatch_bytes_per_element: Bytes of one activation on its way to the experts;
-            0: as everywhere else.
-        token_nodes: Nodes at most that hold the experts of a token; 0: any number.
-        ranks_per_node: Ranks of a node, of a model with *token_nodes*.
-        source: Where the numbers stand.
+            0: the same as elsewhere.
+        token_nodes: Maximum number of nodes that hold the experts of a token; 0: any
+            number.
+        ranks_per_node: Ranks per node, for a model with *token_nodes*.
+        source: Source of the numbers.
     """
 
     layers: int
@@ -79,7 +81,7 @@ class ModelShape:
     source: str = ""
 
     def has_experts(self, layer: int) -> bool:
-        """Say whether *layer*, counted from 0, has routed experts."""
+        """Return whether *layer*, counted from 0, has routed experts."""
         return self.experts > 0 and layer >= self.dense_layers
 
     @property
@@ -94,7 +96,7 @@ class ModelShape:
 
     @property
     def cached(self) -> int:
-        """Elements that one layer caches of one token: keys and values of all heads."""
+        """Elements that one layer caches per token: keys and values of all heads."""
         if self.latent:
             return self.latent.kv_rank + self.latent.rotary
         return 2 * self.kv_heads * self.head
@@ -102,14 +104,14 @@ class ModelShape:
     def attention_parameters(self, tp: int = 1) -> int:
         """Return the parameters of one layer's attention on one of *tp* ranks.
 
-        Keys and values of fewer heads than ranks are held more than once.
+        If there are fewer key-value heads than ranks, several ranks hold the same head.
         """
         if self.latent is None:
             queries = self.heads * self.head // tp
             keys = max(1, self.kv_heads // tp) * self.head
             return 2 * self.hidden * (queries + keys)
         latent, heads = self.latent, self.heads // tp
-        # The two compressions are small and held by every rank.
+        # Every rank holds both compression matrices, which are small.
         return (
             self.hidden * (latent.query_rank + latent.kv_rank + latent.rotary)
             + latent.query_rank * heads * (latent.plain + latent.rotary)
@@ -128,7 +130,7 @@ class ModelShape:
         return self.ffn_matrices * self.hidden * self.expert_hidden
 
     def dense_parameters(self, layer: int, tp: int = 1) -> int:
-        """Return what each data-parallel rank holds of *layer*: all but experts."""
+        """Return the parameters of *layer* on one rank, except routed experts."""
         beside = (
             self.shared_experts * self.expert_parameters
             if self.has_experts(layer)
@@ -138,7 +140,7 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the embedding, and as many of the output."""
+        """Parameters of the embedding; the output has the same number."""
         return self.vocabulary * self.hidden
 
     @property
@@ -244,7 +246,8 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             latent=LatentAttention(
                 query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128
             ),
-            # Section 3.2.2: FP8 to the experts, BF16 back; 4 nodes of 8 GPUs a token.
+            # Section 3.2.2: FP8 to the experts, BF16 back; at most 4 nodes of 8 GPUs
+            # per token.
             dispatch_bytes_per_element=1,
             token_nodes=4,
             source="DeepSeek-V3, arXiv:2412.19437, section 4.2, without the module "

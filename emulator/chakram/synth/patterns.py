@@ -1,8 +1,8 @@
-"""Patterns of messages, and of collectives, that fabrics are tested with.
+"""Patterns of messages and of collectives, for tests of fabrics.
 
-A pattern has repeats.  Within a repeat a rank posts its messages at once, or one after
-another, and the next repeat begins on a rank when its own of this one are done; with
-``barrier`` all ranks begin it together.
+A pattern consists of repeats. Within a repeat, a rank posts its messages all at once,
+or one after another. A rank begins the next repeat when its own messages of this repeat
+are complete. With ``barrier``, all ranks begin the next repeat together.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Message:
     Attributes:
         source: Rank that sends.
         destination: Rank that receives.
-        size_bytes: Its size.
-        gap_ns: Time that its source lets pass before it.
+        size_bytes: Size of the message.
+        gap_ns: Time that the source waits before it posts the message.
     """
 
     source: int
@@ -52,14 +52,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """Rounds of messages between ranks.
+    """Repeats of messages between ranks.
 
     Attributes:
         kind: Kind of trace, for names.
         nranks: Number of ranks.
         repeats: Messages of each repeat, in the order in which a rank posts them.
         barrier: Whether all ranks begin a repeat together.
-        one_at_a_time: Whether a rank posts a message when its last one is done.
+        one_at_a_time: Whether a rank posts a message only when its previous one is
+            complete.
         gap_ns: Time between two repeats.
     """
 
@@ -72,10 +73,10 @@ class Pattern:
 
 
 def derangement(nranks: int, random: Random) -> list[int]:
-    """Return a random destination for every rank, nobody's own, no two the same.
+    """Return a random destination for every rank: all distinct, and never itself.
 
-    All such permutations are equally likely: shuffles are drawn until one has no rank
-    at its own place, which takes e = 2.72 of them on average.
+    All such permutations are equally likely. The function shuffles until no rank is at
+    its own place, which takes e = 2.72 shuffles on average.
     """
     while True:
         order = list(range(nranks))
@@ -85,7 +86,7 @@ def derangement(nranks: int, random: Random) -> list[int]:
 
 
 def synthesize_pattern(pattern: Pattern) -> Synthesis:
-    """Return a trace of the pattern."""
+    """Return the trace of a pattern."""
     by_rank: list[list[list[Message]]] = [
         [[] for _ in pattern.repeats] for _ in range(pattern.nranks)
     ]
@@ -141,7 +142,7 @@ def _add_repeat(
             continue
         name = f"repeat{number}.send{message.destination}"
         if message.gap_ns:
-            # Gaps follow one another, whether or not what was posted is done.
+            # Gaps follow one another, even if the posted messages are not complete.
             waited = program.compute(f"{name}.gap", waited, duration_ns=message.gap_ns)
         sent = program.send(
             name,
@@ -159,14 +160,14 @@ def synthesize_collectives(
     trace: CollectivesTrace,
     splits: Mapping[int, Sequence[Matrix]] = MappingProxyType({}),
 ) -> Synthesis:
-    """Return streams of collectives that run beside one another.
+    """Return the trace of concurrent streams of collectives.
 
-    Every stream has groups of its own, so that nothing but the fabric makes one wait
-    for another.
+    Every stream has its own groups, so streams delay each other only in the fabric.
 
     Args:
-        trace: What it says of them.
-        splits: By number of a stream, what its all-to-alls carry, in turn.
+        trace: Parameters of the streams.
+        splits: By stream number, the matrices that its all-to-alls use in round-robin
+            order.
     """
     groups: list[ProcessGroup] = []
     purposes: dict[str, str] = {}
@@ -240,7 +241,7 @@ def _to_the_next(
     group: ProcessGroup,
     size_bytes: int,
 ) -> After:
-    """Add a message to the next rank of a group, and that of the one before."""
+    """Add a message to the next rank of a group, and one from the previous rank."""
     place = group.ranks.index(program.rank)
     to = group.ranks[(place + 1) % len(group.ranks)]
     source = group.ranks[place - 1]
@@ -252,7 +253,7 @@ def _to_the_next(
 
 
 def drawn_size(points: Sequence[tuple[int, float]], random: Random) -> int:
-    """Return a size of a distribution, at least one byte."""
+    """Return a size drawn from a distribution, at least one byte."""
     percent = random.uniform(0, 100)
     for (low, below), (high, above) in itertools.pairwise(points):
         if percent <= above:
@@ -269,14 +270,15 @@ def random_messages(
     mean_gap_ns: int,
     random: Random,
 ) -> list[Message]:
-    """Return *count* messages of every rank to ranks drawn at random.
+    """Return *count* messages of every rank to randomly drawn ranks.
 
     Args:
         nranks: Number of ranks, at least 2.
-        count: Messages of each.
-        size: Draws a size.
-        mean_gap_ns: Mean of the exponentially distributed time between two; 0: none.
-        random: The source of everything drawn.
+        count: Messages per rank.
+        size: Function that draws a size.
+        mean_gap_ns: Mean of the exponentially distributed time between two messages; 0:
+            no gaps.
+        random: Source of all random numbers.
     """
     messages: list[Message] = []
     for source in range(nranks):

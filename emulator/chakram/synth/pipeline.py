@@ -1,6 +1,6 @@
-"""The order in which a pipeline stage takes micro batches and sums up gradients.
+"""Order of micro batches in a pipeline stage, and reduction of gradients.
 
-Gradients of data-parallel ranks are summed up in buckets, as they become ready.
+Gradients of data-parallel ranks are reduced in buckets as soon as they are ready.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """One micro batch going forward or backward through a stage."""
+    """One forward or backward pass of a micro batch through a stage."""
 
     forward: bool
     micro_batch: int
@@ -24,12 +24,12 @@ class Turn(NamedTuple):
 def one_forward_one_backward(
     *, stage: int, stages: int, micro_batches: int
 ) -> list[Turn]:
-    """Return the order of a stage in the 1F1B schedule.
+    """Return the turns of a stage in the 1F1B schedule, in order.
 
-    As many micro batches go forward first as there are stages behind, then forward and
-    backward take turns, so that a stage never holds more than ``stages - stage`` of
-    them (PipeDream-Flush, arXiv:2006.09503; Megatron-LM, arXiv:2104.04473, section
-    2.2).
+    First, as many micro batches go forward as there are stages after this one. Then
+    forward and backward alternate, so that a stage never holds more than ``stages -
+    stage`` micro batches (PipeDream-Flush, arXiv:2006.09503; Megatron-LM,
+    arXiv:2104.04473, section 2.2).
     """
     ahead = min(stages - stage - 1, micro_batches)
     order = [Turn(True, number) for number in range(ahead)]
@@ -42,7 +42,7 @@ def one_forward_one_backward(
 
 
 def all_forward_all_backward(*, micro_batches: int) -> list[Turn]:
-    """Return the order of every stage in GPipe's schedule (arXiv:1811.06965)."""
+    """Return the turns of any stage in GPipe's schedule (arXiv:1811.06965)."""
     return [
         Turn(forward, number)
         for forward in (True, False)
@@ -51,21 +51,22 @@ def all_forward_all_backward(*, micro_batches: int) -> list[Turn]:
 
 
 def layers_of(*, stage: int, stages: int, layers: int) -> range:
-    """Return the layers of a stage: shares that differ by one layer at most."""
+    """Return the layers of a stage; stage sizes differ by at most one layer."""
     return range(stage * layers // stages, (stage + 1) * layers // stages)
 
 
 class GradientSums:
-    """Sums up the gradients of one group, in the order in which they are ready.
+    """Reduces the gradients of one group, in the order in which they are ready.
 
-    With a distributed optimizer every rank updates only its part: a reduce-scatter of
-    gradients, then an all-gather of weights (ZeRO stage 1, arXiv:1910.02054).
+    With a distributed optimizer every rank updates only its part. A reduce-scatter of
+    gradients is then followed by an all-gather of weights (ZeRO stage 1,
+    arXiv:1910.02054).
 
     Args:
-        trace: How.
-        program: Where nodes go.
-        group: The group, None if a rank is alone.
-        members: Its number of ranks.
+        trace: Parameters of the training.
+        program: The program to which the reductions are added.
+        group: The group; None if the rank is alone.
+        members: Number of ranks in the group.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class GradientSums:
         self._sums: list[int] = []
 
     def add(self, name: str, after: After, size_bytes: int) -> None:
-        """Take gradients that are ready when *after* is done."""
+        """Add gradients that are ready when *after* is done."""
         if self._group is None or not size_bytes:
             return
         if self._trace.overlap:
@@ -95,7 +96,7 @@ class GradientSums:
             self._late.append((name, after, size_bytes))
 
     def finish(self, after: After) -> After:
-        """Sum up what is left when backward has ended; return all sums."""
+        """Reduce the remaining gradients after backward; return all reductions."""
         for name, ready, size_bytes in self._late:
             self._take(name, both(ready, after), size_bytes)
         if self._waiting_bytes:
@@ -103,7 +104,7 @@ class GradientSums:
         return tuple(self._sums)
 
     def spread_weights(self, after: After) -> None:
-        """Gather the weights that others have updated, in the order of forward."""
+        """Gather the weights that other ranks have updated, in the forward order."""
         trace = self._trace
         if not trace.distributed_optimizer:
             return

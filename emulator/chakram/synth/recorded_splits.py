@@ -1,19 +1,19 @@
-"""Splits of expert-parallel all-to-alls that were recorded somewhere.
+"""Recorded splits of expert-parallel all-to-alls.
 
-Four forms, told apart by what is at the path:
+The format depends on the path:
 
-* ``.json``: ``{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}``: for each
-  dispatch a row per source.  A row has a number per rank of the group, or per expert
-  (bin counts, the same number of experts on each rank).  ``unit`` is ``tokens`` or
-  ``bytes``.
-* ``.csv``: lines ``dispatch,source,count,count,...`` of tokens; a line that does not
-  begin with a number is a heading.
-* a folder or archive: a trace set whose all-to-alls have splits, PyTorch host traces
-  among them.  Those of groups of as many ranks count, by group, then in their order;
-  the way back, which is the transposed of the way there, does not count again, nor
-  does backward where it mirrors forward.
-* any other file: the matrix of alltoallv of nccl-tests, a row per source, bytes,
-  separated by white space; of a larger matrix, the part of the first ranks.
+* ``.json``: ``{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}``. Each dispatch has
+  a row per source. A row has a number per rank of the group, or per expert (bin counts,
+  with the same number of experts on each rank). ``unit`` is ``tokens`` or ``bytes``.
+* ``.csv``: lines ``dispatch,source,count,count,...`` of tokens. Lines that do not begin
+  with a number are headings.
+* a folder or archive: a trace set whose all-to-alls have splits, including PyTorch host
+  traces. Only groups with the same number of ranks are used, group by group, each in
+  order. Return exchanges are skipped: their matrix is the transpose of the previous
+  one. A backward pass that mirrors the forward pass is also skipped.
+* any other file: a matrix in the format of nccl-tests' alltoallv, with a row of bytes
+  per source, separated by white space. If the matrix is larger, the part of the first
+  ranks is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
 
     Args:
         path: The file.
-        nranks: Ranks of the group.
+        nranks: Number of ranks of the group.
         token_bytes: Bytes of one token.
 
     Raises:
@@ -51,13 +51,13 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
         path,
         limit_bytes=_LIMIT_BYTES,
         error=TraceError,
-        size_hint="keep fewer dispatches",
+        size_hint="record fewer dispatches",
     )
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise TraceError(
-            str(path), "is not text", "JSON, CSV or a matrix are read"
+            str(path), "is not text", "use JSON, CSV or a matrix"
         ) from error
     dispatches: list[list[list[Any]]]
     if path.suffix == ".json":
@@ -67,11 +67,13 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     else:
         rows = _rows(text.splitlines(), str(path))
         if len(rows) > nranks and all(len(row) >= len(rows) for row in rows):
-            # Like nccl-tests: of the matrix of a larger group, its first ranks.
+            # Like nccl-tests, use the first ranks of the matrix of a larger group.
             rows = [row[:nranks] for row in rows[:nranks]]
         dispatches, unit_bytes = [rows], 1
     if not dispatches:
-        raise TraceError(str(path), "has no dispatch", "is it empty?")
+        raise TraceError(
+            str(path), "has no dispatch", "check that the file is not empty"
+        )
     return tuple(
         _matrix(rows, f"{path}: dispatch {number}", nranks, unit_bytes)
         for number, rows in enumerate(dispatches)
@@ -90,7 +92,7 @@ def _from_traces(path: Path, nranks: int) -> tuple[Matrix, ...]:
             matrices.append(there)
     found: list[Matrix] = []
     for matrices in by_group.values():
-        # Backward repeats the exchanges of forward, the last layer first.
+        # The backward pass repeats the exchanges of the forward pass, last layer first.
         mirrored = len(matrices) % 2 == 0 and matrices == matrices[::-1]
         found += matrices[: len(matrices) // 2] if mirrored else matrices
     if not found:
@@ -98,9 +100,9 @@ def _from_traces(path: Path, nranks: int) -> tuple[Matrix, ...]:
         raise TraceError(
             str(path),
             f"has no all-to-all with splits between {nranks} ranks",
-            f"it has some between {', '.join(map(str, sizes))}"
+            f"it has all-to-alls between {', '.join(map(str, sizes))} ranks"
             if sizes
-            else "was it made by something that keeps splits?",
+            else "check that the tool that wrote it keeps splits",
         )
     return tuple(found)
 
@@ -117,10 +119,12 @@ def _from_json(
         raise TraceError(where, "has no list of dispatches", hint)
     unit = data.get("unit", "tokens")
     if unit not in ("tokens", "bytes"):
-        raise TraceError(where, f"unit is {unit!r}", "tokens or bytes")
+        raise TraceError(where, f"unit is {unit!r}", "use tokens or bytes")
     for number, rows in enumerate(data["dispatches"]):
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-            raise TraceError(f"{where}: dispatch {number}", "is no list of rows", hint)
+            raise TraceError(
+                f"{where}: dispatch {number}", "is not a list of rows", hint
+            )
     return data["dispatches"], token_bytes if unit == "tokens" else 1
 
 
@@ -135,14 +139,14 @@ def _from_csv(text: str, where: str) -> list[list[list[int]]]:
             raise TraceError(
                 f"{where}:{number}",
                 f"has {len(values)} numbers",
-                "dispatch, source and a count per rank or expert",
+                "write the dispatch, the source and a count per rank or expert",
             )
         rows = dispatches.setdefault(values[0], {})
         if values[1] in rows:
             raise TraceError(
                 f"{where}:{number}",
-                f"source {values[1]} of dispatch {values[0]} comes twice",
-                "a line per dispatch and source",
+                f"source {values[1]} of dispatch {values[0]} occurs twice",
+                "write one line per dispatch and source",
             )
         rows[values[1]] = values[2:]
     result: list[list[list[int]]] = []
@@ -152,7 +156,7 @@ def _from_csv(text: str, where: str) -> list[list[list[int]]]:
             raise TraceError(
                 f"{where}: dispatch {dispatch}",
                 f"has the sources {sorted(rows)[:16]}",
-                "they are counted from 0",
+                "number the sources from 0",
             )
         result.append([rows[source] for source in range(len(rows))])
     return result
@@ -168,17 +172,20 @@ def _rows(lines: list[str], where: str) -> list[list[int]]:
 
 def _number(cell: str, where: str) -> int:
     if not cell.isdecimal() or len(cell) > 16:
-        raise TraceError(where, f"{cell[:40]!r} is no count", "whole numbers from 0")
+        raise TraceError(
+            where, f"{cell[:40]!r} is not a count", "use whole numbers from 0"
+        )
     return int(cell)
 
 
 def _matrix(rows: list[list[Any]], where: str, nranks: int, unit_bytes: int) -> Matrix:
-    """Return a square matrix of bytes; bins of experts are added up by rank."""
+    """Return a square matrix of bytes, with the bins of experts summed by rank."""
     if len(rows) != nranks:
         raise TraceError(
             where,
-            f"has {len(rows)} sources, and a group has {nranks} ranks",
-            "a row per rank of the group; is its size right (ep, members, ranks)?",
+            f"has {len(rows)} sources, but a group has {nranks} ranks",
+            "write one row per rank of the group, and check its size (ep, members, "
+            "ranks)",
         )
     matrix: list[tuple[int, ...]] = []
     for source, row in enumerate(rows):
@@ -187,13 +194,18 @@ def _matrix(rows: list[list[Any]], where: str, nranks: int, unit_bytes: int) -> 
             raise TraceError(
                 place,
                 f"has {len(row)} counts for {nranks} ranks",
-                "a count per rank, or per expert with as many on each rank",
+                "write one count per rank, or per expert with equally many experts on "
+                "each rank",
             )
         for value in row:
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise TraceError(place, f"{value!r} is no count", "0, 1, 2, ...")
+                raise TraceError(place, f"{value!r} is not a count", "use 0, 1, 2, ...")
             if value * unit_bytes > _LARGEST:
-                raise TraceError(place, f"{value} is too much", "no buffer is as large")
+                raise TraceError(
+                    place,
+                    f"{value} is too large",
+                    "use a smaller count: this one exceeds any real buffer",
+                )
         per_rank = len(row) // nranks
         matrix.append(
             tuple(

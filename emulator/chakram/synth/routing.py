@@ -1,11 +1,12 @@
-"""Which expert gets how many tokens: laws of skew, and what was recorded.
+"""Routing of tokens to experts, by a skewed distribution or as recorded.
 
-A *dispatch* is one all-to-all that takes tokens to their experts; dispatches are
-counted from 0, by micro batch or step, then by layer.  A law says how popular every
-expert is in a dispatch.  Every rank of the group has tokens of the same mix, so that
-each sends an expert the same number; largest remainders make the numbers whole, and
-their sum is what the tokens of a rank make: tokens x top_k.  A token goes to different
-experts, so that no expert gets more of a rank than that has tokens.
+A *dispatch* is one all-to-all that takes tokens to their experts. Dispatches are
+counted from 0, by micro batch or step, then by layer. A *law* (``Routing.law``) is a
+distribution: it defines the popularity of every expert in a dispatch. All ranks of the
+group have the same mix of tokens, so each sends the same number to an expert. Numbers
+are rounded by the largest-remainder method. Their sum is the tokens of a rank times
+top_k. The experts of a token are all different, so a rank sends each expert at most all
+of its tokens.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _WEIGHT_UNIT = 2**60
 def popularity(
     law: Routing, *, experts: int, nranks: int, dispatch: int, random: Random
 ) -> list[float]:
-    """Return how large a part of all choices each expert gets; their sum is 1.
+    """Return the fraction of all choices that each expert gets; their sum is 1.
 
     Args:
-        law: The law.
-        experts: Experts of a layer, as many on each rank, in order.
-        nranks: Ranks over which they are spread.
+        law: The distribution.
+        experts: Experts per layer, in order, evenly divided among the ranks.
+        nranks: Number of ranks that hold the experts.
         dispatch: Number of the dispatch.
-        random: For ``log_normal``.
+        random: Source of random numbers for ``log_normal``.
     """
     per_rank = experts // nranks
     hot: range | None = None
@@ -63,22 +64,22 @@ def popularity(
 
 
 def apportion(total: int, weights: Sequence[float], *, cap: int) -> list[int]:
-    """Return whole numbers whose sum is *total*, as near to *weights* as *cap* lets.
+    """Return integers whose sum is *total*, proportional to *weights* up to *cap*.
 
-    What a part cannot take beyond *cap* goes to the others by their weights; a weight
-    of 0 gets nothing.  Remainders go to the largest, then to the first.
+    If a part exceeds *cap*, the excess goes to the other parts by weight. A weight of 0
+    gets nothing. Rounding favors the largest remainders, then the first parts.
 
     Raises:
-        ValueError: If the parts cannot take as much.
+        ValueError: If the parts cannot take *total*.
     """
-    # Integers keep it exact: no remainder is lost, and every machine repeats alike.
+    # Integers are exact: no remainder is lost, and every machine gets the same result.
     parts = {
         index: max(1, int(weight * _WEIGHT_UNIT))
         for index, weight in enumerate(weights)
         if weight > 0
     }
     if cap * len(parts) < total:
-        raise ValueError(f"{len(parts)} parts of at most {cap} cannot take {total}")
+        raise ValueError(f"{len(parts)} parts of at most {cap} cannot hold {total}")
     result = [0] * len(weights)
     left = total
     while full := [i for i in parts if left * parts[i] > cap * sum(parts.values())]:
@@ -97,26 +98,26 @@ def apportion(total: int, weights: Sequence[float], *, cap: int) -> list[int]:
 
 
 class Router(Protocol):
-    """Says what the ranks of an expert-parallel group send one another."""
+    """The bytes that ranks of an expert-parallel group send to each other."""
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes from the rank at *position* to each; None: all alike."""
+        """Return bytes from the rank at *position* to each rank; None: all equal."""
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes to the rank at *position* from each; None: all alike."""
+        """Return bytes to the rank at *position* from each rank; None: all equal."""
 
 
 class LawRouter:
-    """Routes by a law of skew.
+    """Routes tokens by a skewed distribution.
 
     Args:
         law: The law.
-        experts: Experts of a layer.
-        nranks: Ranks over which they are spread.
-        tokens: Tokens that a rank sends off.
-        top_k: Experts of a token.
-        token_bytes: Bytes of a token.
-        random_of: Gives a generator of random numbers, the same for the same name.
+        experts: Experts per layer.
+        nranks: Number of ranks that hold the experts.
+        tokens: Tokens that a rank sends to experts.
+        top_k: Experts per token.
+        token_bytes: Bytes per token.
+        random_of: Returns a random number generator for a name, always the same one.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class LawRouter:
         self._rows: dict[int, tuple[int, ...]] = {}
 
     def bins(self, dispatch: int) -> list[int]:
-        """Return how many tokens a rank sends to every expert."""
+        """Return the number of tokens that a rank sends to every expert."""
         weights = popularity(
             self._law,
             experts=self._experts,
@@ -151,13 +152,13 @@ class LawRouter:
         return apportion(self._tokens * self._top_k, weights, cap=self._tokens)
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes from a rank to each; None: all alike."""
+        """Return bytes from a rank to each rank; None: all equal."""
         if self._law.law == "balanced" or self._nranks == 1:
             return None
         return self._row(dispatch)
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes to the rank at *position* from each; None: all alike."""
+        """Return bytes to the rank at *position* from each rank; None: all equal."""
         if self._law.law == "balanced" or self._nranks == 1:
             return None
         return (self._row(dispatch)[position],) * self._nranks
@@ -165,12 +166,12 @@ class LawRouter:
     def to_nodes(
         self, dispatch: int, ranks_per_node: int, limit: int
     ) -> tuple[int, ...]:
-        """Return bytes from any rank to each node, where a node gets a token once.
+        """Return bytes from any rank to each node; a node gets each token only once.
 
         Args:
             dispatch: Number of the dispatch.
-            ranks_per_node: Neighbours that share a node.
-            limit: Nodes of a token at most.
+            ranks_per_node: Neighbors that share a node.
+            limit: Maximum number of nodes per token.
         """
         row = self._row(dispatch)
         copies = [
@@ -198,20 +199,20 @@ class LawRouter:
 
 
 class RecordedRouter:
-    """Routes as was recorded; after the last dispatch the first comes again.
+    """Routes tokens as recorded, and repeats the dispatches after the last one.
 
     Args:
-        matrices: Of every dispatch, bytes by source and destination.
+        matrices: Bytes of every dispatch, by source and destination.
     """
 
     def __init__(self, matrices: Sequence[Sequence[Sequence[int]]]) -> None:
         self._matrices = matrices
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes from the rank at *position* to each."""
+        """Return bytes from the rank at *position* to each rank."""
         return tuple(self._matrices[dispatch % len(self._matrices)][position])
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes to the rank at *position* from each."""
+        """Return bytes to the rank at *position* from each rank."""
         matrix = self._matrices[dispatch % len(self._matrices)]
         return tuple(row[position] for row in matrix)

@@ -1,4 +1,4 @@
-"""From the parameters of a made-up trace to the trace, and to bytes of its files."""
+"""Synthesize a trace from its parameters, in memory or as files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble
-from chakram.chakra.write.writer import encode_trace
+from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.foundation.errors import ConfigError
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
@@ -43,17 +44,18 @@ from chakram.synth.training import synthesize_training
 if TYPE_CHECKING:
     from random import Random
 
+    from chakram.chakra.write.compatibility import GraphCompatibility
     from chakram.synth.settings import SynthTrace
     from chakram.synth.trace_builder import Synthesis
 
 
 def synthesize(trace: SynthTrace) -> Synthesis:
-    """Return the trace that *trace* describes.
+    """Return the synthetic trace with the parameters *trace*.
 
-    The same parameters give the same trace, on every machine.
+    The same parameters give the same trace on every machine.
 
     Raises:
-        ConfigError: If parameters do not fit together.
+        ConfigError: If parameters contradict each other.
         TraceError: If recorded splits cannot be read.
     """
     first = next(trace.doubts(), None)
@@ -90,7 +92,7 @@ def synthesize(trace: SynthTrace) -> Synthesis:
 
 
 def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
-    """Return where the *tokens* that a rank sends off go."""
+    """Return the routing of the *tokens* that a rank sends to experts."""
     routing, shape = trace.routing, trace.shape
     token_bytes = routing.dispatch_token_bytes(shape, trace.bytes_per_element)
     if routing.splits is not None:
@@ -109,8 +111,8 @@ def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
 
 
 def _random(seed: int, purpose: str) -> Random:
-    """Return random numbers that depend on nothing but *seed* and *purpose*."""
-    # A text is hashed by SHA-512, the same everywhere.
+    """Return a random generator that depends only on *seed* and *purpose*."""
+    # Python hashes a text seed by SHA-512, which is the same everywhere.
     return random.Random(f"{seed} {purpose}")
 
 
@@ -130,7 +132,7 @@ def _pattern(trace: SynthTrace) -> Pattern:
             one_at_a_time=not trace.mean_gap_ns,
         )
     if not isinstance(trace, PatternTrace):
-        raise TypeError(f"{type(trace).__name__} is no pattern")
+        raise TypeError(f"{type(trace).__name__} is not a pattern")
     return Pattern(
         kind=trace.synth,
         nranks=trace.ranks,
@@ -145,7 +147,7 @@ def _pattern(trace: SynthTrace) -> Pattern:
 
 
 def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
-    """Return who sends to whom in one repeat, in the order in which ranks post."""
+    """Return (source, destination) of a repeat's messages, in posting order."""
     ranks = trace.ranks
     senders: Iterable[int] = range(ranks)
     match trace:
@@ -160,7 +162,7 @@ def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
             return list(enumerate(derangement(ranks, draw)))
         case OneToAllTrace():
             senders = (trace.sender,)
-    # Neighbours first, so that no rank is everybody's first destination.
+    # Neighbors come first, so that destinations differ between senders.
     return [
         (sender, (sender + away) % ranks)
         for sender in senders
@@ -186,14 +188,14 @@ def _sizes(trace: RandomPairsTrace) -> Callable[[Random], int]:
 def synthesized_trace_set(
     synthesis: Synthesis, *, on_rank: Callable[[int, int], None] | None = None
 ) -> TraceSet:
-    """Return the trace set that ``chakram trace synth`` would have written.
+    """Return the trace set that ``chakram trace synth`` would write.
 
-    It goes through encoding and decoding, so that it is what its files would give: the
-    same digest, the same offsets.
+    The traces are encoded and decoded, so the result is the same as from files,
+    including digest and offsets.
 
     Args:
-        synthesis: What is made.
-        on_rank: Called with (ranks made, ranks in all) after every rank.
+        synthesis: The synthetic trace set.
+        on_rank: Called with (number of ranks done, number of ranks) after every rank.
     """
     traces = {}
     for rank, graph in enumerate(synthesis.graphs()):
@@ -213,4 +215,26 @@ def synthesized_trace_set(
         name=f"synth:{synthesis.kind}",
         traces=traces,
         file_groups={group.name: group.ranks for group in synthesis.groups},
+    )
+
+
+def write_synthesis(
+    folder: Path,
+    synthesis: Synthesis,
+    *,
+    replace: bool = False,
+    on_rank: Callable[[int], None] | None = None,
+    elsewhere: GraphCompatibility | None = None,
+) -> list[Path]:
+    """Write the files of a synthetic trace set; see `write_trace_set`."""
+    return write_trace_set(
+        folder,
+        prefix=synthesis.kind,
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+        descriptions_of=synthesis.descriptions_of,
+        replace=replace,
+        on_rank=on_rank,
+        elsewhere=elsewhere,
     )

@@ -1,11 +1,12 @@
-"""One rank's nodes as they are made up, and the set that all ranks make."""
+"""Builder of the nodes of one rank, and the trace set of all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from chakram.collectives.groups import GroupDescription
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.trace.builder import TraceGraphBuilder
@@ -16,29 +17,22 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 After: TypeAlias = tuple[int, ...]
-"""Ids of nodes that something waits for."""
+"""Ids of nodes for which another node waits."""
 
 MAX_NODES = 20_000_000
-"""Nodes of a set, of all ranks: more would not fit a controller."""
-
-
-class GroupDescription(NamedTuple):
-    """A process group and what it is for."""
-
-    group: ProcessGroup
-    purpose: str
+"""Maximum number of nodes of all ranks of a set; more would not fit a controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesis:
-    """A trace set that can be made, rank by rank.
+    """A trace set that can be generated rank by rank.
 
     Attributes:
-        kind: What kind of trace it is; its files begin with that.
+        kind: Kind of trace; the names of its files begin with it.
         nranks: Number of ranks.
-        groups: The groups that nodes name.
-        purposes: What a group is for, by its name.
-        graph_of: Makes the trace of one rank; the same each time.
+        groups: The process groups of the collectives.
+        purposes: Purpose of each group, by name.
+        graph_of: Function that returns the trace of one rank, always the same one.
     """
 
     kind: str
@@ -56,7 +50,7 @@ class Synthesis:
                 self._groups_of.setdefault(rank, []).append(group)
 
     def descriptions_of(self, rank: int) -> list[GroupDescription]:
-        """Return the groups that *rank* is in, and what they are for."""
+        """Return the groups of *rank*, with their purposes."""
         return [
             GroupDescription(group, self.purposes.get(group.name, ""))
             for group in self._groups_of.get(rank, ())
@@ -64,30 +58,30 @@ class Synthesis:
 
     @property
     def producer(self) -> str:
-        """What the metadata of its files says of their origin."""
+        """Producer that the metadata of the trace files states."""
         return f"chakram synth {self.kind}"
 
     def graphs(self) -> Iterator[TraceGraph]:
-        """Make the traces of all ranks, one at a time."""
+        """Yield the traces of all ranks, one at a time."""
         return map(self.graph_of, range(self.nranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """How long operations take: as long as the slower of computing and memory.
+    """Durations of operations: the longer of compute time and memory time.
 
     Attributes:
         peak_flops: Operations per second.
-        memory_bytes_per_s: Bytes per second; None: memory is never slower.
+        memory_bytes_per_s: Bytes per second; None: memory is never the limit.
     """
 
     peak_flops: int
     memory_bytes_per_s: int | None = None
 
     def duration_ns(self, *, ops: int, touched_bytes: int) -> int:
-        """Return the time in whole microseconds, at least one.
+        """Return the duration, rounded to whole microseconds and at least 1 us.
 
-        A trace file stores microseconds.
+        Trace files store microseconds.
         """
         micros = ops * 10**6 / self.peak_flops
         if self.memory_bytes_per_s is not None:
@@ -96,12 +90,12 @@ class Roofline:
 
 
 class RankSynthesizer:
-    """Adds the nodes of one rank; every method returns what the next waits for.
+    """Adds the nodes of one rank; methods return the ids for the next node to await.
 
     Args:
         kind: Kind of the trace set.
         rank: The rank.
-        roofline: How long computation takes.
+        roofline: Durations of computation.
     """
 
     def __init__(self, kind: str, rank: int, roofline: Roofline) -> None:
@@ -119,7 +113,7 @@ class RankSynthesizer:
         duration_ns: int | None = None,
         stream: int | None = None,
     ) -> After:
-        """Add a computation; *duration_ns* replaces what the roofline gives."""
+        """Add a computation; *duration_ns* overrides the roofline."""
         if duration_ns is None:
             duration_ns = self._roofline.duration_ns(
                 ops=ops, touched_bytes=touched_bytes
@@ -144,10 +138,10 @@ class RankSynthesizer:
         input_bytes: int,
         root: int = 0,
     ) -> After:
-        """Add a collective of *group*; none if there is no group or nothing to send.
+        """Add a collective, if there is a *group* and something to send.
 
-        The *root* is a place in the group; the first rank, if not said, as readers
-        take it that know no roots.
+        *root* is a position in the group. The default is the first rank, which readers
+        without support for roots assume.
         """
         if group is None or not (input_bytes or op is CollectiveOp.BARRIER):
             return after
@@ -170,7 +164,7 @@ class RankSynthesizer:
         sent: tuple[int, ...],
         received: tuple[int, ...],
     ) -> After:
-        """Add an all-to-all with bytes to, and from, every position of *group*."""
+        """Add an all-to-all with given bytes to and from every position of *group*."""
         if group is None:
             return after
         return self._add(
@@ -186,7 +180,7 @@ class RankSynthesizer:
     def send(
         self, name: str, after: After, *, to: int, size_bytes: int, tag: int = 0
     ) -> After:
-        """Add a message to rank *to*."""
+        """Add a send to rank *to*."""
         return self._add(
             NodeKind.SEND, name, after, peer=to, comm_bytes=size_bytes, tag=tag
         )
@@ -194,7 +188,7 @@ class RankSynthesizer:
     def receive(
         self, name: str, after: After, *, source: int, size_bytes: int, tag: int = 0
     ) -> After:
-        """Add a message from rank *source*."""
+        """Add a receive from rank *source*."""
         return self._add(
             NodeKind.RECEIVE, name, after, peer=source, comm_bytes=size_bytes, tag=tag
         )
@@ -207,12 +201,15 @@ class RankSynthesizer:
         return (node_id,)
 
     def graph(self) -> TraceGraph:
-        """Return what was added; an empty file would look like a broken one."""
+        """Return the trace; an idle rank gets one node without duration.
+
+        A file without nodes would look broken.
+        """
         if not len(self._builder):
             self.compute("idle", (), duration_ns=0)
         return self._builder.build()
 
 
 def both(*waits: Sequence[int]) -> After:
-    """Return all of several waits, each node once."""
+    """Return the union of several sets of nodes to wait for."""
     return tuple(dict.fromkeys(node for wait in waits for node in wait))

@@ -1,10 +1,10 @@
 """One training iteration of a transformer, dense or with experts.
 
-Every micro batch goes forward through the layers of a rank's pipeline stage and then
-backward.  When the last micro batch's backward of a layer is done, its gradients are
-summed up while the layers below go on with what they exchange: that overlap of
-all-reduces and all-to-alls of different groups is where a fabric has to show what it
-can.  The optimizer ends the iteration.
+Every micro batch goes forward through the layers of a rank's pipeline stage, and then
+backward. When the last micro batch has finished the backward pass of a layer, the
+layer's gradients are reduced. Meanwhile, earlier layers continue their exchanges. This
+overlap of all-reduces and all-to-alls of different groups puts high load on a fabric.
+The optimizer ends the iteration.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
-"""What groups of gradients and weights are for."""
+"""Purposes of the groups of gradients and weights."""
 
 
 def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
@@ -47,7 +47,8 @@ def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
 
     Args:
         grid: The ranks.
-        ranks_per_node: Of nodes that get a token once; 0: there are none.
+        ranks_per_node: Ranks per node, if each node gets a token only once; 0: no such
+            nodes.
     """
     return GroupTable(
         grid,
@@ -64,21 +65,21 @@ def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
 
 
 def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesis:
-    """Return one training iteration.
+    """Return the trace of one training iteration.
 
-    Ranks of a pipeline stage do the same, so that what makes one of them late is the
-    fabric, or the experts that it holds.
+    All ranks of a pipeline stage do the same work. Only the fabric, or the experts that
+    a rank holds, can therefore delay one rank more than another.
 
     Args:
-        trace: The model, how it is spread over ranks, and how it is trained.
-        router: Where tokens go; None: evenly.
+        trace: The model, its distribution over ranks, and its training parameters.
+        router: Routing of tokens; None: even.
     """
     grid = trace.grid
     experts = trace if isinstance(trace, MoeTrace) else None
-    routing = experts.routing if experts else Routing.unsaid()
+    routing = experts.routing if experts else Routing.section_defaults()
     nodes = routing.token_nodes(trace.shape, experts.ep) if experts else 0
     if experts and experts.all_to_all_bytes is not None:
-        nodes = 0  # what is given is one all-to-all
+        nodes = 0  # the given size is that of one all-to-all
     groups = training_groups(grid, routing.ranks_per_node if nodes else 0)
     settings = LayerSettings(
         shape=trace.shape,
@@ -150,7 +151,7 @@ class _RankTraining:
         )
 
     def add(self) -> None:
-        """Add everything."""
+        """Add all nodes of the iteration."""
         last: After = ()
         before: After = ()
         scattered: list[int] = []
@@ -161,7 +162,7 @@ class _RankTraining:
             else:
                 last, more = self._backward(turn, last, before)
                 scattered.extend(more)
-            # What a turn receives is posted when the turn before it begins.
+            # Receives of a turn are posted when the previous turn begins.
             before = start
         sums = both(self._expert_sums.finish(last), self._dense_sums.finish(last))
         last = self._program.compute("optimizer", both(last, scattered, sums))
@@ -191,7 +192,7 @@ class _RankTraining:
             last = self._vocabulary.embed(prefix, last)
         weights = self._gather_weights(f"{prefix}forward", self._layers[:1], last)
         for index, layer in enumerate(self._layers):
-            # The weights of a layer are gathered while the one before computes.
+            # A layer's weights are gathered while the previous layer computes.
             following = self._layers[index + 1 : index + 2]
             upcoming = self._gather_weights(f"{prefix}forward", following, last)
             last = self._layer.forward(
@@ -209,7 +210,7 @@ class _RankTraining:
     def _backward(
         self, turn: Turn, after: After, posted_after: After
     ) -> tuple[After, After]:
-        """Add a turn; the second of the results is what only the optimizer awaits."""
+        """Add a turn; only the optimizer waits for the second result."""
         prefix = self._prefix(turn)
         is_last = turn.micro_batch == self._trace.micro_batches - 1
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
@@ -258,7 +259,7 @@ class _RankTraining:
         )
 
     def _sum_vocabulary(self, name: str, after: After) -> None:
-        """Sum up the gradients of embedding or output, which are never sharded."""
+        """Reduce the gradients of embedding or output, which are never sharded."""
         size_bytes = self._vocabulary.weights * self._trace.gradient_bytes
         last = self._program.collective(
             f"{name}.shards",
@@ -270,18 +271,18 @@ class _RankTraining:
         self._dense_sums.add(name, last, size_bytes)
 
     def _part(self, size_bytes: int) -> int:
-        """Return what of weights or gradients one of the sharded ranks keeps."""
+        """Return the part of weights or gradients that one sharded rank keeps."""
         return -(-size_bytes // self._shards)
 
     @property
     def _expert_weights(self) -> int:
-        """How many weights of a layer's experts a rank's group holds."""
+        """Number of weights of a layer's experts in a rank's group."""
         s = self._settings
         held = s.shape.experts // s.grid.degrees["ep"]
         return held * s.shape.expert_parameters // s.tp
 
     def _dense_weights(self, layer: int) -> int:
-        """Return how many weights of *layer*, but for experts, a rank's group holds."""
+        """Return the number of non-expert weights of *layer* in a rank's group."""
         return self._settings.shape.dense_parameters(layer, self._settings.tp)
 
     def _held_weights(self, layer: int) -> int:
@@ -290,7 +291,7 @@ class _RankTraining:
         return self._dense_weights(layer) + experts
 
     def _gather_weights(self, name: str, layers: range, after: After) -> After:
-        """Gather the sharded weights of one layer, or of none."""
+        """Gather the sharded weights of *layers*, which has at most one layer."""
         last: After = ()
         for layer in layers:
             size_bytes = self._held_weights(layer) * self._settings.bytes_per_element

@@ -1,9 +1,9 @@
 """Embedding and output on the tensor-parallel ranks of the first and last stage.
 
-Each holds a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3): the
-embedding sums up the vectors of all parts; the output gives each rank the scores of its
-part, and the loss sums up three numbers per token: the largest score, that of the
-token that follows, and the sum of exponentials.
+Each rank holds a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3). The
+embedding reduces the vectors of all parts. The output gives each rank the scores of its
+part. The loss reduces three numbers per token: the largest score, the score of the next
+token, and the sum of exponentials.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from chakram.synth.trace_builder import After, RankSynthesizer
 
 LOSS_SUMS = ("maximum", "target", "sum")
-"""What the loss sums up over the parts of the vocabulary."""
+"""Numbers that the loss reduces over the parts of the vocabulary."""
 
 _LOSS_BYTES = 4
 
 
 class VocabularyProgram:
-    """Adds embedding, output and loss of one rank; a model without has none of them."""
+    """Adds embedding, output and loss of one rank, if the model has a vocabulary."""
 
     def __init__(
         self, settings: LayerSettings, layers: LayerProgram, rank: RankSynthesizer
@@ -32,7 +32,7 @@ class VocabularyProgram:
         self._layers = layers
         self._rank = rank
         self.weights = settings.shape.embedding_parameters // settings.tp
-        """Weights of embedding or output that this rank holds."""
+        """Weights of the embedding, or of the output, on this rank."""
 
     def embed(self, prefix: str, after: After) -> After:
         """Add the embedding forward."""
@@ -53,7 +53,7 @@ class VocabularyProgram:
         return self._rank.compute(name, last, touched_bytes=s.activation_bytes)
 
     def output(self, prefix: str, after: After) -> After:
-        """Add the output forward: the scores of this rank's part."""
+        """Add the output forward: the scores of this rank's part of the vocabulary."""
         if not self.weights:
             return after
         name = f"{prefix}output.forward"
@@ -77,7 +77,7 @@ class VocabularyProgram:
         return self._layers.scatter(name, self._scores(name, last, BACKWARD_FACTOR))
 
     def gather_scores(self, prefix: str, after: After, tokens: int) -> After:
-        """Add the all-gather of the scores of *tokens*, as inference needs them."""
+        """Add the all-gather of the scores of *tokens* tokens, for inference."""
         s = self._settings
         if not self.weights:
             return after

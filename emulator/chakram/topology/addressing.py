@@ -1,13 +1,13 @@
 """Addresses of a lab: IPv4 or IPv6, MAC, gateways and routed links.
 
-Pure and deterministic: the same topology has the same addresses on every machine, so
-captures and records of two runs can be compared, and two labs may use the same ones
-because each has network namespaces of its own.
+Addresses are deterministic: the same topology has the same addresses on every machine,
+so captures and records of two runs are comparable. Two labs may use the same addresses
+because each lab has separate network namespaces.
 
-The spaces are 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180), reserved for
-benchmarks of network devices (RFC 6890): they are never routed on the Internet.  The
-lower half of each holds one subnet per switch that has hosts, the upper half a /31
-(RFC 3021) or /127 (RFC 6164) per link between switches.
+The address spaces are 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180). Both are
+reserved for benchmarks of network devices (RFC 6890) and never routed on the Internet.
+The lower half of each holds one subnet per switch that has hosts. The upper half holds
+a /31 (RFC 3021) or /127 (RFC 6164) per link between switches.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
-"""All addresses of namespace labs, by address family."""
+"""Address space of namespace labs, by address family."""
 
 
 class _Space:
-    """Where the addresses of one family come from, as numbers.
+    """Address space of one family, with addresses as numbers.
 
     Args:
-        hosts: The space for hosts.
-        links: That for links between switches.
-        subnet_bits: Bits of a subnet that its hosts share out, at least.
+        hosts: Prefix for hosts.
+        links: Prefix for links between switches.
+        subnet_bits: Minimum number of host bits in a subnet.
 
     Attributes:
-        hosts: First address for hosts; *end* is the first one that is none.
-        end: See there.
-        subnet_bits: Likewise.
+        hosts: First address for hosts.
+        end: First address after the addresses for hosts.
+        subnet_bits: Minimum number of host bits in a subnet.
         links: First address for links between switches.
-        link_addresses: So many are there.
-        text: The space for hosts, for errors.
+        link_addresses: Number of addresses for links between switches.
+        text: Prefix for hosts, for error messages.
         address_bits: Bits of an address.
     """
 
@@ -57,12 +57,12 @@ class _Space:
         self._make = type(own.network_address)
 
     def write(self, number: int) -> str:
-        """Return the address that a number is."""
+        """Return the address that *number* represents."""
         return str(self._make(number))
 
 
 _SPACES = {
-    # /24: reads well, and 253 hosts are plenty for most leaves.
+    # A /24 is easy to read, and its 253 hosts are enough for most leaves.
     IPV4: _Space("198.18.0.0/16", "198.19.0.0/16", subnet_bits=8),
     IPV6: _Space("2001:2::/49", "2001:2:0:8000::/112", subnet_bits=64),
 }
@@ -71,10 +71,12 @@ _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))
 _LOOPBACK_END = int(IPv4Address("127.19.0.0"))
 
 _GATEWAY_LIMIT = 1 << 16
-"""Addresses of a subnet that hosts and gateway come from: the last group of IPv6."""
+"""Limit on the addresses used in a subnet. In IPv6, they differ in the last group only.
+"""
 
-# Locally administered (second-lowest bit of the first octet) and unicast; the second
-# octet tells what the address belongs to, so that a capture can be read.
+# MAC addresses are locally administered (second-lowest bit of the first octet) and
+# unicast. The second octet identifies the type of owner, which makes captures easier to
+# read.
 _HOST_MAC = 0x02CA
 _SWITCH_MAC = 0x02CB
 _PORT_MAC = 0x02CC
@@ -84,7 +86,7 @@ _PORT_MAC = 0x02CC
 class HostAddress:
     """Addresses of one host's interface.
 
-    ``gateway`` is None where all hosts are in one subnet.
+    ``gateway`` is None if the topology has only one switch.
     """
 
     host: str
@@ -96,7 +98,7 @@ class HostAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
-    """The subnet of the hosts of one switch, and the switch's own address in it."""
+    """The subnet of one switch's hosts, and the switch's address in it."""
 
     switch: str
     network: str
@@ -107,7 +109,7 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedLink:
-    """Addresses of the two ends of a link between switches: a subnet of two."""
+    """Addresses of both ends of a link between switches, in a subnet of two."""
 
     link: str
     prefix_length: int
@@ -119,7 +121,7 @@ class RoutedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPlan:
-    """All addresses of a lab, of one family."""
+    """All addresses of a lab, in one address family."""
 
     family: str
     hosts: tuple[HostAddress, ...]
@@ -140,7 +142,9 @@ class AddressPlan:
             return self._by_host[name]
         except KeyError:
             raise FabricError(
-                "addressing", f"there is no host {name!r}", "see the topology's hosts"
+                "addressing",
+                f"there is no host {name!r}",
+                "choose from the topology's hosts",
             ) from None
 
 
@@ -148,11 +152,11 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
     """Return the addresses of all hosts, gateways and routed links.
 
     Args:
-        topology: Whose.
-        family: ``ipv4`` or ``ipv6``.  A switch with hosts gets a /24, or the smallest
-            larger subnet that holds its hosts and its own address; with IPv6, a /64.
-            Hosts count up from the first address, the gateway is the last usable one;
-            with IPv6, that of a /112.
+        topology: Topology to assign addresses to.
+        family: ``ipv4`` or ``ipv6``. With IPv4, a switch with hosts gets a /24, or the
+            smallest larger subnet that has room for its hosts and its own address. With
+            IPv6, it gets a /64. Hosts have consecutive addresses, starting at 1. The
+            gateway has the last usable address; with IPv6, it ends in ``:fffe``.
 
     Raises:
         FabricError: If the space is too small for that many hosts or links.
@@ -174,7 +178,8 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
         if cursor > space.end or len(members) + 2 >= _GATEWAY_LIMIT:
             raise FabricError(
                 "addressing",
-                f"no room in {space.text} for the {len(members)} hosts of {switch}",
+                f"there are not enough addresses in {space.text} for the "
+                f"{len(members)} hosts of {switch}",
                 "use fewer leaves or fewer hosts per leaf",
             )
         gateway = space.write(base + min(size, _GATEWAY_LIMIT) - 2)
@@ -205,7 +210,7 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
 
 
 def room_for_switches(hosts: int, family: str = IPV4) -> int:
-    """Return how many switches with so many hosts each have addresses."""
+    """Return how many switches with *hosts* hosts each fit into the address space."""
     space = _SPACES[family]
     if hosts + 2 >= _GATEWAY_LIMIT:
         return 0
@@ -213,12 +218,12 @@ def room_for_switches(hosts: int, family: str = IPV4) -> int:
 
 
 def room_for_links(family: str = IPV4) -> int:
-    """Return how many links between switches have addresses."""
+    """Return how many links between switches fit into the address space."""
     return _SPACES[family].link_addresses // 2
 
 
 def _subnet_bits(space: _Space, hosts: int) -> int:
-    # Three more than hosts: network, gateway and broadcast address.
+    # A subnet needs three more addresses: for the network, gateway and broadcast.
     return max(space.subnet_bits, (hosts + 2).bit_length())
 
 
@@ -228,7 +233,8 @@ def _routed_links(topology: Topology, space: _Space) -> tuple[RoutedLink, ...]:
     if len(uplinks) > capacity:
         raise FabricError(
             "addressing",
-            f"no room for {len(uplinks)} links between switches (at most {capacity})",
+            f"there are not enough addresses for {len(uplinks)} links between switches "
+            f"(at most {capacity})",
             "use fewer leaves or spines",
         )
     return tuple(
@@ -264,16 +270,16 @@ def _mac(kind: int, number: int) -> str:
         raise FabricError(
             "addressing",
             f"number {number} does not fit into a MAC address",
-            "numbers are 0 to 4294967295",
+            "use numbers from 0 to 4294967295",
         )
     digits = f"{kind << 32 | number:012x}"
     return ":".join(digits[i : i + 2] for i in range(0, 12, 2))
 
 
 def loopback_address(number: int) -> str:
-    """Return the loopback address of host *number*: 127.18.0.1 and upwards.
+    """Return the loopback address of host *number*, counting up from 127.18.0.1.
 
-    127.0.0.1 itself stays with whatever else runs on the machine.
+    127.0.0.1 itself remains free for other programs.
 
     Raises:
         FabricError: If *number* is negative or beyond the 65,535 planned addresses.
@@ -283,7 +289,7 @@ def loopback_address(number: int) -> str:
         raise FabricError(
             "addressing",
             f"there is no loopback address for host {number}",
-            f"hosts are 0 to {_LOOPBACK_END - _LOOPBACK_BASE - 1}",
+            f"use hosts 0 to {_LOOPBACK_END - _LOOPBACK_BASE - 1}",
         )
     return str(IPv4Address(value))
 
@@ -291,5 +297,5 @@ def loopback_address(number: int) -> str:
 def loopback_addresses(nhosts: int) -> tuple[str, ...]:
     """Return the loopback addresses of hosts 0 to *nhosts* - 1."""
     if nhosts > 0:
-        loopback_address(nhosts - 1)  # refuse at once
+        loopback_address(nhosts - 1)  # fail before creating any
     return tuple(loopback_address(number) for number in range(nhosts))

@@ -1,4 +1,4 @@
-"""The usual shapes of fabrics, made from a few numbers."""
+"""Builders of single-switch fabrics, and helpers that all topology builders share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chakram.topology.topology import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkKind:
-    """What links of one kind have in common; see ``Link``."""
+    """Properties shared by links of one kind; see ``Link``."""
 
     rate_bps: int | None = None
     delay_ns: int = 0
@@ -48,19 +48,19 @@ def single_switch(
     host_ecn: EcnThresholds | None = None,
     names: Sequence[str] | None = None,
 ) -> Topology:
-    """Return *nhosts* hosts ``h0``, ``h1``, ... on one switch ``s0``.
+    """Return a topology of *nhosts* hosts ``h0``, ``h1``, ... on one switch ``s0``.
 
     Args:
-        nhosts: How many.
-        host_rate_bps: Of the link of each, as the next three.
-        host_delay_ns: See there.
-        host_queue_bytes: See there.
-        host_ecn: See there.
-        names: What the hosts are called instead; no two alike.
+        nhosts: Number of hosts.
+        host_rate_bps: Rate of each host link.
+        host_delay_ns: Propagation delay of each host link.
+        host_queue_bytes: Queue limit of each host link.
+        host_ecn: ECN thresholds of each host link.
+        names: Distinct host names to use instead of ``h0``, ``h1``, ...
 
     Raises:
-        FabricError: If there is no host, not as many as names, or a link's values are
-            impossible.
+        FabricError: If *nhosts* is not positive or differs from the number of names, or
+            a link's values are invalid.
     """
     require_positive(nhosts=nhosts)
     hosts = host_names(nhosts, names)
@@ -76,20 +76,20 @@ def single_switch(
 
 
 def host_names(nhosts: int, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return what hosts are called: as they are, or by their numbers."""
+    """Return the given host names, or ``h0``, ``h1``, ... if there are none."""
     if names is None:
         return tuple(f"h{number}" for number in range(nhosts))
     if len(names) != nhosts:
         raise FabricError(
             "topology",
             f"has {nhosts} hosts, but there are {len(names)} ports",
-            "every port is one host of the topology, in order",
+            "use one port per host of the topology, in order",
         )
     return tuple(names)
 
 
 def switch_names(names: list[str], hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what switches are called, none of them like a host."""
+    """Return switch names that differ from all host names."""
     taken = frozenset(hosts)
     while not taken.isdisjoint(names):
         names = [f"switch-{name}" for name in names]
@@ -99,7 +99,7 @@ def switch_names(names: list[str], hosts: tuple[str, ...]) -> tuple[str, ...]:
 def host_links(
     hosts: Sequence[str], switches: Sequence[str], kind: LinkKind
 ) -> Iterator[Link]:
-    """Yield the links of hosts, each to its switch."""
+    """Yield one link from each host to its switch."""
     for number, (host, switch) in enumerate(zip(hosts, switches, strict=True)):
         yield kind.link(
             PortRef(node=host, port=HOST_INTERFACE),
@@ -108,8 +108,8 @@ def host_links(
         )
 
 
-class Joints:
-    """Names the ports and links of a graph, in the order in which nodes are joined."""
+class LinkNamer:
+    """Generator of the port and link names of a graph, in the order of joins."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)
@@ -117,7 +117,7 @@ class Joints:
         self._taken: Counter[str] = Counter()
 
     def join(self, *nodes: str) -> tuple[PortRef, PortRef, str]:
-        """Return the ends of a link, a host's first, and what it is called."""
+        """Return the two ends of a link, host first, and the link's name."""
         ends = []
         for node in sorted(nodes, key=lambda each: each not in self._hosts):
             port = HOST_INTERFACE if node in self._hosts else f"p{self._used[node]}"
@@ -131,20 +131,18 @@ class Joints:
 
 
 def require_positive(**counts: int) -> None:
-    """Refuse counts that are not positive, by their names."""
+    """Raise a ``FabricError`` if any of the named counts is not positive."""
     for name, value in counts.items():
         if value <= 0:
-            raise FabricError(
-                "topology", f"{name} is {value}", "a fabric has at least one of each"
-            )
+            raise FabricError("topology", f"{name} is {value}", "use at least 1")
 
 
 def checked(topology: Topology) -> Topology:
-    """Return *topology*, or refuse it for the values of its links."""
-    # The builders make sound shapes; only the links' values can be wrong, and those
-    # are the same on all links of a kind, so the first problem says it all.
+    """Return *topology*; raise ``FabricError`` if a link has invalid values."""
+    # The builders create valid shapes, so only the links' values can be invalid. All
+    # links of a kind have the same values, so the first problem is enough.
     nodes = frozenset((*topology.hosts, *topology.switches))
     for link in topology.links:
         for problem in check_link(link, nodes, frozenset()):
-            raise FabricError("topology", problem, "see the fabric's links section")
+            raise FabricError("topology", problem, "check the fabric's links section")
     return topology

@@ -1,8 +1,8 @@
-"""Where the nodes of a fabric stand in a drawing, and the drawing for a terminal.
+"""Layout of a fabric drawing, and its rendering for a terminal.
 
-Hosts are at the bottom, each switch one tier above the lowest that it leads to.  Of
-many hosts one stands for all of its switch.  Lines of the terminal are Braille: two
-dots by four in a character.
+Hosts are at the bottom. Each switch is one tier above the lowest node that it connects
+to. If there are many hosts, one host per switch represents all hosts of that switch.
+The terminal draws lines with Braille characters, which are two dots wide and four high.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Of a character, by row and column."""
+"""Braille dots of a character, by row and column."""
 _GAP = 4
 """Lines of text between two tiers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Nodes with their places, and lines between them.
+    """Positions of nodes, and the lines between them.
 
     Attributes:
-        tiers: By tier, hosts first, the nodes from left to right.
-        labels: By node.
-        places: By node, from 0 to 1 across, and its tier.
-        lines: By the two nodes that they join, the links that a line stands for.
+        tiers: Nodes of each tier from left to right; hosts are the first tier.
+        labels: Label of each node.
+        places: Horizontal position of each node, from 0 to 1, and its tier.
+        lines: Links that each line represents, by the two nodes that the line connects.
     """
 
     tiers: tuple[tuple[str, ...], ...]
@@ -42,11 +42,12 @@ class Drawing:
 
 
 def laid_out(topology: Topology, *, most_hosts: int) -> Drawing:
-    """Return a drawing of a topology.
+    """Return a drawing of *topology*.
 
     Args:
-        topology: What is drawn; nodes that no host leads to are left out.
-        most_hosts: Of more, one host stands for all of its switch.
+        topology: Topology to draw. Switches that no host can reach are omitted.
+        most_hosts: If there are more hosts, one host represents all hosts of its
+            switch.
     """
     tier_of: dict[str, int] = {}
     switches = frozenset(topology.switches)
@@ -98,10 +99,10 @@ def laid_out(topology: Topology, *, most_hosts: int) -> Drawing:
 
 
 def terminal_lines(topology: Topology, *, width: int, lines: bool = True) -> list[str]:
-    """Return a drawing of a topology as lines of text, *width* characters at most.
+    """Return a drawing of a topology as lines of text, at most *width* characters wide.
 
-    A tier that does not fit is a line of words, and lines to it are left out, as
-    without *lines*.
+    If a tier does not fit, one line of text describes it, and no lines are drawn to it.
+    If *lines* is false, no lines are drawn at all.
     """
     nhosts = len(topology.hosts)
     drawing = laid_out(topology, most_hosts=nhosts)
@@ -160,7 +161,7 @@ def _names(drawing: Drawing, tier: int, width: int | None) -> str:
 
 
 def _links_between(drawing: Drawing, tier: int) -> str:
-    """Say what the links are that lead up to a tier."""
+    """Describe the links between a tier and the tier below it."""
     kinds: defaultdict[str, int] = defaultdict(int)
     for (a, b), links in drawing.lines.items():
         if sorted((drawing.places[a][1], drawing.places[b][1])) == [tier - 1, tier]:
@@ -173,7 +174,7 @@ def _links_between(drawing: Drawing, tier: int) -> str:
 
 
 def _between(drawing: Drawing, tier: int, width: int) -> list[str]:
-    """Return the lines between a tier and the one below it."""
+    """Return the lines between a tier and the tier below it."""
     dots = [[0] * width for _ in range(_GAP)]
     for a, b in drawing.lines:
         places = drawing.places

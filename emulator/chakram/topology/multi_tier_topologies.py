@@ -1,4 +1,4 @@
-"""Shapes of fabrics of several tiers, and of nodes that forward by themselves."""
+"""Builders of multi-tier fabrics, and of nodes that forward without switches."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def leaf_spine(
     uplink: LinkKind,
     names: Sequence[str] | None = None,
 ) -> Topology:
-    """Return a leaf-spine fabric in which every leaf has so many uplinks.
+    """Return a leaf-spine fabric in which every leaf has *uplinks* uplinks.
 
-    They go to the spines in turn; what is left over where *uplinks* is no multiple of
-    *spines* goes to other spines at every leaf.  Hosts are numbered leaf by leaf.
+    The uplinks of a leaf are assigned to the spines round robin. If *uplinks* is not a
+    multiple of *spines*, the remaining uplinks start at a different spine on each leaf.
+    Hosts are numbered leaf by leaf.
 
     Raises:
-        FabricError: If a count is not positive, there are not as many hosts as names,
-            or a link's values are impossible.
+        FabricError: If a count is not positive, the number of names differs from the
+            number of hosts, or a link's values are invalid.
     """
     require_positive(
         leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, uplinks=uplinks
@@ -48,7 +49,7 @@ def leaf_spine(
             switches=(*leaf_names, *spine_names),
             links=(
                 *host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host),
-                *_dealt_links(leaf_names, spine_names, uplinks, uplink),
+                *_round_robin_links(leaf_names, spine_names, uplinks, uplink),
             ),
         )
     )
@@ -66,15 +67,15 @@ def fat_tree(
     core: LinkKind,
     names: Sequence[str] | None = None,
 ) -> Topology:
-    """Return a fat tree of three tiers.
+    """Return a three-tier fat tree.
 
-    Each pod has *leaves* and *spines*, every leaf with one link to every spine of its
-    pod; the spines of one number in all pods have *cores* of their own, each with one
-    link to each of them.  Hosts are numbered pod by pod, leaf by leaf.  A k-ary fat
-    tree has k pods of k/2 leaves and k/2 spines, k/2 cores and k/2 hosts a leaf.
+    Each pod has *leaves* leaves and *spines* spines. Every leaf has one link to every
+    spine of its pod. Spines with the same number in all pods share *cores* cores, and
+    each of these spines has one link to each of the cores. Hosts are numbered pod by
+    pod, leaf by leaf. In a k-ary fat tree, *pods* is k and all other counts are k/2.
 
     Raises:
-        FabricError: As ``leaf_spine``.
+        FabricError: See ``leaf_spine``.
     """
     require_positive(
         pods=pods,
@@ -93,14 +94,14 @@ def fat_tree(
     core_names = switch_names([f"core{n}" for n in range(spines * cores)], hosts)
     links = list(host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host))
     for pod in range(pods):
-        links += _dealt_links(
+        links += _round_robin_links(
             leaf_names[pod * leaves : (pod + 1) * leaves],
             spine_names[pod * spines : (pod + 1) * spines],
             spines,
             uplink,
         )
     for spine in range(spines):
-        links += _dealt_links(
+        links += _round_robin_links(
             spine_names[spine::spines],
             core_names[spine * cores : (spine + 1) * cores],
             cores,
@@ -125,13 +126,13 @@ def rails(
     uplink: LinkKind,
     names: Sequence[str] | None = None,
 ) -> Topology:
-    """Return a rail-optimised fabric: port r of every server is on leaf r.
+    """Return a rail-optimized fabric: port r of every server is on leaf r.
 
-    Every port is a host, numbered server by server; leaves, called ``rail0`` and so
-    on, have uplinks to the spines as in ``leaf_spine``.
+    Every port is a host, numbered server by server. The leaves are ``rail0``,
+    ``rail1``, ... and have uplinks to the spines as in ``leaf_spine``.
 
     Raises:
-        FabricError: As ``leaf_spine``.
+        FabricError: See ``leaf_spine``.
     """
     require_positive(servers=servers, ports=ports, spines=spines, uplinks=uplinks)
     hosts = host_names(servers * ports, names)
@@ -143,7 +144,7 @@ def rails(
             switches=(*rail_names, *spine_names),
             links=(
                 *host_links(hosts, rail_names * servers, host),
-                *_dealt_links(rail_names, spine_names, uplinks, uplink),
+                *_round_robin_links(rail_names, spine_names, uplinks, uplink),
             ),
         )
     )
@@ -157,19 +158,19 @@ def forwarding_nodes(
     between: LinkKind,
     names: Sequence[str] | None = None,
 ) -> Topology:
-    """Return nodes that forward for one another, as accelerators do without switches.
+    """Return nodes that forward packets for each other, without separate switches.
 
-    Each is a host and a switch of its own, ``n0`` and so on.
+    Each node is a host and its own switch, ``n0``, ``n1``, ...
 
     Args:
-        nodes: How many.
-        pairs: Those that are linked.
-        host: What is between a host and its switch.
-        between: The links of the pairs.
-        names: What the hosts are called instead; no two alike.
+        nodes: Number of nodes.
+        pairs: Pairs of nodes that have a link.
+        host: Kind of the link between a host and its switch.
+        between: Kind of the links between pairs.
+        names: Distinct host names to use instead of ``h0``, ``h1``, ...
 
     Raises:
-        FabricError: As ``leaf_spine``.
+        FabricError: See ``leaf_spine``.
     """
     require_positive(nodes=nodes)
     hosts = host_names(nodes, names)
@@ -194,10 +195,10 @@ def forwarding_nodes(
 
 
 def torus_pairs(dimensions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the neighbours in a torus; of one dimension it is a ring.
+    """Return the pairs of neighbors in a torus; a ring if it has one dimension.
 
-    Nodes are numbered with the first dimension fastest.  Two nodes in a dimension have
-    one link.
+    Node numbers increase fastest along the first dimension. The two nodes in a
+    dimension of size 2 have only one link.
     """
     strides = [prod(dimensions[:axis]) for axis in range(len(dimensions))]
     pairs: dict[tuple[int, int], None] = {}
@@ -224,15 +225,15 @@ def _repeated(names: Sequence[str], times: int) -> list[str]:
     return [name for name in names for _ in range(times)]
 
 
-def _dealt_links(
+def _round_robin_links(
     lower: Sequence[str], upper: Sequence[str], uplinks: int, kind: LinkKind
 ) -> Iterator[Link]:
-    """Yield the uplinks of switches, dealt to those above in turn."""
+    """Yield uplinks of *lower* switches, assigned to *upper* switches round robin."""
     for number, name in enumerate(lower):
         whole = uplinks // len(upper) * len(upper)
         copies: dict[int, int] = {}
         for index in range(uplinks):
-            # What is left over begins elsewhere at every switch.
+            # The remaining uplinks start at a different place on every switch.
             shift = 0 if index < whole else number * (uplinks - whole)
             place = (index + shift) % len(upper)
             copy = copies[place] = copies.get(place, -1) + 1

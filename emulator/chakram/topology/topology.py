@@ -1,17 +1,17 @@
-"""The shape of a fabric: hosts, switches and the links between them.
+"""Fabric topology: hosts, switches and the links between them.
 
-Pure data.  The namespace builder, the simulator and the bound all read the same
-``Topology``; none of them has an idea of its own about what is connected to what.
-``chakram.topology.common_topologies`` makes the usual ones, ``check_topology`` says
-what is wrong with one that somebody else has made.
+The namespace builder, the simulator and the lower bound all read the same ``Topology``,
+so they agree on the connections. ``chakram.topology.common_topologies`` builds common
+shapes. ``check_topology`` validates topologies from other sources.
 
-Every link is full duplex: ``rate_bps`` holds in each direction, and each direction has
-a queue of its own at the port where packets leave.  A packet is stored and forwarded
-at every switch that does not cut through.
+Every link is full duplex. ``rate_bps`` applies to each direction, and each direction
+has a separate queue at its egress port. A switch stores and forwards each packet unless
+it cuts through.
 
-The links of a lab are virtual: a kernel's token buckets hold their rates.  What was
-sent at once stays together, is queued or dropped as one, and leaves when its time
-begins rather than ends; a port that was idle may be ahead of its rate by a bucket.
+Lab links are virtual: token buckets in the kernel enforce their rates. Packets sent in
+one burst stay together and are queued or dropped as one. A burst leaves at the start of
+its serialization time, not at the end. A port that was idle may run ahead of its rate
+by one bucket.
 """
 
 from __future__ import annotations
@@ -24,38 +24,40 @@ from dataclasses import dataclass, field
 from chakram.foundation.errors import FabricError
 
 HOST_INTERFACE = "eth0"
-"""Name of the one interface of every host."""
+"""Name of each host's only interface."""
 
 _BUCKET_BYTES = 15_000
 BUCKET_NS = 200_000
-"""How much of its rate a port of a lab saves up while it is idle."""
+"""Idle time for which a lab port accumulates unused rate."""
 
 HOST_BUCKET_NS = 2_000_000
-"""How long a host may have been silent and still catch up on what it did not send.
+"""Idle time for which a host port of a lab accumulates unused rate.
 
-Ports pace themselves, and when their process was late they catch up on a millisecond of
-their rate.  Below that, every such burst would wait here for a timer, and timers are
-what a throttled class costs: in a virtual machine 3-6 us each, a quarter of the time of
-an all-to-all among 8 hosts of 1 Gbit/s.  The rate stays enforced over longer times, and
-the switch ports, which decide what a receiver sees, are strict.
+Chakram's ports pace themselves. If their process was late, they catch up with a burst
+of a millisecond of their rate. With a smaller bucket, each of these bursts would wait
+for a kernel timer. Timers are the main cost of a throttled class: 3-6 us each in a
+virtual machine, or a quarter of the time of an all-to-all among 8 hosts at 1 Gbit/s.
+The rate still holds over longer times. Switch ports, whose rates receivers observe,
+have small buckets.
 """
 
 
 def bucket_bytes(rate_bps: int, *, bucket_ns: int = BUCKET_NS) -> int:
-    """Return how much an idle port of a lab may send at once: *bucket_ns* of its rate.
+    """Return the bytes that an idle lab port may send at once: its bucket.
 
-    Saved tokens let an incast of short messages beat the line rate, so this is small.
-    But behind a burst of packets, which leaves whole and in debt, the next ACK would
-    wait for a timer; at 1 Gbit/s, 15 KB and bursts of 4 packets of 4 KiB nearly every
-    one did, and timers took a third of the time of a ring among 8 hosts.  25 KB, which
-    is 200 us, leaves room for bursts of 5; a ring took 256 ms instead of 445.
+    The bucket is small because saved tokens let an incast of short messages exceed the
+    line rate. It must still be larger than a burst of packets, which leaves as a whole
+    and puts the bucket into debt. Otherwise the next ACK waits for a timer. At 1 Gbit/s
+    with 15 KB and bursts of four 4 KiB packets, nearly every ACK waited. Timers took a
+    third of the time of a ring among 8 hosts. A bucket of 25 KB, which is 200 us, has
+    room for bursts of 5. It reduced the time of that ring from 445 ms to 256 ms.
     """
     return max(_BUCKET_BYTES, rate_bps * bucket_ns // (8 * 10**9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class PortRef:
-    """A port of a node: where packets leave and enter."""
+    """A port of a node, where packets enter and leave."""
 
     node: str
     port: str
@@ -66,13 +68,13 @@ class PortRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcnThresholds:
-    """From which queue on a switch marks packets "congestion experienced".
+    """Queue lengths at which a switch sets ECN marks.
 
     Attributes:
-        kmin_bytes: Up to this queue none is marked.
-        kmax_bytes: Beyond this queue all are.
-        probability: Share of the packets that are marked at *kmax_bytes*; between the
-            two it rises linearly from 0.
+        kmin_bytes: Queue length up to which no packet is marked.
+        kmax_bytes: Queue length above which every packet is marked.
+        probability: Fraction of packets marked at *kmax_bytes*. The fraction rises
+            linearly from 0 at *kmin_bytes*.
     """
 
     kmin_bytes: int
@@ -82,7 +84,7 @@ class EcnThresholds:
     def __post_init__(self) -> None:
         if not 0 <= self.kmin_bytes <= self.kmax_bytes:
             raise ValueError(
-                f"ECN thresholds {self.kmin_bytes}..{self.kmax_bytes} are no range"
+                f"ECN thresholds {self.kmin_bytes}..{self.kmax_bytes} are not a range"
             )
         if not 0.0 <= self.probability <= 1.0:
             raise ValueError(f"{self.probability} is not a probability")
@@ -93,14 +95,14 @@ class Link:
     """A full-duplex link between two ports.
 
     Attributes:
-        a: One end; for a link of a host, the host.
+        a: One end; the host, if the link has one.
         b: The other end.
-        rate_bps: Rate of each direction, in bits of layer-2 packets per second
-            (without preamble, FCS and gap), or None where nothing limits it.
+        rate_bps: Rate of each direction, in bits of layer-2 packets per second (without
+            preamble, FCS and gap), or None if unlimited.
         delay_ns: Propagation delay of each direction.
-        queue_bytes: Packets that may wait at the port of each end, in bytes, or None
-            where nothing limits them.
-        ecn: When packets that a switch sends into it are marked, or None for never.
+        queue_bytes: Limit of the queue at each end, in bytes, or None if unlimited.
+        ecn: ECN thresholds for packets that a switch sends into the link, or None for
+            no marks.
         name: Unique name, used in counters and reports.
     """
 
@@ -123,15 +125,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Hosts, switches and links; hosts end paths, switches forward.
+    """Hosts, switches and links; paths end at hosts, and switches forward.
 
     Attributes:
         hosts: Names of the hosts, in the order in which ranks are placed on them.
         switches: Names of the switches.
-        links: All links; a host has exactly one, to a switch.
-        cuts_through: Whether switches pass a packet on before it is there whole, where
-            they can; what packets take at least follows from it.
-        is_shaped: Whether token buckets hold the rates of links, as in labs.
+        links: All links. Each host has exactly one link, which connects it to a switch.
+        cuts_through: Whether switches may forward a packet before they have received
+            all of it. Lower bounds on packet times depend on it.
+        is_shaped: Whether token buckets enforce the link rates, as in labs.
     """
 
     hosts: tuple[str, ...]
@@ -143,10 +145,11 @@ class Topology:
         init=False, repr=False, compare=False
     )
     _hosts: frozenset[str] = field(init=False, repr=False, compare=False)
-    # Hops from every switch to one switch, filled on demand: a simulation of 1,024
-    # hosts asks for a million pairs that have few distinct switches.
+    # Hops from every switch to one switch, filled on demand. A simulation of 1,024
+    # hosts queries a million pairs of hosts, but few distinct switches.
     _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
-    # The nodes after each on the way to one switch, or behind that to a host; likewise.
+    # Next nodes from each node towards a switch, or from the last switch towards a
+    # host. Also filled on demand.
     _following: dict[tuple[str, str], tuple[str, ...]] = field(
         init=False, repr=False, compare=False
     )
@@ -177,11 +180,13 @@ class Topology:
             return self._links_of[node]
         except KeyError:
             raise FabricError(
-                "topology", f"there is no node {node!r}", "see its hosts and switches"
+                "topology",
+                f"there is no node {node!r}",
+                "choose from its hosts and switches",
             ) from None
 
     def ends(self) -> list[tuple[str, Link]]:
-        """Return the ends of links, in the order of the ports of a switch model."""
+        """Return the ends of links, in the port order of a switch model."""
         return [
             (node, link)
             for node in (*self.switches, *self.hosts)
@@ -189,9 +194,10 @@ class Topology:
         ]
 
     def saved_bytes(self, node: str, link: Link) -> int | None:
-        """Return what the port of *node* on a link saves up while it is idle.
+        """Return the bytes that an idle port of *node* on *link* accumulates.
 
-        None where packets leave a wire in their time, not a token bucket.
+        Returns None if the link has no rate, or if token buckets do not enforce its
+        rate.
         """
         if link.rate_bps is None or not self.is_shaped:
             return None
@@ -199,7 +205,7 @@ class Topology:
         return bucket_bytes(link.rate_bps, bucket_ns=bucket_ns)
 
     def host_link(self, host: str) -> Link:
-        """Return the one link of *host*.
+        """Return the only link of *host*.
 
         Raises:
             FabricError: If there is no such host or it has no link.
@@ -207,7 +213,9 @@ class Topology:
         links = self.links_of(host)
         if host not in self._hosts or not links:
             raise FabricError(
-                "topology", f"{host!r} is not a host with a link", "see check_topology"
+                "topology",
+                f"{host!r} is not a host with a link",
+                "check the topology with check_topology",
             )
         return links[0]
 
@@ -221,10 +229,10 @@ class Topology:
         return tuple(host for host in self.hosts if host in near)
 
     def equal_cost(self) -> dict[PortRef, str]:
-        """Return by port of a switch which group of choices it is one of.
+        """Return the equal-cost group of each switch port that belongs to a group.
 
-        Those are ports through which shortest paths to a host leave; a group has the
-        name of its switch and a number.  Ports that are no choice have no group.
+        The ports of a group are next hops of equal-cost shortest paths to a host. The
+        name of a group consists of its switch and a number.
         """
         groups: dict[PortRef, str] = {}
         near = {self.switch_of(host): host for host in self.hosts}
@@ -247,11 +255,11 @@ class Topology:
         )
 
     def has_choice(self, switch: str) -> bool:
-        """Tell whether *switch* has several equal-cost paths to any host."""
+        """Return whether *switch* has several equal-cost paths to any host."""
         return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)
 
-    def meets_choice(self, switch: str) -> bool:
-        """Tell whether *switch*, or one behind it, has several equal-cost paths."""
+    def path_has_choice(self, switch: str) -> bool:
+        """Return whether *switch*, or a later switch, has several equal-cost paths."""
         for host in self.hosts:
             node = switch
             while node != host:
@@ -264,10 +272,10 @@ class Topology:
         return False
 
     def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
-        """Return the ports of *node* through which a shortest path to a host leaves.
+        """Return the ports of *node* that are next hops of shortest paths to a host.
 
-        More than one port means equal-cost paths; their order is that of ``links``.
-        The result is empty where *dst_host* cannot be reached or is *node* itself.
+        Several ports mean equal-cost paths, in the order of ``links``. The result is
+        empty if *dst_host* is unreachable or is *node* itself.
         """
         if node == dst_host:
             return ()
@@ -290,12 +298,12 @@ class Topology:
     def paths(self, src_host: str, dst_host: str) -> list[tuple[Link, ...]]:
         """Return all equal-cost shortest paths between two hosts, as links in order.
 
-        The list is empty where there is no path or both hosts are the same.
+        The list is empty if there is no path or both hosts are the same.
         """
         if src_host == dst_host:
             return []
         found: list[tuple[Link, ...]] = []
-        # Depth first, next hops in reverse, so that paths come in the order of links.
+        # Depth first with reversed next hops, so that paths are in the order of links.
         stack: list[tuple[str, tuple[Link, ...]]] = [(src_host, ())]
         while stack:
             node, links = stack.pop()
@@ -308,10 +316,10 @@ class Topology:
         return found
 
     def layers(self, src_host: str, dst_host: str) -> tuple[tuple[str, ...], ...]:
-        """Return the nodes of all shortest paths between two hosts, by their distance.
+        """Return the nodes on all shortest paths between two hosts, layer by layer.
 
-        The first layer is the one host, the last the other; a single layer where both
-        are the same.
+        The first layer is the source host and the last is the destination host. If both
+        are the same, there is one layer.
 
         Raises:
             FabricError: If there is no path.
@@ -331,7 +339,7 @@ class Topology:
         return tuple(layers)
 
     def _nodes_after(self, node: str, dst_host: str) -> tuple[str, ...]:
-        """Return the nodes that the next hops of *node* lead to, each once."""
+        """Return the distinct nodes that the next hops of *node* lead to."""
         last = self.switch_of(dst_host)
         key = node, dst_host if node == last else last
         known = self._following.get(key)
@@ -368,14 +376,14 @@ class Topology:
         return distance
 
 
-# Linux: IFNAMSIZ is 16 with the closing zero; "/" and white space are not allowed.
+# Linux: IFNAMSIZ is 16 including the final zero; "/" and white space are not allowed.
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\Z")
 # A node's name becomes part of a file name (/run/netns/<lab>-<node>).
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
 def check_topology(topology: Topology) -> list[str]:
-    """Return what is wrong with *topology*, one sentence each; empty when sound."""
+    """Return the problems of *topology*, one sentence each; empty if it is valid."""
     problems = list(_check_names(topology))
     nodes = frozenset((*topology.hosts, *topology.switches))
     hosts = frozenset(topology.hosts)
@@ -390,7 +398,7 @@ def check_topology(topology: Topology) -> list[str]:
             if end.node in degree:
                 degree[end.node] += 1
     problems += [
-        f"host {host}: has {count} links, must have exactly one"
+        f"host {host}: has {count} links, but must have exactly one"
         for host, count in degree.items()
         if count != 1
     ]
@@ -407,7 +415,7 @@ def _check_names(topology: Topology) -> Iterator[str]:
         ("link", tuple(link.name for link in topology.links)),
     ):
         if kind == "link":
-            seen = set()  # a link may be called like a node
+            seen = set()  # a link and a node may have the same name
         for name in names:
             if name in seen:
                 yield f"{kind} {name}: the name is used twice"
@@ -420,12 +428,12 @@ def _check_names(topology: Topology) -> Iterator[str]:
 
 
 def check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list[str]:
-    """Return what is wrong with *link* by itself, one sentence each.
+    """Return the problems of *link* alone, one sentence each.
 
     Args:
         link: The link.
-        nodes: All nodes that there are.
-        hosts: Those that links may not join with each other.
+        nodes: Names of all nodes.
+        hosts: Hosts that a link must not connect to each other directly.
     """
     problems: list[str] = []
     for end in (link.a, link.b):
@@ -437,7 +445,7 @@ def check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list
                 " 15 letters, digits, '_', '.' or '-'"
             )
     if link.a.node == link.b.node:
-        problems.append(f"link {link.name}: connects {link.a.node} with itself")
+        problems.append(f"link {link.name}: connects {link.a.node} to itself")
     elif link.a.node in hosts and link.b.node in hosts:
         problems.append(f"link {link.name}: connects two hosts without a switch")
     if link.rate_bps is not None and link.rate_bps <= 0:

@@ -1,1 +1,1 @@
-"""Traces of ranks as graphs, in columns. Pure."""
+"""Per-rank trace graphs stored as columns. This package does no I/O."""

@@ -1,4 +1,4 @@
-"""Builds the graph of one rank's trace, node by node or many at once."""
+"""Builder for the graph of one rank's trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 
 class TraceGraphBuilder:
-    """Collects the nodes of one rank; ``build`` resolves ids to positions.
+    """Builder that collects one rank's nodes; ``build`` resolves ids to positions.
 
     Attributes:
         names: The names of the nodes, by number.
@@ -51,7 +51,7 @@ class TraceGraphBuilder:
 
     @property
     def communications(self) -> int:
-        """Number of nodes with columns of communication."""
+        """Number of nodes that have a row in the communication columns."""
         return len(self._columns.ops)
 
     @property
@@ -87,29 +87,31 @@ class TraceGraphBuilder:
         root: int | None = None,
         splits: Splits | None = None,
     ) -> None:
-        """Add a node; *dependencies* are node ids, in any order, known yet or not.
+        """Add a node.
 
-        *control* are ids of those that order nodes only if ``build`` is told so.
+        *dependencies* and *control* are node ids in any order; the nodes may be added
+        later. The *control* dependencies order nodes only if ``build`` gets
+        ``use_control``.
 
         Raises:
-            TraceError: If the id is there already, or its splits send to other members
-                than they receive from.
+            TraceError: If the id is already in use, or if the two rows of *splits*
+                differ in length.
         """
         columns = self._columns
         if splits is not None and len(splits.sent_bytes) != len(splits.received_bytes):
             raise TraceError(
                 f"{self._source}: offset {file_offset}: rank {self._rank} node "
                 f"{node_id} {name!r}",
-                f"sends to {len(splits.sent_bytes)} members and receives from "
+                f"sends to {len(splits.sent_bytes)} members, but receives from "
                 f"{len(splits.received_bytes)}",
-                "an all_to_all has a part for every member of its group, both ways",
+                "give an all_to_all one part per member of its group in each direction",
             )
         if not self.index.put(node_id):
             raise TraceError(
                 f"{self._source}: offset {file_offset}: rank {self._rank} "
                 f"node {node_id}",
-                f"node id {node_id} stands twice in the file",
-                "ids must be unique within one rank",
+                f"node id {node_id} occurs twice in the file",
+                "use unique ids within each rank",
             )
         if splits is not None:
             columns.split_positions.append(len(columns))
@@ -122,7 +124,7 @@ class TraceGraphBuilder:
         columns.kinds.append(kind)
         columns.name_numbers.append(self.names.add(name))
         if op_type is not None:
-            self.names_op_type(
+            self.set_op_type(
                 columns.name_numbers[-1], op_type.encode("utf-8", "surrogatepass")
             )
         columns.file_offsets.append(file_offset)
@@ -157,18 +159,18 @@ class TraceGraphBuilder:
         optional: Mapping[str, memoryview],
         edges: Mapping[str, memoryview],
     ) -> None:
-        """Add many nodes at once, in columns as ``TraceColumns`` has them.
+        """Add many nodes at once, as columns in the layout of ``TraceColumns``.
 
-        Their ids must have been put into ``index``, and their names into ``names``.
+        The ids must already be in ``index`` and the names in ``names``.
 
         Args:
-            columns: By name, one row per node; ``comm_rows`` counts from the first node
-                of all.
-            communication: By name, one row per node of communication.
-            optional: Of the columns that may be short, those in which any of these
-                nodes has a value, one row per node.
-            edges: ``data`` and ``control``, ids; ``data_ends`` and ``control_ends``,
-                which count from the first node of all.
+            columns: By column name: one row per new node. The values of ``comm_rows``
+                are row numbers in the whole graph.
+            communication: By column name: one row per new communication node.
+            optional: The optional columns in which at least one new node has a value,
+                with one row per new node.
+            edges: The ids in ``data`` and ``control``. The values of ``data_ends`` and
+                ``control_ends`` are offsets in the whole graph's lists of ids.
         """
         own = self._columns
         for name, rows in optional.items():
@@ -185,12 +187,13 @@ class TraceGraphBuilder:
         for name, rows in edges.items():
             getattr(self, f"_{name}").frombytes(rows)
 
-    def names_op_type(self, name: int, op_type: bytes) -> None:
-        """Take the operator, in UTF-8, that nodes of a name state.
+    def set_op_type(self, name: int, op_type: bytes) -> None:
+        """Record the operator of all nodes with a given name.
 
         Args:
             name: The number of the name.
-            op_type: What they state.  Of many operators only the first 255 are kept.
+            op_type: The operator, in UTF-8. Only the first 255 different operators are
+                kept.
         """
         columns = self._columns
         number = self._op_type_numbers.get(op_type)
@@ -206,7 +209,7 @@ class TraceGraphBuilder:
         columns.op_types[name] = number
 
     def group_number(self, group: str | None) -> int:
-        """Return the number of a process group, a new one if it is not known."""
+        """Return the number of a process group. An unknown group gets a new number."""
         if group is None:
             return ABSENT
         number = self._group_number.setdefault(group, len(self._group_number))
@@ -222,19 +225,21 @@ class TraceGraphBuilder:
         use_data: bool = True,
         use_control: bool = False,
     ) -> TraceGraph:
-        """Return the graph; the builder is empty then.
+        """Return the graph. The builder must not be used afterwards.
 
         Args:
-            on_missing: Called with the position of a node and the id of a dependency
-                that is not there; the dependency is then dropped.
-            on_missing_control: The same for control dependencies.
+            on_missing: Called with the position of a node and the id of a data
+                dependency that does not exist. The dependency is then dropped. None:
+                such a dependency is an error.
+            on_missing_control: The same for control dependencies. None: missing control
+                dependencies are dropped silently.
             use_data: Whether data dependencies order nodes.
-            use_control: Whether control dependencies do.  Those that are not there,
-                and those of a node on itself, are dropped.
+            use_control: Whether control dependencies order nodes. A control dependency
+                of a node on itself is always dropped.
 
         Raises:
-            TraceError: If a dependency names a node that is not there and nobody
-                asked to be called.
+            TraceError: If a data dependency names a missing node and *on_missing* is
+                None.
         """
         control = self.index.resolve(
             self._control,
@@ -264,13 +269,13 @@ class TraceGraphBuilder:
         raise TraceError(
             self.locate(position),
             f"depends on node {node_id}, which is not in the file",
-            "the trace is incomplete, or its producer dropped nodes",
+            "check that the trace is complete: its producer may have dropped nodes",
         )
 
     def locate(self, position: int) -> str:
-        """Return where a node that was added stands, for messages."""
+        """Return the location of an added node, for messages."""
         return self._columns.locate(position, source=self._source, rank=self._rank)
 
 
 def _pass_over(_position: int, _node_id: int) -> None:
-    """Take no note of a dependency that is not there."""
+    """Ignore a missing dependency."""

@@ -1,8 +1,8 @@
-"""The columns in which the nodes of one rank stand.
+"""Column storage for the nodes of one rank.
 
-One row per node in file order, as machine arrays; what only communication has stands in
-columns of its own, one row per such node.  118,560 nodes of a 32-rank trace take a few
-megabytes.
+There is one row per node, in file order, in machine arrays. Communication attributes
+have their own columns with one row per communication node. The 118,560 nodes of a
+32-rank trace take a few megabytes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from chakram.trace.graph_index import NameTable
 
 OPS = tuple(CollectiveOp)
 OP_NUMBERS = {op: number for number, op in enumerate(OPS)}
-"""The number that a column holds for a collective."""
+"""The number that represents each collective in a column."""
 
 ABSENT = -1
-"""No row, collective or group."""
+"""No row, no collective or no group."""
 
 
 def _integers() -> array[int]:
@@ -35,20 +35,23 @@ def _from_zero() -> array[int]:
 
 @dataclass(slots=True)
 class TraceColumns:
-    """Whoever builds a graph fills them; then they are read only, and shared.
+    """The columns of one rank's nodes.
+
+    A graph builder fills the columns. After that, they are read-only and may be shared.
 
     Attributes:
-        starts_ns: May be short: behind its end, no node has a value.
-        streams: Likewise.
-        op_types: By number of a name, what operator nodes of that name state, by number
-            in *op_type_names*; 0, or behind its end: none.
-        comm_rows: By node, its row in the columns of communication, or ``ABSENT``.
-        ops: Of communication, by number, or ``ABSENT``; as the columns up to *roots*.
-        groups: By number in *group_names*, or ``ABSENT``.
-        peers: May be short, as *tags* and *roots*.
-        split_positions: Of the few nodes that have splits, ascending.
-        split_offsets: Where in *split_bytes* those of each begin and end.
-        split_bytes: What is sent, then what is received, one node after the other.
+        starts_ns: Recorded start times. May be short: nodes past the end have no value.
+        streams: Streams of the nodes. May be short, like *starts_ns*.
+        op_types: By name number: the operator of the nodes with that name, as an index
+            into *op_type_names*. 0, or a name number past the end, means none.
+        comm_rows: By node: its row in the communication columns, or ``ABSENT``.
+        ops: By communication row: the number of the collective, or ``ABSENT``. All
+            columns from *ops* to *roots* have one row per communication node.
+        groups: Index into *group_names*, or ``ABSENT``.
+        peers: Peers of messages. *peers*, *tags* and *roots* may be short.
+        split_positions: Positions of the few nodes that have splits, ascending.
+        split_offsets: Where each node's splits begin and end in *split_bytes*.
+        split_bytes: For each node with splits: the bytes sent, then the bytes received.
     """
 
     node_ids: array[int] = field(default_factory=lambda: array("Q"))
@@ -83,13 +86,13 @@ class TraceColumns:
         return self.names[self.name_numbers[position]]
 
     def op_type(self, position: int) -> str:
-        """Return the operator that a node states; empty: none."""
+        """Return the operator of a node, or an empty string if it states none."""
         number = self.name_numbers[position]
         known = number < len(self.op_types)
         return self.op_type_names[self.op_types[number] if known else 0]
 
     def locate(self, position: int, *, source: str, rank: int) -> str:
-        """Return where a node stands, for messages: file, offset, rank, id."""
+        """Return a node's location for messages: file, offset, rank, id and name."""
         return (
             f"{source}: offset {self.file_offsets[position]}: "
             f"rank {rank} node {self.node_ids[position]} {self.name(position)!r}"

@@ -1,7 +1,7 @@
-"""One rank's trace as a graph, in columns.
+"""One rank's trace as a graph, stored in columns.
 
-A ``TraceGraph`` holds what scheduling needs and nothing of the decoded messages:
-columns of the nodes, dependencies as positions (not node ids) in one flat array.
+A ``TraceGraph`` holds only the data needed for scheduling, without the decoded
+messages: node columns, and dependencies as positions (not node ids) in one flat array.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _COMMUNICATION_NUMBERS = frozenset(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TraceGraph:
-    """The nodes of one rank and their dependencies; read only.
+    """The nodes of one rank and their dependencies. Read-only.
 
     Args:
-        rank: Whose nodes they are.
-        source: Its file, for messages.
+        rank: The rank.
+        source: The rank's file, for messages.
         columns: The nodes.
-        targets: Positions of the nodes that each one waits for, one after the other.
-        target_ends: Where in *targets* those of each begin and end.
-        order: All positions in the order of the graph; None: by dependencies.
+        targets: For each node, the positions of its dependencies, concatenated.
+        target_ends: Where the dependencies of each node begin and end in *targets*.
+        order: A fixed order of all positions. None: derived from the dependencies.
     """
 
     rank: int
@@ -94,7 +94,7 @@ class TraceGraph:
         return bytes(self.columns.kinds)
 
     def node_id(self, position: int) -> int:
-        """Return the id that the file gives the node."""
+        """Return the id of the node in its file."""
         return self.columns.node_ids[position]
 
     def name(self, position: int) -> str:
@@ -106,19 +106,19 @@ class TraceGraph:
         return self.columns.names.utf8(self.columns.name_numbers[position])
 
     def stream(self, position: int) -> int | None:
-        """Return the stream of a computation, None where the file has none."""
+        """Return the stream of a computation, or None if the file states none."""
         return optional(self.columns.streams, position)
 
     def duration_ns(self, position: int) -> int:
-        """Return how long the node takes, as far as its file says."""
+        """Return the duration that the file states for the node, or 0."""
         return self.columns.durations_ns[position]
 
     def num_ops(self, position: int) -> int:
-        """Return the operations of a computation."""
+        """Return the number of operations of a computation."""
         return self.columns.num_ops[position]
 
     def tensor_bytes(self, position: int) -> int:
-        """Return the bytes that a computation touches."""
+        """Return the number of bytes that a computation accesses."""
         return self.columns.tensor_bytes[position]
 
     def communication(self) -> list[int]:
@@ -130,23 +130,23 @@ class TraceGraph:
         ]
 
     def op(self, position: int) -> CollectiveOp | None:
-        """Return which collective the node is, None if it is none."""
+        """Return the collective that the node performs, or None."""
         row = self.columns.comm_rows[position]
         number = ABSENT if row == ABSENT else self.columns.ops[row]
         return None if number == ABSENT else OPS[number]
 
     def comm_bytes(self, position: int) -> int:
-        """Return the size of a collective or message."""
+        """Return the size of a collective or message, in bytes."""
         row = self.columns.comm_rows[position]
         return 0 if row == ABSENT else self.columns.comm_bytes[row]
 
     def root(self, position: int) -> int | None:
-        """Return the root of a collective, None where the file has none."""
+        """Return the root of a collective, or None if the file states none."""
         row = self.columns.comm_rows[position]
         return None if row == ABSENT else optional(self.columns.roots, row)
 
     def group(self, position: int) -> str | None:
-        """Return the name of the node's process group, None where it has none."""
+        """Return the name of the node's process group, or None if none is stated."""
         row = self.columns.comm_rows[position]
         number = ABSENT if row == ABSENT else self.columns.groups[row]
         return None if number == ABSENT else self.columns.group_names[number]
@@ -165,7 +165,7 @@ class TraceGraph:
         return bool(self.columns.split_positions)
 
     def splits(self, position: int) -> Splits | None:
-        """Return how an uneven all_to_all divides its buffers; None for all else."""
+        """Return how an uneven all_to_all divides its buffers. None for other nodes."""
         columns = self.columns
         index = bisect_left(columns.split_positions, position)
         if index == len(columns.split_positions):
@@ -180,14 +180,15 @@ class TraceGraph:
         )
 
     def with_dependencies(self, further: Mapping[int, int]) -> TraceGraph:
-        """Return a graph with the same nodes and further dependencies.
+        """Return a graph with the same nodes and additional dependencies.
 
         Args:
-            further: By position of a node, that of one that must end before it.
+            further: By position of a node: the position of a node that must end before
+                it.
         """
         dependencies, ends = array("i"), array("q", [0])
         copied = added = 0
-        # Few nodes get one: what lies between them is copied in one piece.
+        # Few nodes gain a dependency, so the runs between them are copied in one piece.
         for position, first in sorted(further.items()):
             if first in self.dependencies(position):
                 continue
@@ -203,13 +204,13 @@ class TraceGraph:
         return replace(self, targets=dependencies, target_ends=ends, order=None)
 
     def start_ns(self, position: int) -> int | None:
-        """Return when a node started when it was recorded, None where nobody said."""
+        """Return the recorded start of a node, or None if the trace has none."""
         return optional(self.columns.starts_ns, position)
 
     def in_order_of_start_times(self) -> TraceGraph:
-        """Return the same nodes without dependencies, ordered by recorded starts.
+        """Return the same nodes without dependencies, ordered by recorded start times.
 
-        A node without one comes first; ties go by node id.
+        Nodes without a start time come first. Ties are ordered by node id.
         """
         node_ids = self.columns.node_ids
         starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
@@ -220,10 +221,10 @@ class TraceGraph:
         )
 
     def digest(self) -> bytes:
-        """Return the digest of all that does not tell ranks apart that do the same.
+        """Return a digest that is equal for ranks with the same work.
 
-        That is all but the names of groups, the peers of messages, the bytes of splits,
-        and where nodes stand in files.
+        The digest does not cover group names, message peers, split bytes, operator
+        types and file offsets.
         """
         columns = self.columns
         found = blake2b(digest_size=16)
@@ -259,13 +260,13 @@ class TraceGraph:
         messages: Mapping[int, tuple[int, int]],
         splits: Mapping[int, Splits],
     ) -> TraceGraph:
-        """Return the same nodes as those of another rank.
+        """Return a copy of the nodes as the trace of another rank.
 
         Args:
-            rank: The other one.
-            group_names: By name of a group here, its name there.
-            messages: By position of a send or receive, its peer and tag there.
-            splits: By position of an uneven all_to_all, its splits there.
+            rank: The rank of the copy.
+            group_names: Names of groups in the copy, by their names in this graph.
+            messages: By position of a send or receive: its peer and tag in the copy.
+            splits: By position of an uneven all_to_all: its splits in the copy.
         """
         own = self.columns
         columns = replace(
@@ -289,14 +290,17 @@ class TraceGraph:
         return replace(self, rank=rank, columns=columns)
 
     def locate(self, position: int) -> str:
-        """Return where a node stands, for messages: file, offset, rank, id."""
+        """Return a node's location for messages: file, offset, rank, id and name."""
         return self.columns.locate(position, source=self.source, rank=self.rank)
 
     def topological_order(self) -> Sequence[int]:
-        """Return all positions, dependencies first, ties by smallest node id.
+        """Return all positions in topological order, with ties by smallest node id.
+
+        A graph with a fixed order (see ``TraceGraph``) returns that order.
 
         Raises:
-            TraceError: If the dependencies form a cycle; it names one node of it.
+            TraceError: If the dependencies form a cycle. The error names one node on
+                the cycle.
         """
         if self.order is None:
             order, missing = topological_order(
@@ -306,13 +310,13 @@ class TraceGraph:
                 raise TraceError(
                     self.locate(self._node_on_a_cycle(missing)),
                     "depends on itself through a cycle of dependencies",
-                    "a replay would wait for ever; break the cycle in the producer",
+                    "break the cycle in the producer: a replay would never end",
                 )
             self.order = order
         return self.order
 
     def _node_on_a_cycle(self, missing: Sequence[int]) -> int:
-        """Walk back over unmet dependencies until a node comes again."""
+        """Follow unmet dependencies back until a node repeats."""
         position = next(i for i, count in enumerate(missing) if count)
         seen: set[int] = set()
         while position not in seen:

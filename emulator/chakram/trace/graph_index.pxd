@@ -1,4 +1,4 @@
-# C types of columns.py, for the compiled form.
+# C types of graph_index.py, for the compiled form.
 
 cimport cython
 

@@ -1,10 +1,10 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""What stands behind the columns of a ``TraceGraph``: names, ids, and their order.
+"""Compact name tables, id lookup and ordering for the columns of a ``TraceGraph``.
 
-A trace may have millions of nodes, and every Python object per node costs 30 to 200
-bytes.  So names lie in one piece of memory, ids are found through a table of numbers,
-and edges and orders are arrays of positions.
+A trace may have millions of nodes, and each Python object per node costs 30 to 200
+bytes. Therefore all names share one buffer, a hash table of integers maps ids to
+positions, and edges and orders are arrays of positions.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _FIRST_BITS = 6
 _WORD_MASK = (1 << 64) - 1
 
 _INDEX_FACTOR = (hash("chakram") & _WORD_MASK) | 1
-"""Differs from process to process, so that no file can choose ids that collide."""
+"""Hash factor, different in every process so that no file can force id collisions."""
 
 
 class NameTable:
-    """Names by number, in the order in which they came; few are kept twice.
+    """Node names, numbered in the order of their first appearance.
 
-    Only the latest names are looked for: one that comes again after many others may be
-    kept once more.  That costs memory, never meaning, and no choice of names makes the
-    look-up slow.
+    The lookup is a fixed-size cache of recent names. A name that was evicted from the
+    cache is stored again under a new number. That costs memory but does not change the
+    result, and no choice of names can make the lookup slow.
     """
 
     __slots__ = ("_ends", "_latest", "_text")
@@ -57,21 +57,21 @@ class NameTable:
         return _name_table, self.columns()
 
     def columns(self) -> tuple[bytes, array[int]]:
-        """Return all names in UTF-8, and where the first begins and each ends."""
+        """Return all names as UTF-8, and where the first begins and each one ends."""
         return bytes(self._text), self._ends
 
     def utf8(self, number: int) -> bytes:
-        """Return the bytes of a name by its number, from 0."""
+        """Return the UTF-8 bytes of a name by its number, from 0."""
         return bytes(self._text[self._ends[number] : self._ends[number + 1]])
 
     def add(self, name: str) -> int:
-        """Return the number of a name, a new one if it is not known."""
-        # JSON can spell half a surrogate pair, for which proper UTF-8 has no bytes.
+        """Return the number of a name. An unknown name gets a new number."""
+        # JSON can spell half a surrogate pair, which strict UTF-8 cannot encode.
         data = name.encode("utf-8", "surrogatepass")
         return self.put(data, 0, len(data))
 
     def put(self, data: bytes | bytearray, start: int, end: int) -> int:
-        """Return the number of the name that stands in *data* as UTF-8."""
+        """Return the number of the UTF-8 name at *start* to *end* in *data*."""
         value = _NAME_START
         for at in range(start, end):
             value = ((value ^ data[at]) * _NAME_FACTOR) & _NAME_MASK
@@ -96,7 +96,7 @@ class NameTable:
         return True
 
     def restore(self, text: bytes, ends: array[int]) -> None:
-        """Take the names of another table: their bytes, and where each ends."""
+        """Replace the content with the bytes and ends of another table's names."""
         self._text = bytearray(text)
         self._ends = ends
 
@@ -108,9 +108,9 @@ def _name_table(text: bytes, ends: array[int]) -> NameTable:
 
 
 class NodeIndex:
-    """The positions of nodes, by id: an open table of numbers.
+    """Positions of nodes by id: an open-addressing hash table of integers.
 
-    Ids get the positions 0, 1, 2, ... in the order in which they come.
+    Ids get the positions 0, 1, 2, ... in the order in which they are added.
     """
 
     __slots__ = ("_bits", "_count", "_full", "_ids", "_positions")
@@ -124,13 +124,13 @@ class NodeIndex:
 
     def _make(self, bits: int) -> None:
         self._bits = bits
-        # Two thirds full at most: then an id is found within two or three looks.
+        # At a load of at most two thirds, a lookup takes two or three probes.
         self._full = (2 << bits) // 3
         self._ids = array("Q", bytes(8 << bits))
         self._positions = array("i", [-1]) * (1 << bits)
 
     def put(self, node_id: int) -> bool:
-        """Give an id the next position; return False if it has one already."""
+        """Assign the next position to an id. Return False if the id already has one."""
         if self._count >= self._full:
             self._grow()
         slot = self._slot(node_id)
@@ -142,11 +142,11 @@ class NodeIndex:
         return True
 
     def find(self, node_id: int) -> int:
-        """Return the position of an id, -1 if it has none."""
+        """Return the position of an id, or -1 if it has none."""
         return self._positions[self._slot(node_id)]
 
     def _slot(self, node_id: int) -> int:
-        """Return where an id stands, or the free place where it belongs."""
+        """Return the slot of an id, or the free slot where it belongs."""
         mask = (1 << self._bits) - 1
         slot = ((node_id * _INDEX_FACTOR) & _WORD_MASK) >> (64 - self._bits)
         while self._positions[slot] >= 0 and self._ids[slot] != node_id:
@@ -171,18 +171,18 @@ class NodeIndex:
         *,
         drop_own: bool = False,
     ) -> tuple[array[int], array[int]]:
-        """Return lists of positions for lists of ids, one list per position.
+        """Resolve lists of ids, one list per position, to lists of positions.
 
         Args:
-            wanted: The ids of all lists, as unsigned 64-bit numbers.
-            ends: Where the lists begin and the last one ends.
+            wanted: The ids of all lists, concatenated, as unsigned 64-bit integers.
+            ends: Where each list begins, and where the last one ends.
             on_missing: Called with a position and an id of its list that has no
-                position; it is left out.
-            drop_own: Leave a position out of its own list.
+                position. The id is left out.
+            drop_own: Whether to drop a position from its own list.
 
         Returns:
-            The positions of all lists, each once per list, and where the lists begin
-            and the last one ends.
+            The concatenated lists of positions without duplicates, and where each list
+            begins and the last one ends.
         """
         found = array("i", bytes(4 * len(wanted)))
         found_ends = array("q", bytes(8 * len(ends)))
@@ -199,7 +199,7 @@ class NodeIndex:
         on_missing: Callable[[int, int], None],
         drop_own: bool,
     ) -> int:
-        # By position: the last list that it was put into.
+        # By position: the last list that it was added to.
         seen = array("i", [-1]) * self._count
         last_in = seen
         filled = 0
@@ -224,9 +224,10 @@ class NodeIndex:
 def merged_lists(
     first: tuple[array[int], array[int]], second: tuple[array[int], array[int]]
 ) -> tuple[array[int], array[int]]:
-    """Return the lists of both, position by position, no number twice in one.
+    """Merge two sets of lists, position by position, without duplicates in a list.
 
-    Lists of numbers are given in one piece, with where each begins and the last ends.
+    Each set is one concatenated array, and an array of where each list begins and the
+    last one ends.
     """
     merged, ends = array("i"), array("q", [0])
     for position in range(len(first[1]) - 1):
@@ -241,15 +242,16 @@ def merged_lists(
 def grouped(
     keys: array[int], values: array[int], count: int
 ) -> tuple[array[int], array[int]]:
-    """Return the values of every key from 0 to *count*, as lists in one piece.
+    """Group values by key and return the lists of keys 0 to *count* - 1, concatenated.
 
     Args:
-        keys: The key of every value.
-        values: The values; those of one key keep their order.
-        count: Above the largest key.
+        keys: The key of each value.
+        values: The values. Values with the same key keep their order.
+        count: The number of keys. Larger than the largest key.
 
     Returns:
-        The values by key, and where those of each key begin and the last ones end.
+        The values by key, and the offsets where each key's values begin. The last
+        offset is the end of all values.
     """
     lists = array("i", bytes(4 * len(values)))
     ends = array("q", bytes(8 * (count + 1)))
@@ -268,7 +270,7 @@ def _group(
         ends[keys[edge]] += 1
     for key in range(count):
         ends[key + 1] += ends[key]
-    # Counted down while they are filled from behind, the ends become the starts.
+    # Filling from the back decrements each end until it is the start of its list.
     for back in range(len(keys)):
         edge = len(keys) - 1 - back
         key = keys[edge]
@@ -279,16 +281,17 @@ def _group(
 def topological_order(
     ids: array[int], dependencies: array[int], ends: array[int]
 ) -> tuple[array[int], array[int]]:
-    """Return positions, dependencies first, ties by smallest id; and what is missing.
+    """Return a topological order, ties by smallest id, and the unmet dependency counts.
 
     Args:
         ids: The id of every position.
-        dependencies: The dependencies of all positions, in one piece.
-        ends: Where those of each position begin, and where the last ones end.
+        dependencies: The dependencies of all positions, concatenated.
+        ends: Where the dependencies of each position begin, and where the last ones
+            end.
 
     Returns:
-        The order, shorter than *ids* if there is a cycle; and by position the number of
-        dependencies that have not come, which is 0 for all in the order.
+        The order, which is shorter than *ids* if there is a cycle. Then, by position,
+        the number of dependencies missing from the order: 0 for every position in it.
     """
     count = len(ids)
     order = array("i", range(count))
@@ -300,7 +303,7 @@ def topological_order(
 
 
 def _is_in_order(ids: array[int], dependencies: array[int], ends: array[int]) -> bool:
-    """Say whether ids ascend and every dependency stands before what waits for it."""
+    """Return whether ids ascend and each dependency precedes its dependents."""
     for position in range(len(ids)):
         if position and ids[position] < ids[position - 1]:
             return False
@@ -326,7 +329,7 @@ def _fill_order(
         starts[dependencies[edge]] += 1
     for position in range(count):
         starts[position + 1] += starts[position]
-    # Counted down while they are filled, the ends become the starts.
+    # Filling decrements each end until it is the start of its list.
     for position in range(count):
         missing[position] = ends[position + 1] - ends[position]
         for edge in range(ends[position], ends[position + 1]):
@@ -355,7 +358,7 @@ def _fill_order(
 
 
 def _push(heap: array[int], size: int, ids: array[int], position: int) -> None:
-    """Put a position onto a heap of *size* positions, smallest id first."""
+    """Push a position onto a heap of *size* positions, smallest id first."""
     at = size
     node_id = ids[position]
     while at > 0:
@@ -368,7 +371,7 @@ def _push(heap: array[int], size: int, ids: array[int], position: int) -> None:
 
 
 def _pop(heap: array[int], size: int, ids: array[int]) -> None:
-    """Take the first off a heap, which leaves *size* positions."""
+    """Remove the first position of a heap, leaving *size* positions."""
     position = heap[size]
     node_id = ids[position]
     at = 0

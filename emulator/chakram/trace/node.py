@@ -1,4 +1,4 @@
-"""One node of a trace, as people, tests and errors look at it."""
+"""View of one trace node, for people, tests and error messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Splits
 
 NO_SIZE = -1
-"""The size of a collective whose file states none: it cannot be replayed."""
+"""Size of a collective whose file states none. Such a collective cannot be replayed."""
 
 CPU_STREAM = -1
-"""The stream of what a CPU computes; those of a GPU have numbers from 0."""
+"""Stream number of CPU computation. GPU streams are numbered from 0."""
 
 
 class NodeKind(IntEnum):
-    """What a node does when it is replayed."""
+    """What a node does during a replay."""
 
     COMPUTE = 0
     MEMORY = 1
@@ -26,19 +26,19 @@ class NodeKind(IntEnum):
     SEND = 3
     RECEIVE = 4
     PASS = 5
-    """Metadata, labels and types without meaning for a network: ends at once."""
+    """Metadata and labels: no effect on the network. Ends immediately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """One node of a trace, as a view for people, tests and errors.
+    """One node of a trace, as a view for people, tests and error messages.
 
-    ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
-    the reader), or ``NO_SIZE``; ``peer``, ``tag``, ``root``, ``stream`` and
-    ``start_ns`` are None where the file has none.  ``dependencies`` are positions in
-    the graph.  ``splits`` are the bytes to and from each member of the group, where an
-    all_to_all is uneven.  ``op_type`` is the operator of a computation, in the words of
-    its producer, or empty.
+    Attributes without a value in the file are None: ``peer``, ``tag``, ``root``,
+    ``stream`` and ``start_ns``. ``comm_bytes`` is always in bytes, whatever unit the
+    file uses (see ``bytes_per_element`` of the reader), or ``NO_SIZE``.
+    ``dependencies`` are positions in the graph. ``splits`` are the bytes to and from
+    each group member of an uneven all_to_all. ``op_type`` is the operator of a
+    computation as its producer names it, or empty.
     """
 
     position: int

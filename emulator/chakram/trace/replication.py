@@ -1,19 +1,21 @@
-"""SPMD: the trace of one rank, taken for that of all ranks.
+"""SPMD replication: derive the traces of all ranks from the trace of one rank.
 
-Training frameworks run one program on every rank; what differs is with whom.  So every
-rank gets the nodes of the recorded one, and
+Training frameworks run the same program on every rank; only the communication partners
+differ. Each rank gets the nodes of the recorded rank, with these changes:
 
-* a process group becomes, on every rank, the group in which it stands as the recorded
-  rank stands in its own: groups whose members are equally far apart (tp = 8 neighbours,
-  dp = every 8th rank) cut the job into groups of that shape;
-* a message goes as many ranks further, modulo their number, as that of the recorded
-  rank.  Where what it receives does not mirror what it sends (the first stage of a
-  pipeline receives from the one it sends to), each receive is taken for the other end
-  of the first message of its size that has none;
-* an uneven all_to_all is turned: every rank sends to the one d places further what the
-  recorded rank did; in a group of another size it is even.
+* Process groups: a rank gets the group of the same shape that contains it. Groups with
+  evenly spaced members (tp = 8 neighbors, dp = every 8th rank) divide the job into
+  groups of that shape.
+* Messages: the distance to the peer stays the same, modulo the number of ranks.
+  Receives do not always mirror sends. For example, the first stage of a pipeline
+  receives from the rank that it sends to. In that case, each receive is paired with the
+  first unpaired send of the same size.
+* Uneven all_to_all: the splits are rotated. Each rank sends to the member d positions
+  ahead as many bytes as the recorded rank sent d positions ahead. In a group of a
+  different size, the splits are even.
 
-What ranks did differently (uneven computation, other stages of a pipeline) is lost.
+Differences between ranks, such as uneven computation or different pipeline stages, are
+lost.
 """
 
 from __future__ import annotations
@@ -34,25 +36,29 @@ if TYPE_CHECKING:
 
 
 ALL = "all"
-"""Stands for all ranks where the shape of a group is given."""
+"""Placeholder for all ranks in a group's list of dimensions."""
 
 _ALL_RANKS_NAMES = frozenset({"", "0", WORLD})
 
 Shape = tuple[tuple[int, int], ...]
-"""(ranks between two members, members), innermost first: one pair for each dimension of
-a group; none: the rank alone."""
+"""One pair (stride in ranks, number of members) per group dimension, innermost first.
+
+An empty shape is a group of one rank.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replication:
-    """How one rank's trace becomes that of all.
+    """How to derive the traces of all ranks from the trace of one rank.
 
     Attributes:
-        nranks: Ranks of the job.
-        dimensions: Sizes of its dimensions, innermost first, by name: of
-            ``{tp: 8, dp: 4}``, tp groups are 8 neighbours, dp groups every 8th rank.
-        groups: By process group of the trace, the names of its dimensions, or ``ALL``.
-        peer_offset: How many ranks further messages go that say no rank.
+        nranks: Number of ranks in the job.
+        dimensions: Sizes of the job's dimensions by name, innermost first. With
+            ``{tp: 8, dp: 4}``, tp groups are 8 neighbors and dp groups are every 8th
+            rank.
+        groups: By process group of the trace: the names of its dimensions, or ``ALL``.
+        peer_offset: Distance in ranks from sender to receiver, for messages without a
+            peer.
     """
 
     nranks: int
@@ -63,9 +69,9 @@ class Replication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """What one trace has become.
+    """The traces, groups and notes of a replicated job.
 
-    ``notes`` say in sentences what was made of it.
+    ``notes`` describe the replication in sentences.
     """
 
     graphs: Mapping[int, TraceGraph]
@@ -80,17 +86,17 @@ def replicate(
     *,
     recorded_ranks: int,
 ) -> Replicas:
-    """Return the traces of all ranks, made of one.
+    """Return the traces of all ranks, derived from one.
 
     Args:
         graph: The trace of the recorded rank.
-        groups: Its process groups.
-        replication: How.
-        recorded_ranks: Ranks of the job in which it was recorded, as far as one knows.
+        groups: The process groups of that trace.
+        replication: The settings.
+        recorded_ranks: Number of ranks in the recorded job, as far as it is known.
 
     Raises:
-        TraceError: If a group cannot be cut out of that many ranks, or a message has no
-            other end.
+        TraceError: If the job cannot be divided into groups of the same shape, or if a
+            message has no peer or no matching message.
     """
     nranks = replication.nranks
     shapes = {
@@ -104,7 +110,7 @@ def replicate(
         for position in range(len(graph))
         if (splits := graph.splits(position)) is not None
     }
-    # Found once, and then shared by all replicas.
+    # Compute the order once. All replicas share it.
     graph.topological_order()
     graphs: dict[int, TraceGraph] = {}
     for rank in range(nranks):
@@ -143,9 +149,10 @@ def replicate(
 
 
 def shape_of(ranks: Sequence[int]) -> Shape | None:
-    """Return the shape of a group, None if its members are not evenly apart.
+    """Return the shape of a group, or None if its members are not evenly spaced.
 
-    ``0 1 4 5`` are 2 ranks 1 apart, twice, 4 apart: ``((1, 2), (4, 2))``.
+    For ``0 1 4 5`` the shape is ``((1, 2), (4, 2))``: 2 ranks with stride 1, repeated 2
+    times with stride 4.
     """
     members = sorted(ranks)
     offsets = [rank - members[0] for rank in members]
@@ -167,14 +174,14 @@ def shape_of(ranks: Sequence[int]) -> Shape | None:
 
 
 def members_of(shape: Shape, rank: int) -> list[int]:
-    """Return the members of the group of that shape that *rank* is in, ascending."""
+    """Return the sorted members of the group with this shape that contains *rank*."""
     base = rank - sum(stride * (rank // stride % count) for stride, count in shape)
     steps = [[stride * index for index in range(count)] for stride, count in shape]
     return sorted(base + sum(each) for each in product(*steps))
 
 
 def _used_groups(graph: TraceGraph) -> list[str]:
-    """Return the names of the groups of its collectives; ``world`` where none is."""
+    """Return the groups of the collectives; ``world`` for those without a group."""
     return list(
         dict.fromkeys(
             graph.group(position) or WORLD
@@ -191,7 +198,7 @@ def _shape(
     replication: Replication,
     recorded_ranks: int,
 ) -> Shape | None:
-    """Return the shape of a group of the trace; None: all ranks."""
+    """Return the shape of a group of the trace; None means all ranks."""
     nranks = replication.nranks
     where = f"{graph.source}: process group {name!r}"
     wanted = replication.groups.get(name)
@@ -205,11 +212,11 @@ def _shape(
     if name == WORLD or (group is None and name in _ALL_RANKS_NAMES):
         return None
     hint = (
-        f"say what it is: trace.groups: {{{name!r}: {ALL}}}, or a name of "
+        f"set its ranks: trace.groups: {{{name!r}: {ALL}}}, or a name of "
         "trace.dimensions"
     )
     if group is None:
-        raise TraceError(where, "is defined nowhere", hint)
+        raise TraceError(where, "is not defined", hint)
     if len(group.ranks) == recorded_ranks:
         return None
     if graph.rank not in group:
@@ -218,14 +225,15 @@ def _shape(
     if shape is None or sorted(group.ranks) != members_of(shape, graph.rank):
         raise TraceError(
             where,
-            f"has ranks not evenly apart: {list(group.ranks)[:16]}",
+            f"has ranks that are not evenly spaced: {list(group.ranks)[:16]}",
             hint,
         )
     for stride, count in shape:
         if nranks % (stride * count):
             raise TraceError(
                 where,
-                f"is {count} ranks {stride} apart; {nranks} ranks do not divide so",
+                f"has {count} ranks with stride {stride}, which do not divide {nranks} "
+                "ranks",
                 hint,
             )
     return shape
@@ -244,7 +252,7 @@ def _dimensions(names: Sequence[str], sizes: Mapping[str, int]) -> Shape:
 def _messages(
     graph: TraceGraph, replication: Replication, recorded_ranks: int
 ) -> dict[int, tuple[int, int]]:
-    """Return of every send and receive how many ranks further it leads, and its tag."""
+    """Return the rank offset and the tag of each send and receive, by position."""
     nranks = replication.nranks
     found: dict[int, tuple[int, int]] = {}
     ends: dict[NodeKind, list[tuple[int, int]]] = {
@@ -257,7 +265,7 @@ def _messages(
             continue
         node = graph.node(position)
         if node.peer is not None:
-            # Beyond the recorded ranks the shorter way round is meant.
+            # For a peer more than half the ranks ahead, use the negative offset.
             offset = node.peer - graph.rank
             if recorded_ranks > 1 and offset > recorded_ranks // 2:
                 offset -= recorded_ranks
@@ -267,8 +275,8 @@ def _messages(
         else:
             raise TraceError(
                 graph.locate(position),
-                "is a message without its other side",
-                "say how many ranks further messages go: trace.peer_offset: 1",
+                "is a message without a peer",
+                "set the distance to the destination in ranks: trace.peer_offset: 1",
             )
         found[position] = (offset % nranks, node.tag or 0)
         ends[kind].append((position, node.comm_bytes))
@@ -296,15 +304,15 @@ def _pair_by_size(
     receives: Sequence[tuple[int, int]],
     nranks: int,
 ) -> None:
-    """Take each receive for the other end of the first message of its size."""
+    """Pair each receive with the first unpaired send of the same size."""
     left = list(sends)
     for position, size_bytes in receives:
         send = next((each for each in left if each[1] == size_bytes), None)
         if send is None:
             raise TraceError(
                 graph.locate(position),
-                f"receives {size_bytes} bytes, and the rank sends no other message of "
-                "that size: replicated, nobody would send it",
+                f"receives {size_bytes} bytes, but the rank sends no other message of "
+                "that size, so in a replicated job no rank would send it",
                 "replicate another rank, or replay the traces of all ranks",
             )
         left.remove(send)
@@ -313,8 +321,8 @@ def _pair_by_size(
     if left:
         raise TraceError(
             graph.locate(left[0][0]),
-            f"sends {left[0][1]} bytes, and the rank receives no other message of that "
-            "size: replicated, nobody would receive it",
+            f"sends {left[0][1]} bytes, but the rank receives no other message of that "
+            "size, so in a replicated job no rank would receive it",
             "replicate another rank, or replay the traces of all ranks",
         )
 
@@ -322,7 +330,7 @@ def _pair_by_size(
 def _recorded_position(
     graph: TraceGraph, position: int, groups: Mapping[str, ProcessGroup]
 ) -> int:
-    """Return the place of the recorded rank in the group of a collective."""
+    """Return the position of the recorded rank in the group of a collective."""
     group = groups.get(graph.group(position) or WORLD)
     if group is None or graph.rank not in group:
         return graph.rank
@@ -330,7 +338,7 @@ def _recorded_position(
 
 
 def _turned(splits: Splits, recorded: int, group: ProcessGroup, rank: int) -> Splits:
-    """Return the splits of *rank*: those of the recorded rank, by distance."""
+    """Return the splits of *rank*: the recorded splits, rotated to its position."""
     nranks = len(group.ranks)
     place = group.position(rank)
     sent = splits.sent_bytes
@@ -354,8 +362,8 @@ def _note(
         listed = ", ".join(f"+{offset}" for offset in offsets[:6])
         parts.append(f"messages to ranks {listed}")
     text = (
-        f"REPLICATED: all {nranks} ranks do what the trace of rank {rank} says; what "
-        "other ranks did is not known"
+        f"REPLICATED: all {nranks} ranks do the same as the trace of rank {rank}; the "
+        "operations of the other ranks are unknown"
     )
     return f"{text} ({'; '.join(parts)})" if parts else text
 

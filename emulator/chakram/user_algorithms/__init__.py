@@ -1,1 +1,1 @@
-"""Algorithms that users bring along: their files read, checked and listed."""
+"""Users' own algorithms: parsers, checks and conversion to transfer lists."""

@@ -1,13 +1,14 @@
-"""Checks algorithms whose messages have bytes, and not what they carry.
+"""Checks of algorithms whose messages have sizes but no known content.
 
-Nobody knows for which size of buffer such an algorithm was written.  What it moves
-bounds that size from above (``chakram.program.least_bytes``); so what cannot be
-right for that bound is right for no size:
+The buffer size for which such an algorithm was written is unknown. The bytes that it
+moves give an upper bound on that size (``chakram.program.least_bytes``). An algorithm
+that fails these checks at the bound is wrong for every size:
 
-* Everybody must be able to have heard of those whose data he must get.
-* A rank that must send or receive something does so.
-* No message has more bytes than its source can have by then: its own input, and what
-  it has received before; of sums, no more than one buffer.
+* Data must be able to reach every rank that must get it.
+* Every rank that must send or receive data does so.
+* No message has more bytes than its source can have when it sends. A source has its own
+  input and the bytes that it received before. In a reduction, it has at most one
+  buffer.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _TO_ROOT = (CollectiveOp.REDUCE, CollectiveOp.GATHER)
 
 
 class ByteFlow(Execution):
-    """Executes messages that may carry anything that their source has.
+    """Executes actions whose messages may carry any data of their source.
 
     Args:
-        nranks: Ranks of the group.
-        actions: What they do.
-        messages: What goes between them.
+        nranks: Number of ranks of the group.
+        actions: Actions of the ranks.
+        messages: Messages between the ranks.
         sizes: Bytes of every message.
     """
 
@@ -50,15 +51,15 @@ class ByteFlow(Execution):
         self._known: dict[int, int] = {}
         self._loads = [0] * len(messages)
         self._heard = [1 << rank for rank in range(nranks)]
-        # By action: bits of the messages of its rank that came before it, by their
-        # numbers at the rank, and their bytes.
+        # By action: the messages that its rank has received before, as a bit set of
+        # their numbers at the rank, and their total bytes.
         self._got: dict[int, tuple[int, int]] = {}
         self._numbers: dict[int, int] = {}
         self._sizes_at: list[list[int]] = [[] for _ in range(nranks)]
         self._had_bytes = [0] * len(messages)
 
     def act(self, index: int, action: Action, causes: int) -> None:
-        """Take note of whose data the rank may have by then, and of how many bytes."""
+        """Record whose data, and how many bytes, the rank may have after the action."""
         known = 1 << action.rank
         for earlier in action.after:
             known |= self._known[earlier]
@@ -77,7 +78,7 @@ class ByteFlow(Execution):
         self._heard[action.rank] |= known
 
     def _got_before(self, action: Action) -> tuple[int, int]:
-        """Return what the rank has received by all actions before this one."""
+        """Return the messages received before this action, and their bytes."""
         before = sorted(
             (self._got[earlier] for earlier in action.after),
             key=lambda each: each[1],
@@ -94,7 +95,7 @@ class ByteFlow(Execution):
         return got, nbytes
 
     def compare(self, op: CollectiveOp, root: int) -> None:
-        """Compare who may have heard of whom, and bytes, with what *op* promises."""
+        """Compare possible data flow and bytes with the requirements of *op*."""
         for rank, heard in enumerate(self._heard):
             if op in _FROM_ROOT:
                 wanted = [root]
@@ -106,7 +107,7 @@ class ByteFlow(Execution):
                 wanted = list(range(self._nranks))
             missing = [other for other in wanted if not heard >> other & 1]
             if missing:
-                self.say(f"nothing of rank {missing[0]} can have reached rank {rank}")
+                self.say(f"no data of rank {missing[0]} can reach rank {rank}")
         if not self.problems:
             self._compare_bytes(op, root)
 
@@ -119,8 +120,8 @@ class ByteFlow(Execution):
             for share, (does, nbytes) in zip(shares, moved, strict=True):
                 if share and not nbytes:
                     self.say(
-                        f"rank {rank} {does} no bytes, and must have some to "
-                        f"{'give' if does == 'sends' else 'get'}"
+                        f"rank {rank} {does} no bytes, but must "
+                        f"{'send' if does == 'sends' else 'receive'} some"
                     )
         if self.problems:
             return
@@ -129,7 +130,7 @@ class ByteFlow(Execution):
             self._compare_messages(op, root, largest)
 
     def _compare_messages(self, op: CollectiveOp, root: int, largest: int) -> None:
-        """Find messages that are larger than what there is to send."""
+        """Find messages with more bytes than their source can have."""
         for number, message in enumerate(self._messages):
             own = 0 if op in _FROM_ROOT and message.src != root else largest
             had = 0 if op in _SUMS else self._had_bytes[number]
@@ -138,13 +139,12 @@ class ByteFlow(Execution):
             sender = self._sender[number]
             where = "" if sender is None else f"{self._actions[sender].where}: "
             can = (
-                f"a buffer of {largest} bytes is the most that its messages are enough "
-                "for"
+                f"its messages allow a buffer of at most {largest} bytes"
                 if own
-                else "nothing of its own"
+                else "it has no data of its own"
             )
             self.say(
-                f"{where}rank {message.src} sends {self._sizes[number]} bytes, and can "
-                f"have {own + had} by then: {can}"
-                + (f", and {had} bytes received" if op not in _SUMS else "")
+                f"{where}rank {message.src} sends {self._sizes[number]} bytes, but can "
+                f"have only {own + had} at that point: {can}"
+                + (f"; it has received {had} bytes" if op not in _SUMS else "")
             )

@@ -1,14 +1,14 @@
 """Bodies of collectives as Chakra traces: one file per position of the group.
 
-ASTRA-sim calls them custom collectives.  A file has sends, receives and computation
-with dependencies; peers are positions, the tag is the channel, and of equal (source,
-destination, tag) the k-th send is the k-th receive, in the order of dependencies.
+ASTRA-sim calls these custom collectives. A file has sends, receives and computation
+with dependencies. Peers are positions, and the tag is the channel. For each (source,
+destination, tag), the k-th send matches the k-th receive, in the order of dependencies.
 
-Two forms are met.  Newer files say which chunks of how many a message carries
+There are two formats. Newer files state which chunks a message carries
 (``msg_chunk_idx``, ``msg_chunk_cnt``, ``total_chunk_cnt``) and whether the receiver
-adds them (``is_rrc``): these are carried out chunk by chunk.  Older ones say bytes
-(``comm_size``), which are the same for collectives of any size, and not which chunk.
-Of these is checked what can be (``chakram.user_algorithms.byte_flow``).
+adds them (``is_rrc``). These are executed chunk by chunk. Older files have no chunks.
+They state bytes (``comm_size``), which are the same for collectives of any size.
+``chakram.user_algorithms.byte_flow`` checks such files as far as possible.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ChakraBodies:
     """The files of one algorithm.
 
     Attributes:
-        source: What they are called.
-        op: The collective that they say they are; None if they do not say.
-        nodes: By position, its nodes; dependencies are places in the list.
-        nchunks: Chunks of the buffer; None where messages have bytes.
+        source: Name of the files, for errors.
+        op: Collective that the files state; None if they state none.
+        nodes: Nodes by position; dependencies are indices in the same list.
+        nchunks: Chunks of the buffer; None if messages have bytes.
     """
 
     source: str
@@ -60,21 +60,21 @@ class ChakraBodies:
 
     @property
     def nranks(self) -> int:
-        """How many ranks a group must have."""
+        """Number of ranks that a group must have."""
         return len(self.nodes)
 
     def program(self, op: CollectiveOp) -> BufferProgram:
-        """Return what all ranks do with the chunks, as the collective *op*.
+        """Return the actions of all ranks on chunks, as the collective *op*.
 
         Raises:
-            ScheduleError: If they have bytes instead, or do not fit together.
+            ScheduleError: If the chunks do not divide evenly, or the files do not fit
+                together.
         """
         nchunks = self.nchunks or 0
         if op in PARTED and nchunks % self.nranks:
             raise ScheduleError(
                 self.source,
-                f"its {nchunks} chunks are not the same number for each of "
-                f"{self.nranks} ranks",
+                f"its {nchunks} chunks do not divide evenly among {self.nranks} ranks",
             )
         actions, messages = self._actions()
         return BufferProgram(
@@ -96,10 +96,10 @@ class ChakraBodies:
     def listed_bytes(
         self, op: CollectiveOp, *, name: str, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list of messages that have bytes.
+        """Return the list of messages, with their bytes.
 
         Raises:
-            ScheduleError: If they cannot be the collective *op*.
+            ScheduleError: If the messages cannot implement the collective *op*.
         """
         actions, messages = self._actions()
         sizes = self._sizes(messages)
@@ -129,7 +129,7 @@ class ChakraBodies:
         )
 
     def _actions(self) -> tuple[list[Action], list[Message]]:
-        """Return what the nodes do, with sends and receives matched."""
+        """Return the actions of the nodes, with sends and receives matched."""
         links = Links()
         orders = [_dependency_order(self.source, nodes) for nodes in self.nodes]
         sends: dict[tuple[int, int], int] = {}
@@ -163,7 +163,7 @@ class ChakraBodies:
         return actions, links.messages
 
     def _sizes(self, messages: Sequence[Message]) -> list[int]:
-        """Return the bytes of every message, of which both ends must agree."""
+        """Return the bytes of every message; both ends must agree on them."""
         sizes: list[list[int]] = []
         for sending in (True, False):
             by_link: dict[Message, list[int]] = {}
@@ -188,7 +188,7 @@ class ChakraBodies:
 
 
 def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> Sequence[int]:
-    """Return the places of nodes, each after those that it depends on."""
+    """Return the indices of nodes in the order of dependencies."""
     after = [each for node in nodes for each in node.after]
     ends = accumulate((len(node.after) for node in nodes), initial=0)
     order, _ = topological_order(
@@ -200,11 +200,12 @@ def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> Sequence[int]:
 
 
 def read_bodies(path: Path) -> ChakraBodies:
-    """Return the algorithm whose files are in the folder *path*, or begin with it.
+    """Return the algorithm in files in the folder *path*, or with the prefix *path*.
 
     Raises:
-        ScheduleError: If there are none, or they are not the body of a collective.
-        TraceError: If one is no Chakra trace.
+        ScheduleError: If there are no such files, or they are not the body of a
+            collective.
+        TraceError: If a file is not a Chakra trace.
     """
     files = body_files(path)
     ops: set[CollectiveOp] = set()
@@ -216,7 +217,9 @@ def read_bodies(path: Path) -> ChakraBodies:
         nodes.append(found)
     if len(ops) > 1:
         raise ScheduleError(
-            str(path), f"its files are of {' and '.join(sorted(ops))}", "take one set"
+            str(path),
+            f"its files are for {' and '.join(sorted(ops))}",
+            "use the files of one set",
         )
     counts = Counter(
         node.nchunks for of_rank in nodes for node in of_rank if node.peer is not None
@@ -227,7 +230,7 @@ def read_bodies(path: Path) -> ChakraBodies:
             "its messages are parts of "
             + " and of ".join(str(count or "no") for count in sorted(counts))
             + " chunks",
-            "all must have the same total_chunk_cnt",
+            "use the same total_chunk_cnt for all",
         )
     nchunks = next(iter(counts), 0)
     return ChakraBodies(

@@ -1,4 +1,4 @@
-"""Files of bodies of collectives in Chakra traces: the nodes of every position."""
+"""Chakra trace files of collective bodies: the nodes of every position."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_BYTES = 1 << 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyNode:
-    """One node of a file; *peer* is None where it neither sends nor receives."""
+    """One node of a file; *peer* is None if it neither sends nor receives."""
 
     where: str
     after: tuple[int, ...]
@@ -50,10 +50,10 @@ class BodyNode:
 
 
 def body_files(path: Path) -> list[Path]:
-    """Return the file of every position, in the folder *path* or beginning with it.
+    """Return the files of all positions, in the folder *path* or with that prefix.
 
     Raises:
-        ScheduleError: If there is not one set of them.
+        ScheduleError: If there is not exactly one complete set of files.
     """
     folder, prefix = (path, None) if path.is_dir() else (path.parent, path.name)
     found: dict[str, dict[int, Path]] = {}
@@ -66,12 +66,12 @@ def body_files(path: Path) -> list[Path]:
         raise ScheduleError(
             str(path),
             f"cannot be read: {error.strerror}",
-            "the path starts at the folder of the experiment file",
+            "give a path relative to the folder of the experiment file",
         ) from error
     if len(found) != 1:
         raise ScheduleError(
             str(path),
-            f"holds {len(found) or 'no'} sets of files PREFIX.POSITION.et",
+            f"contains {len(found) or 'no'} sets of files PREFIX.POSITION.et",
             "name a folder with one set, or folder/PREFIX",
         )
     (by_position,) = found.values()
@@ -79,8 +79,8 @@ def body_files(path: Path) -> list[Path]:
     if not 2 <= count <= MAX_RANKS or sorted(by_position) != list(range(count)):
         raise ScheduleError(
             str(path),
-            f"has files for {count} positions, not all from 0 to {count - 1}",
-            f"every position of the group needs one, 2 to {MAX_RANKS} in all",
+            f"has files for {count} positions, but not for each of 0 to {count - 1}",
+            f"add one file per position of the group, 2 to {MAX_RANKS} in total",
         )
     return [by_position[position] for position in range(count)]
 
@@ -88,11 +88,11 @@ def body_files(path: Path) -> list[Path]:
 def read_body(
     file: Path, nranks: int
 ) -> tuple[CollectiveOp | None, tuple[BodyNode, ...]]:
-    """Return the collective that a file says it is for, if it does, and its nodes.
+    """Return the nodes of a file, and the collective that it states, if any.
 
     Raises:
         ScheduleError: If it is not the body of a collective of *nranks* ranks.
-        TraceError: If it is no Chakra trace.
+        TraceError: If it is not a Chakra trace.
     """
     raw = []
     op = None
@@ -106,7 +106,7 @@ def read_body(
                 raise ScheduleError(
                     where,
                     f"is for the collective {str(name)[:40]!r}",
-                    f"known: {', '.join(COLLECTIVES)}",
+                    f"choose from {', '.join(COLLECTIVES)}",
                 )
             continue
         if place > MAX_ACTIONS:
@@ -120,7 +120,7 @@ def read_body(
         missing = [each for each in edges if each not in places]
         if missing:
             raise ScheduleError(
-                where, f"depends on node {missing[0]}, which is not there"
+                where, f"depends on node {missing[0]}, which does not exist"
             )
         after = tuple(dict.fromkeys(places[each] for each in edges))
         values = attribute_values(node.attr, where)
@@ -132,7 +132,7 @@ def read_body(
             raise ScheduleError(
                 where,
                 "is a collective",
-                "the body of one has sends, receives and computation",
+                "use only sends, receives and computation in the body of a collective",
             )
         else:
             nodes.append(BodyNode(where=where, after=after))
@@ -150,7 +150,9 @@ def _message(
     def number(name: str, most: int, default: int | None = None) -> int:
         value = values.get(name, default)
         if not isinstance(value, int) or not 0 <= value <= most:
-            raise ScheduleError(where, f"{name} is {value!r}", f"from 0 to {most}")
+            raise ScheduleError(
+                where, f"{name} is {value!r}", f"use a number from 0 to {most}"
+            )
         return value
 
     peer = number("comm_dst" if sends else "comm_src", nranks - 1)
@@ -168,7 +170,8 @@ def _message(
     count = number("msg_chunk_cnt", MAX_CHUNKS)
     if first + count > total or not count:
         raise ScheduleError(
-            where, f"carries chunks {first} to {first + count - 1} of {total}"
+            where,
+            f"carries chunks {first} to {first + count - 1}, but there are {total}",
         )
     return replace(
         node,

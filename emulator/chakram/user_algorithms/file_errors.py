@@ -1,6 +1,6 @@
-"""How files of users' algorithms are read, and wrong ones refused.
+"""Matching of sends and receives in users' algorithm files, and file errors.
 
-Over a link the k-th receive is of the k-th send.
+On a link, the k-th receive matches the k-th send.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SHOWN = 3
 
 
 def refuse_problems(where: str, problems: Sequence[str]) -> None:
-    """Refuse an algorithm of which there are *problems*.
+    """Raise an error if there are *problems* with an algorithm.
 
     Raises:
-        ScheduleError: With the first few of them; none if there are none.
+        ScheduleError: With the first few problems.
     """
     if not problems:
         return
@@ -36,14 +36,14 @@ read_algorithm_file = partial(
     read_bounded,
     limit_bytes=64 << 20,
     error=ScheduleError,
-    path_hint="the path starts at the folder of the experiment file",
+    path_hint="give a path relative to the folder of the experiment file",
 )
 
 
 class Links:
     """The messages of an algorithm, in the order in which they are sent.
 
-    All sends have to be told before the first receive.
+    All sends must be added before the first receive.
     """
 
     def __init__(self) -> None:
@@ -52,20 +52,20 @@ class Links:
         self._taken: dict[Message, int] = {}
 
     def send(self, link: Message) -> int:
-        """Return the number of the next message over *link*."""
+        """Add a message over *link* and return its number."""
         self._sent.setdefault(link, []).append(len(self.messages))
         self.messages.append(link)
         return len(self.messages) - 1
 
     def receive(self, link: Message) -> int | None:
-        """Return the message that is received next; None if none is sent."""
+        """Return the next message on *link*, or None if no further message is sent."""
         number = self._taken.get(link, 0)
         self._taken[link] = number + 1
         sent = self._sent.get(link, ())
         return sent[number] if number < len(sent) else None
 
     def counts(self) -> list[tuple[Message, int, int]]:
-        """Return for every link how many messages are sent and received."""
+        """Return the numbers of messages sent and received over each link."""
         links = dict.fromkeys([*self._sent, *self._taken])
         return [
             (link, len(self._sent.get(link, ())), self._taken.get(link, 0))
@@ -74,7 +74,7 @@ class Links:
 
 
 def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) -> None:
-    """Refuse an algorithm in which the two ends of a link do not count alike.
+    """Raise an error if a link has different numbers of sends and receives.
 
     Raises:
         ScheduleError: With the first such link.
@@ -84,6 +84,6 @@ def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) ->
             raise ScheduleError(
                 source,
                 f"rank {link.src} sends {sent} messages to rank {link.dst} on channel "
-                f"{link.channel}, which receives {received}",
-                "every message needs both ends",
+                f"{link.channel}, but rank {link.dst} receives {received}",
+                "give every message a send and a receive",
             )

@@ -1,4 +1,4 @@
-"""Files of users' algorithms: read within bounds, parsed once, listed as asked for."""
+"""Loads users' algorithm files and converts them to transfer lists on request."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 def load_sources(
     users: Iterable[UserAlgorithm],
 ) -> dict[UserAlgorithm, AlgorithmSource]:
-    """Return what makes the lists of users' algorithms.
+    """Return the algorithm source of each user algorithm.
 
     Raises:
-        ScheduleError: If one cannot be read.
+        ScheduleError: If an algorithm cannot be read.
     """
     return {user: load_source(user) for user in dict.fromkeys(users)}
 
 
 def user_algorithm_at(place: str) -> UserAlgorithm:
-    """Return the algorithm that *place* looks like, without a look at it."""
+    """Return the algorithm at *place*, without access to the file."""
     path, _, function = place.rpartition(":")
     if path and function.isidentifier():
         return UserAlgorithm(kind="python", path=path, function=function)
@@ -45,10 +45,10 @@ def user_algorithm_at(place: str) -> UserAlgorithm:
 
 
 def load_source(user: UserAlgorithm) -> AlgorithmSource:
-    """Return what makes the lists of one user's algorithm.
+    """Return the algorithm source of one user algorithm.
 
     Raises:
-        ScheduleError: If it cannot be read, or is not of its kind.
+        ScheduleError: If it cannot be read, or has another format.
     """
     if user.kind == "python":
         return PythonSource(user)
@@ -62,11 +62,11 @@ def load_source(user: UserAlgorithm) -> AlgorithmSource:
 
 
 class BufferSource:
-    """An algorithm that was written for one collective, size of group and root 0.
+    """An algorithm written for one collective, one group size and root 0.
 
     Args:
-        user: What the experiment names.
-        program: What it does.
+        user: The algorithm as named in the experiment.
+        program: The actions of the ranks.
     """
 
     def __init__(self, user: UserAlgorithm, program: BufferProgram) -> None:
@@ -77,11 +77,11 @@ class BufferSource:
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list; another root than 0 turns all positions round.
+        """Return the list of transfers; for another root, positions are rotated.
 
         Raises:
-            ScheduleError: If it is for another collective or size of group, or does not
-                do what the collective promises.
+            ScheduleError: If the algorithm is for another collective or group size, or
+                does not implement the collective.
         """
         made_for = (self._program.op, self._program.nranks)
         require_purpose(self._user, made_for, (op, nranks))
@@ -89,8 +89,8 @@ class BufferSource:
             listed, problems = carry_out(self._program, name=self._user.name)
             refuse_problems(f"{self._user.name} as {op}", problems)
             self._listed = listed
-        assert self._listed is not None  # there was no problem
-        # What an all_to_all promises of chunks does not depend on their sizes.
+        assert self._listed is not None  # there were no problems
+        # The requirements of an all_to_all on chunks do not depend on their sizes.
         return turned(replace(self._listed, op=op), root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
@@ -98,15 +98,15 @@ class BufferSource:
         return self._program.op, self._program.nranks
 
     def warnings(self) -> list[str]:
-        """Return nothing: what was checked needs no words."""
+        """Return no warnings: the check is complete."""
         return []
 
 
 class ChakraSource:
-    """An algorithm that stands in Chakra traces, one for each position.
+    """An algorithm in Chakra traces, one for each position.
 
     Args:
-        user: What the experiment names.
+        user: The algorithm as named in the experiment.
         bodies: The traces.
     """
 
@@ -117,11 +117,11 @@ class ChakraSource:
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list; another root than 0 turns all positions round.
+        """Return the list of transfers; for another root, positions are rotated.
 
         Raises:
-            ScheduleError: If it is for another collective or size of group, or cannot
-                do what the collective promises.
+            ScheduleError: If the algorithm is for another collective or group size, or
+                cannot implement the collective.
         """
         bodies = self._bodies
         require_purpose(self._user, (bodies.op or op, bodies.nranks), (op, nranks))
@@ -133,9 +133,10 @@ class ChakraSource:
         if op == CollectiveOp.ALL_TO_ALL_V:
             raise ScheduleError(
                 f"collectives.{op}",
-                f"{self._user.name} says bytes, the same for collectives of any size, "
-                "and those of an uneven all-to-all come from its splits",
-                "take files that say chunks (total_chunk_cnt)",
+                f"{self._user.name} has sizes in bytes, which are the same for all "
+                "collectives, but the sizes of an uneven all-to-all come from its "
+                "splits",
+                "use files with sizes in chunks (total_chunk_cnt)",
             )
         listed = bodies.listed_bytes(
             op, name=self._user.name, root=0, size_scale=size_scale
@@ -143,32 +144,33 @@ class ChakraSource:
         return turned(listed, root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return the collective, if the files say it, and the number of ranks."""
+        """Return the collective, if the files state it, and the number of ranks."""
         return self._bodies.op, self._bodies.nranks
 
     def warnings(self) -> list[str]:
-        """Return what files with bytes do not tell."""
+        """Return a warning about the limits of the check if files state bytes."""
         if self._bodies.nchunks is not None:
             return []
         return [
-            f"{self._user.name} says bytes, not chunks: collectives of any size move "
-            "these, and it was checked only that data can reach whoever must get it, "
-            "and that no message has more bytes than its source can have"
+            f"{self._user.name} has sizes in bytes, not chunks, so collectives of any "
+            "size move the same bytes; only two properties were checked: data can "
+            "reach all ranks that need it, and no message exceeds the bytes of its "
+            "source"
         ]
 
 
 _ALL_TO_ALLS = {CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V}
-"""Alike but for the sizes: an algorithm for one serves the other."""
+"""Collectives that differ only in sizes; an algorithm for one also serves the other."""
 
 Purpose = tuple[CollectiveOp, int]
-"""A collective, and the number of ranks."""
+"""A collective and its number of ranks."""
 
 
 def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> None:
-    """Refuse to use an algorithm for something else.
+    """Raise an error if an algorithm is used for another purpose.
 
     Raises:
-        ScheduleError: If collective or number of ranks differ.
+        ScheduleError: If the collective or the number of ranks differs.
     """
     if made_for[0] != asked[0] and not {made_for[0], asked[0]} <= _ALL_TO_ALLS:
         raise ScheduleError(
@@ -179,13 +181,14 @@ def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> N
     if made_for[1] != asked[1]:
         raise ScheduleError(
             f"collectives.{asked[0]}",
-            f"{user.name} is made for {made_for[1]} ranks, and a group has {asked[1]}",
-            "give groups of other sizes another algorithm, by rules with up_to_ranks",
+            f"{user.name} is for {made_for[1]} ranks, but a group has {asked[1]}",
+            "select another algorithm for groups of other sizes, by rules with "
+            "up_to_ranks",
         )
 
 
 def turned(listed: ListedAlgorithm, root: int) -> ListedAlgorithm:
-    """Return an algorithm of root 0 for another root of broadcast or reduce."""
+    """Return a broadcast or reduce algorithm for root 0, adapted to another root."""
     if root == listed.root or listed.op not in (
         CollectiveOp.BROADCAST,
         CollectiveOp.REDUCE,

@@ -1,6 +1,6 @@
-"""Fields of JSON documents that nobody vouches for, each with its path in errors.
+"""Access to fields of untrusted JSON documents; errors contain their path.
 
-The formats of MSCCL's family share names of collectives, and bounds.
+Also defines limits and collective names that MSCCL and MSCCL++ share.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ COLLECTIVES = {
     "broadcast": CollectiveOp.BROADCAST,
     "reduce": CollectiveOp.REDUCE,
 }
-"""The collectives' names in MSCCL and MSCCL++."""
+"""Names of collectives in MSCCL and MSCCL++."""
 
 
 _MOST_ITEMS = 1 << 17
 
 
 def parse_object(text: bytes, *, source: str) -> Fields:
-    """Return the JSON object that *text* is.
+    """Parse *text* as a JSON object.
 
     Raises:
-        ScheduleError: If it is none.
+        ScheduleError: If *text* is not a JSON object.
     """
     try:
         value = json.loads(text)
@@ -45,19 +45,20 @@ def parse_object(text: bytes, *, source: str) -> Fields:
 
 
 class Fields:
-    """A JSON object at a place of a document.
+    """A JSON object at a place in a document.
 
     Args:
-        value: What stands there.
+        value: The value at that place.
         where: File and path.
 
     Raises:
-        ScheduleError: If it is no object; its methods, if a field is not as asked for.
+        ScheduleError: If the value is not an object. The methods raise this error if a
+            field is not as requested.
     """
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
-            raise ScheduleError(where, "is no JSON object")
+            raise ScheduleError(where, "is not a JSON object")
         self._value: dict[str, Any] = value
         self.where = where
 
@@ -65,50 +66,50 @@ class Fields:
         return name in self._value
 
     def fail(self, found: str, hint: str | None = None) -> NoReturn:
-        """Refuse the object."""
+        """Raise an error about the object."""
         raise ScheduleError(self.where, found, hint)
 
     def whole(self, name: str, *, most: int, default: int | None = None) -> int:
-        """Return a whole number from 0 to *most*."""
+        """Return an integer from 0 to *most*."""
         return self._whole(name, self._value.get(name, default), most)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text."""
+        """Return a string."""
         value = self._value.get(name, default)
         if not isinstance(value, str):
-            self.fail(f"{name} is {_shown(value)}, not text")
+            self.fail(f"{name} is {_shown(value)}, but must be text")
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a truth value, False where there is none."""
+        """Return a boolean, False if the field is missing."""
         value = self._value.get(name, False)
         if not isinstance(value, bool):
-            self.fail(f"{name} is {_shown(value)}, not true or false")
+            self.fail(f"{name} is {_shown(value)}, but must be true or false")
         return value
 
     def wholes(self, name: str, *, most: int) -> list[int]:
-        """Return a list of whole numbers, empty where there is none."""
+        """Return a list of integers, empty if the field is missing."""
         return [
             self._whole(f"{name}[{place}]", value, most)
             for place, value in enumerate(self._list(name))
         ]
 
     def objects(self, name: str) -> Iterator[Fields]:
-        """Yield the objects of a list, none where there is none."""
+        """Yield the objects of a list, none if the field is missing."""
         for place, value in enumerate(self._list(name)):
             yield Fields(value, f"{self.where}: {name}[{place}]")
 
     def _list(self, name: str) -> list[object]:
         value = self._value.get(name, [])
         if not isinstance(value, list) or len(value) > _MOST_ITEMS:
-            self.fail(f"{name} is {_shown(value)}, not a list")
+            self.fail(f"{name} is {_shown(value)}, but must be a list")
         return value
 
     def _whole(self, name: str, value: object, most: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(f"{name} is {_shown(value)}, not a whole number")
+            self.fail(f"{name} is {_shown(value)}, but must be a whole number")
         if not 0 <= value <= most:
-            self.fail(f"{name} is {value}", f"from 0 to {most}")
+            self.fail(f"{name} is {value}", f"use a number from 0 to {most}")
         return value
 
 

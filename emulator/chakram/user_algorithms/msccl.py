@@ -1,4 +1,4 @@
-"""What MSCCL's steps do, as actions on buffers with their messages matched."""
+"""Conversion of MSCCL steps to actions on buffers, with matched messages."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ from chakram.user_algorithms.msccl_xml import (
 
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
-    """Return what the GPUs do, with its messages matched.
+    """Return the actions of the GPUs, with their messages matched.
 
     Raises:
-        ScheduleError: If steps name what is not there, or both ends of a link do not
-            count alike.
+        ScheduleError: If steps refer to something that does not exist, or a link has
+            different numbers of sends and receives.
     """
     nranks = len(how.gpus)
     if how.op in PARTED and how.chunks % nranks:
         raise ScheduleError(
             how.source,
-            f"its {how.chunks} chunks are not the same number for each of {nranks} "
-            "ranks",
-            "see nchunksperloop",
+            f"its {how.chunks} chunks do not divide evenly among {nranks} ranks",
+            "change nchunksperloop",
         )
     per_rank = how.chunks // nranks if how.op in PARTED else how.chunks
     layout = layout_of(
@@ -64,14 +63,14 @@ def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
 
 
 class _Builder:
-    """Turns steps into actions, rank by rank."""
+    """Converts steps to actions, rank by rank."""
 
     def __init__(self, how: MscclAlgorithm, layout: Layout) -> None:
         self._how = how
         self._layout = layout
         self.actions: list[Action] = []
         self.links = Links()
-        # What is received has to be there when receives are matched.
+        # All sends must be known before receives are matched.
         self._sends = {
             (rank, block.number, number): self.links.send(
                 _link(how, rank, block, step, sends=True)
@@ -122,12 +121,12 @@ def _link(
 ) -> Message:
     peer = block.send if sends else block.receive
     if peer is None or peer == rank or peer >= len(how.gpus):
-        whom = "nobody" if peer is None else f"GPU {peer}"
+        whom = "no GPU" if peer is None else f"GPU {peer}"
         raise ScheduleError(
             f"{how.source}:{step.line}",
             f"GPU {rank} tb {block.number} "
             + (f"sends to {whom}" if sends else f"receives from {whom}"),
-            "see send and recv of the thread block",
+            "correct send and recv of the thread block",
         )
     src, dst = (rank, peer) if sends else (peer, rank)
     return Message(src=src, dst=dst, channel=max(0, block.channel))
@@ -139,7 +138,7 @@ def _awaited(step: Step, first: Mapping[int, tuple[int, int]], where: str) -> in
     if number >= count:
         raise ScheduleError(
             where,
-            f"waits for step {number} of thread block {block}, which is not there",
-            "see depid and deps",
+            f"waits for step {number} of thread block {block}, which does not exist",
+            "correct depid and deps",
         )
     return begin + number

@@ -1,9 +1,9 @@
-"""MSCCL's XML: what the thread blocks of every GPU do, step by step.
+"""Parser of MSCCL's XML: the steps of all thread blocks of every GPU.
 
-A thread block carries out its steps in order; it sends to one GPU and receives from one
-over one channel, so the k-th message that one end sends is the k-th that the other end
-receives.  A step may wait for a step of another thread block of its GPU (``depid``,
-``deps``).  The steps that there are:
+A thread block executes its steps in order. It sends to one GPU and receives from one
+GPU, over one channel. So the k-th message that one end sends is the k-th message that
+the other end receives. A step may wait for a step of another thread block of its GPU
+(``depid``, ``deps``). The types of steps are:
 
     s     send                          r     receive, store
     rcs   receive, store, send          rrs   receive, add, send
@@ -11,8 +11,8 @@ receives.  A step may wait for a step of another thread block of its GPU (``depi
     cpy   copy within the GPU           re    add within the GPU
     nop   wait only
 
-Source: microsoft/msccl-tools, ``msccl/language/ir.py`` (what is written), and the
-interpreter of microsoft/msccl (what it means).
+Source: microsoft/msccl-tools, ``msccl/language/ir.py`` (the format), and the
+interpreter of microsoft/msccl (the semantics).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a thread block; *line* is where it stands."""
+    """One step of a thread block, at a *line* of the file."""
 
     line: int
     kind: str
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadBlock:
-    """Steps that run one after another."""
+    """A thread block, whose steps run one after another."""
 
     number: int
     send: int | None
@@ -68,7 +68,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One rank."""
+    """The GPU of one rank."""
 
     scratch: int
     blocks: tuple[ThreadBlock, ...]
@@ -76,7 +76,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MscclAlgorithm:
-    """A whole file."""
+    """The algorithm in one file."""
 
     source: str
     title: str
@@ -87,7 +87,7 @@ class MscclAlgorithm:
 
 
 class _Reader:
-    """Takes the elements as they come; anything unexpected ends it."""
+    """Processes elements in document order; anything unexpected raises an error."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -110,14 +110,14 @@ class _Reader:
             raise ScheduleError(
                 f"{self._source}:{error.lineno}",
                 f"is not XML: {expat.errors.messages.get(error.code, error)}",
-                "MSCCL algorithms are what msccl-tools write",
+                "use an MSCCL algorithm as written by msccl-tools",
             ) from None
         except (ValueError, LookupError) as error:
-            # Of encodings that expat leaves to Python: unknown ones, those of several
-            # bytes for a character, and codecs that are none of text.
+            # expat leaves some encodings to Python. They may be unknown, have several
+            # bytes per character, or be codecs that do not decode text.
             raise ScheduleError(
                 f"{self._source}:1",
-                f"is in an encoding that is not read: {str(error)[:100]}",
+                f"has an unsupported encoding: {str(error)[:100]}",
                 "save it as UTF-8",
             ) from None
         return self._whole()
@@ -129,15 +129,15 @@ class _Reader:
     def _refuse_doctype(self, *_: object) -> None:
         self._fail(
             "has a document type declaration",
-            "MSCCL algorithms need none; delete it",
+            "delete it: MSCCL algorithms need none",
         )
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         parent = self._open[-1] if self._open else None
         if tag not in _PARENTS or _PARENTS[tag] != parent:
             self._fail(
-                f"<{tag[:40]}> does not belong here",
-                "MSCCL has algo, gpu, tb and step, one inside the other",
+                f"<{tag[:40]}> is not allowed here",
+                "nest the elements as algo, gpu, tb and step",
             )
         self._open.append(tag)
         if tag == "algo":
@@ -145,7 +145,7 @@ class _Reader:
         elif tag == "gpu":
             self._gpu = self._whole_number(attributes, "id", MAX_RANKS - 1)
             if self._gpu in self._gpus:
-                self._fail(f"has GPU {self._gpu} a second time")
+                self._fail(f"has GPU {self._gpu} twice")
             scratch = self._whole_number(attributes, "s_chunks", MAX_CHUNKS, default=0)
             self._gpus[self._gpu] = (scratch, {})
         elif tag == "tb":
@@ -184,12 +184,14 @@ class _Reader:
             self._fail(f"has more than {MAX_ACTIONS} steps")
         number = self._whole_number(attributes, "s", MAX_ACTIONS)
         if number != len(self._block_steps):
-            self._fail(f"is step {number}, and {len(self._block_steps)} is due")
+            self._fail(
+                f"has step {number}, but the next step must be {len(self._block_steps)}"
+            )
         kind = attributes.get("type", "")
         if kind not in TYPES:
             self._fail(
-                f"a step of type {kind[:40]!r} is not known",
-                f"known: {', '.join(TYPES)}",
+                f"the step type {kind[:40]!r} is unknown",
+                f"choose from {', '.join(TYPES)}",
             )
         depends = self._whole_number(attributes, "depid", MAX_ACTIONS, -1, least=-1)
         step = self._whole_number(attributes, "deps", MAX_ACTIONS, -1, least=-1)
@@ -210,7 +212,8 @@ class _Reader:
         buffer = attributes.get(f"{end}buf", "")
         if buffer not in ("i", "o", "s"):
             self._fail(
-                f"{end}buf is {buffer[:40]!r}", "i (input), o (output) or s (scratch)"
+                f"{end}buf is {buffer[:40]!r}",
+                "use i (input), o (output) or s (scratch)",
             )
         return buffer, self._whole_number(attributes, f"{end}off", MAX_CHUNKS)
 
@@ -226,31 +229,31 @@ class _Reader:
         text = attributes.get(name)
         if text is None:
             if default is None:
-                self._fail(f"has no {name}")
+                self._fail(f"has no attribute {name}")
             return default
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-            self._fail(f"{name} is {text[:40]!r}, not a whole number")
+            self._fail(f"{name} is {text[:40]!r}, but must be a whole number")
         if not least <= int(text) <= most:
-            self._fail(f"{name} is {text}", f"from {least} to {most}")
+            self._fail(f"{name} is {text}", f"use a number from {least} to {most}")
         return int(text)
 
     def _whole(self) -> MscclAlgorithm:
         algo = self._algo
         if algo is None:
-            self._fail("has no algo")
+            self._fail("has no algo element")
         name = algo.get("coll", "")
         op = COLLECTIVES.get(name)
         if op is None:
             self._fail(
                 f"is for the collective {name[:40]!r}",
-                f"known: {', '.join(COLLECTIVES)}",
+                f"choose from {', '.join(COLLECTIVES)}",
             )
         nranks = self._whole_number(algo, "ngpus", MAX_RANKS, least=2)
         if sorted(self._gpus) != list(range(nranks)):
             self._fail(
-                f"says ngpus is {nranks}, and has {len(self._gpus)} GPUs",
-                f"they must be 0 to {nranks - 1}",
+                f"has ngpus {nranks}, but {len(self._gpus)} GPUs",
+                f"number the GPUs from 0 to {nranks - 1}",
             )
         return MscclAlgorithm(
             source=self._source,
@@ -271,9 +274,9 @@ class _Reader:
 
 
 def parse_msccl(text: bytes, *, source: str) -> MscclAlgorithm:
-    """Return the algorithm that *text* is; *source* names it in errors.
+    """Parse an MSCCL algorithm; *source* is its name in errors.
 
     Raises:
-        ScheduleError: If it is not MSCCL's XML.
+        ScheduleError: If *text* is not MSCCL's XML.
     """
     return _Reader(source).read(text)

@@ -1,23 +1,24 @@
-"""MSCCL++'s execution plans: what the thread blocks of every GPU do, one-sided.
+"""Parser of MSCCL++ execution plans: one-sided operations of thread blocks.
 
-A thread block carries out its operations in order.  What maps to transfers:
+A thread block executes its operations in order. These operations map to transfers:
 
     put, pws, pwsf       write to a remote buffer (and signal, and flush)
-    signal, rlxsignal    tell the other end of a channel; wait, rlxwait: be told
+    signal, rlxsignal    signal to the other end of a channel
+    wait, rlxwait        wait for a signal from the other end of a channel
     get, rre, rres       read from a remote buffer (and add, and put)
     copy, re, res        within the GPU: copy, add (and put)
     ppkt, rppkt          write packets to a remote scratch buffer
     cpkt, upkt, repkt, respkt, recpkt, recspkt
                          the same with packets, which carry their own signal
-    barrier              all thread blocks that name it meet
+    barrier              synchronize all thread blocks that name it
     sem_release, sem_acquire, nop, flush
 
-A put is a message.  The signal after it travels with it; one that follows no put is an
-empty message.  A remote read is an empty message that asks and one that answers.
-Channels of two GPUs pair up in their order; the k-th wait is for the k-th signal.
+A put is a message. A signal that follows a put is part of its message. Any other signal
+is an empty message. A remote read is an empty request message and a response. Channels
+between two GPUs are paired in their order, and the k-th wait is for the k-th signal.
 
 Loops over sizes (``pipeline``), thread block groups, and switch channels (multimem) are
-refused by name: they are not transfers between two ranks.
+not transfers between two ranks. The parser rejects them.
 
 Source: microsoft/mscclpp, ``docs/design/mscclpp-dsl-json-file.md`` and the reader
 ``src/core/executor/execution_plan.cc`` (the keys of 2025: ``channel_type``,
@@ -77,29 +78,31 @@ _KNOWN = _PAIRS | _SUMS | _SIGNALS | _WAITS | _IDLE | _OTHERS
 
 
 def parse_mscclpp(text: bytes, *, source: str) -> BufferProgram:
-    """Return what the ranks of an execution plan do.
+    """Return the actions of the ranks of an execution plan.
 
     Raises:
-        ScheduleError: If *text* is no execution plan, or has what is no transfer.
+        ScheduleError: If *text* is not an execution plan, or has operations that are
+            not transfers.
     """
     plan = parse_object(text, source=source)
     name = plan.text("collective")
     op = COLLECTIVES.get(name)
     if op is None:
         plan.fail(
-            f"is for the collective {name[:40]!r}", f"known: {', '.join(COLLECTIVES)}"
+            f"is for the collective {name[:40]!r}",
+            f"choose from {', '.join(COLLECTIVES)}",
         )
     gpus = list(plan.objects("gpus"))
     if not 2 <= len(gpus) <= MAX_RANKS:
-        plan.fail(f"has {len(gpus)} GPUs", f"from 2 to {MAX_RANKS}")
+        plan.fail(f"has {len(gpus)} GPUs", f"use 2 to {MAX_RANKS} GPUs")
     for rank, gpu in enumerate(gpus):
         if gpu.whole("id", most=MAX_RANKS) != rank:
-            gpu.fail(f"is not GPU {rank}", "GPUs stand in the order of their ids")
+            gpu.fail(f"is not GPU {rank}", "list the GPUs in the order of their ids")
     return _Builder(op, gpus, in_place=plan.flag("inplace")).build()
 
 
 class _Builder:
-    """Turns operations into actions: first what gives notice, then what awaits it."""
+    """Converts operations to actions, then connects waits to the actions they await."""
 
     def __init__(
         self, op: CollectiveOp, gpus: Sequence[Fields], *, in_place: bool
@@ -140,10 +143,10 @@ class _Builder:
             messages=self._messages,
         )
 
-    # Reading.
+    # Layout.
 
     def _make_layout(self) -> Layout:
-        """Return the slots; what remote reads bring lies behind the scratch."""
+        """Return the slots; data of remote reads follows the scratch buffer."""
         scratch = zip(self._scratch, self._temporary, strict=True)
         return layout_of(
             self._op,
@@ -160,16 +163,17 @@ class _Builder:
         name = operation.text("name")
         if name not in _KNOWN:
             operation.fail(
-                f"operation {name[:40]!r} is no transfer between two ranks",
-                "it is left to hardware, or depends on sizes",
+                f"operation {name[:40]!r} is not a transfer between two ranks",
+                "use only such transfers; operations in hardware or that depend on "
+                "sizes are not supported",
             )
         if "tbg_info" in operation:
             operation.fail(
-                f"{name} is done by a group of thread blocks",
+                f"{name} uses a group of thread blocks",
                 "write the algorithm without thread block groups",
             )
         if len(self._actions) > MAX_ACTIONS:
-            operation.fail(f"is beyond {MAX_ACTIONS} actions")
+            operation.fail(f"exceeds {MAX_ACTIONS} actions")
         if name in _IDLE:
             return
         if name in _SIGNALS:
@@ -200,7 +204,7 @@ class _Builder:
         sources = named_places(block, operation, "src_buff")
         targets = named_places(block, operation, "dst_buff")
         if not sources or not targets:
-            operation.fail(f"{name} has no src_buff, or no dst_buff")
+            operation.fail(f"{name} has no src_buff or no dst_buff")
         if name not in _PUTS:
             block.fresh_puts.clear()
         if name in _SUMS:
@@ -221,7 +225,7 @@ class _Builder:
             self._one(block, operation, name, [source], [target])
             if name in ("pws", "pwsf"):
                 if turn >= len(channels):
-                    operation.fail(f"{name} names no channel to signal on")
+                    operation.fail(f"{name} has no channel to signal on")
                 self._signal(block, operation, channels[turn])
 
     def _one(
@@ -232,7 +236,7 @@ class _Builder:
         sources: Sequence[Place],
         targets: Sequence[Place],
     ) -> None:
-        """Add one operation: read, add up, write, put."""
+        """Add one operation: read, add, write, put."""
         rank = block.rank
         rows: list[Sequence[int]] = []
         for source in sources:
@@ -256,7 +260,7 @@ class _Builder:
                     self._notices.packets_written(operation, rank, row, index)
         remote = [target for target in targets if target.rank != rank]
         for turn, target in enumerate(remote):
-            if turn:  # an action sends one message only
+            if turn:  # an action sends only one message
                 index = self._act(block, operation)
                 self._actions[index].reads = rows
             link = self._link(block, operation, target)
@@ -268,7 +272,7 @@ class _Builder:
             block.fresh_puts[target.rank, channel_type(operation)] = landing
 
     def _fetch(self, block: Block, operation: Fields, source: Place) -> range:
-        """Add the question and the answer of a remote read; return where it lands."""
+        """Add request and response of a remote read; return the row of the data."""
         link = self._link(block, operation, source)
         served = self._send(self._act(block, operation), operation, link)
         self._actions[served].reads.append(self._row(source))
@@ -276,14 +280,14 @@ class _Builder:
             src=link.dst,
             dst=link.src,
             channel=link.channel,
-            stream=-1 - link.stream,  # not what a thread block of that rank sends
+            stream=-1 - link.stream,  # not a stream of that rank's thread blocks
         )
         landing = self._send(served, operation, back)
         first = self._layout.slots(block.rank) + self._temporary[block.rank]
         row = range(first, first + source.count)
         self._temporary[block.rank] += source.count
         self._actions[landing].writes.append(row)
-        # The thread block goes on when the answer is there.
+        # The thread block continues when the response has arrived.
         self._actions[self._act(block, operation)].after.append(landing)
         return row
 
@@ -295,7 +299,7 @@ class _Builder:
         self._notices.signal(channel, landing)
 
     def _act(self, block: Block, operation: Fields) -> int:
-        """Add the next action of a thread block."""
+        """Append the next action of a thread block."""
         self._actions.append(
             Action(
                 rank=block.rank,
@@ -307,7 +311,7 @@ class _Builder:
         return block.last
 
     def _send(self, index: int, operation: Fields, link: Message) -> int:
-        """Let an action send a message; return the action of its landing."""
+        """Make an action send a message; return the action of its arrival."""
         self._actions[index].sends = len(self._messages)
         self._actions.append(
             Action(
@@ -318,14 +322,14 @@ class _Builder:
         )
         self._messages.append(link)
         landing = len(self._actions) - 1
-        # A queue pair delivers a thread block's messages in order.
+        # A queue pair delivers the messages of a thread block in order.
         before = self._last_landing.get(link)
         if before is not None:
             self._actions[landing].after.append(before)
         self._last_landing[link] = landing
         return landing
 
-    # Names.
+    # Rows and links.
 
     def _row(self, place: Place) -> range:
         return self._layout.row(
@@ -333,10 +337,10 @@ class _Builder:
         )
 
     def _link(self, block: Block, operation: Fields, place: Place) -> Message:
-        """Return the way to a remote place: the first channel that leads there."""
+        """Return the link to a remote place: the first channel that leads there."""
         kind = channel_type(operation)
         if place.rank == block.rank:
-            operation.fail("names a remote buffer of its own GPU")
+            operation.fail("refers to a remote buffer of its own GPU")
         named = named_channels(block, operation) if "channel_ids" in operation else []
         for channel in [*named, *block.channels[kind]]:
             if channel.peer == place.rank:
@@ -344,7 +348,7 @@ class _Builder:
         return self._message(block, place.rank, 0)
 
     def _message(self, block: Block, peer: int, channel: int) -> Message:
-        """Return the way over which the messages of a thread block go in order."""
+        """Return the link that keeps the messages of a thread block in order."""
         return Message(src=block.rank, dst=peer, channel=channel, stream=block.number)
 
     def _number(self, channel: Channel) -> int:
@@ -357,7 +361,7 @@ class _Builder:
 def _memory_channels(
     channels: Sequence[Mapping[str, Sequence[Channel]]],
 ) -> dict[frozenset[int], int]:
-    """Return how many memory channels two GPUs have."""
+    """Return the number of memory channels between each pair of GPUs."""
     counts: dict[frozenset[int], int] = {}
     for of_rank in channels:
         for channel in of_rank["memory"]:

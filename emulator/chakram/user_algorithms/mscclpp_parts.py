@@ -1,8 +1,8 @@
-"""What an execution plan of MSCCL++ names: channels, buffers, blocks, and notices.
+"""Parts of MSCCL++ execution plans: channels, buffers, blocks, synchronization.
 
-A cause is known only once everything was read: the k-th wait is for the k-th signal,
-packets are read when they were written, thread blocks meet at barriers, and semaphores
-count.
+An action's causes are known only once the whole plan is read. The k-th wait is for the
+k-th signal, packets are read after they are written, thread blocks meet at barriers,
+and semaphores count.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_NUMBER = 1 << 16
-"""Largest number of anything in a plan."""
+"""Largest identifier in a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One end of a channel: its rank's *ordinal*-th one of that type to *peer*."""
+    """One end of a channel: the *ordinal*-th of type *kind* from *rank* to *peer*."""
 
     rank: int
     peer: int
@@ -36,7 +36,7 @@ class Channel:
     ordinal: int
 
     def other_end(self) -> Channel:
-        """Return the end of its peer."""
+        """Return the end at its peer."""
         return Channel(
             rank=self.peer, peer=self.rank, kind=self.kind, ordinal=self.ordinal
         )
@@ -44,7 +44,7 @@ class Channel:
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """A thread block: the channels and remote buffers that its operations name."""
+    """A thread block, with the channels and remote buffers that its operations use."""
 
     rank: int
     number: int
@@ -52,14 +52,15 @@ class Block:
     remotes: dict[str, list[tuple[int, str]]]
     operations: list[Fields]
     last: int | None = None
-    """Its last action."""
+    """Index of its last action."""
     fresh_puts: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Landings that a signal may travel with, by peer and type of channel."""
+    """Arrivals of puts that may also carry the next signal, by peer and channel
+    type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Chunks of a buffer of some rank."""
+    """Chunks of a buffer of one rank."""
 
     rank: int
     buffer: str
@@ -69,7 +70,7 @@ class Place:
 
 
 def chunks_per_rank(op: CollectiveOp, gpu: Fields, nranks: int) -> int:
-    """Return the chunks of each rank's part, or of the whole buffer."""
+    """Return the number of chunks of each rank's part, or of the whole buffer."""
     inputs = gpu.whole("input_chunks", most=MAX_CHUNKS)
     outputs = gpu.whole("output_chunks", most=MAX_CHUNKS, default=0)
     if op not in PARTED:
@@ -78,10 +79,10 @@ def chunks_per_rank(op: CollectiveOp, gpu: Fields, nranks: int) -> int:
         chunks = inputs or outputs // nranks
     else:
         if inputs % nranks:
-            gpu.fail(f"{inputs} input chunks are not the same number for each rank")
+            gpu.fail(f"{inputs} input chunks do not divide evenly among the ranks")
         chunks = inputs // nranks
     if not chunks:
-        gpu.fail("has no chunks", "see input_chunks and output_chunks")
+        gpu.fail("has no chunks", "set input_chunks or output_chunks")
     return chunks
 
 
@@ -89,7 +90,7 @@ def read_channels(rank: int, gpu: Fields, *, nranks: int) -> dict[str, list[Chan
     """Return the channels of a GPU, by type.
 
     Raises:
-        ScheduleError: If one leads nowhere.
+        ScheduleError: If a channel does not connect to another GPU.
     """
     channels: dict[str, list[Channel]] = {"memory": [], "port": []}
     for each in gpu.objects("channels"):
@@ -110,7 +111,7 @@ def read_blocks(
     """Return the thread blocks of a GPU that has these *channels*.
 
     Raises:
-        ScheduleError: If they name what is not there.
+        ScheduleError: If they refer to something that does not exist.
     """
     remotes = [
         (each.whole("rank", most=nranks - 1), _buffer(each))
@@ -138,25 +139,25 @@ def read_blocks(
 
 
 def channel_type(fields: Fields, name: str = "channel_type") -> str:
-    """Return a type of channel, one that joins two ranks.
+    """Return the type of a channel, which must connect two ranks.
 
     Raises:
-        ScheduleError: If it is another one.
+        ScheduleError: If it is another type.
     """
     kind = fields.text(name)
     if kind not in ("memory", "port"):
         fields.fail(
             f"{name} is {kind[:40]!r}",
-            "memory and port channels are transfers between two ranks",
+            "use memory and port channels, which are transfers between two ranks",
         )
     return kind
 
 
 def named_channels(block: Block, operation: Fields) -> list[Channel]:
-    """Return the channels that an operation names.
+    """Return the channels to which an operation refers.
 
     Raises:
-        ScheduleError: If its thread block has not so many.
+        ScheduleError: If its thread block has no such channel.
     """
     kind = channel_type(operation)
     return [
@@ -166,15 +167,18 @@ def named_channels(block: Block, operation: Fields) -> list[Channel]:
 
 
 def named_places(block: Block, operation: Fields, name: str) -> list[Place]:
-    """Return the chunks that an operation has as its *name*, its own or remote ones.
+    """Return the chunks, local or remote, in the field *name* of an operation.
 
     Raises:
-        ScheduleError: If they are nowhere, or behind a switch.
+        ScheduleError: If they do not exist, or are behind a switch channel.
     """
     places = []
     for each in operation.objects(name):
         if "switch_channel_id" in each:
-            each.fail("is behind a switch channel", "multimem is no transfer")
+            each.fail(
+                "uses a switch channel",
+                "use memory or port channels: multimem is not supported",
+            )
         if "buffer_id" in each:
             number = each.whole("buffer_id", most=MAX_NUMBER)
             rank, buffer = _at(each, block.remotes[channel_type(operation)], number)
@@ -182,7 +186,7 @@ def named_places(block: Block, operation: Fields, name: str) -> list[Place]:
             rank, buffer = block.rank, _buffer(each)
         count = each.whole("size", most=MAX_CHUNKS)
         if not count:
-            each.fail("size is 0", "at least 1 chunk")
+            each.fail("size is 0", "use a size of at least 1 chunk")
         places.append(
             Place(
                 rank=rank,
@@ -198,13 +202,13 @@ def named_places(block: Block, operation: Fields, name: str) -> list[Place]:
 def _buffer(fields: Fields) -> str:
     buffer = fields.text("type")
     if buffer not in ("i", "o", "s"):
-        fields.fail(f"type is {buffer[:40]!r}", "i, o or s")
+        fields.fail(f"type is {buffer[:40]!r}", "use i, o or s")
     return buffer
 
 
 def _at(fields: Fields, items: Sequence[_T], place: int) -> _T:
     if place >= len(items):
-        fields.fail(f"names number {place} of {len(items)}")
+        fields.fail(f"refers to number {place}, but there are only {len(items)}")
     return items[place]
 
 
@@ -212,8 +216,8 @@ class Notices:
     """Signals, packets, barriers and semaphores of all GPUs.
 
     Args:
-        gpus: Of the plan: they say where semaphores begin.
-        actions: What all ranks do; places in it are what the methods take.
+        gpus: GPUs of the plan, with the initial values of semaphores.
+        actions: Actions of all ranks; the methods take indices of them.
     """
 
     def __init__(self, gpus: Sequence[Fields], actions: list[Action]) -> None:
@@ -233,44 +237,44 @@ class Notices:
         }
 
     def signal(self, channel: Channel, landing: int) -> None:
-        """Take note that a signal on *channel* is there with an action."""
+        """Record that a signal on *channel* arrives with an action."""
         self._signals.setdefault(channel, []).append(landing)
 
     def wait(self, channel: Channel, index: int) -> None:
-        """Take note that an action waits for the other end of its *channel*."""
+        """Record that an action waits for the other end of its *channel*."""
         self._waits.setdefault(channel.other_end(), []).append(index)
 
     def meet(self, block: Block, barrier: int, index: int, before: int | None) -> None:
-        """Take note that a thread block comes to a barrier, after *before*."""
+        """Record that a thread block reaches a barrier after the action *before*."""
         by_block = self._barriers.setdefault((block.rank, barrier), {})
         by_block.setdefault(block.number, []).append((index, before))
 
     def semaphore(self, block: Block, number: int, index: int, *, gives: bool) -> None:
-        """Take note that an action releases a semaphore, or acquires it."""
+        """Record that an action releases or acquires a semaphore."""
         table = self._releases if gives else self._acquires
         table.setdefault((block.rank, number), []).append(index)
 
     def packets_read(self, index: int, rank: int, row: Sequence[int]) -> None:
-        """Take note that an action reads packets in a row of slots."""
+        """Record that an action reads packets in a row of slots."""
         self._packet_reads.append((index, rank, row))
 
     def packets_written(
         self, operation: Fields, rank: int, row: Sequence[int], index: int
     ) -> None:
-        """Take note that an action writes packets to a row of slots.
+        """Record that an action writes packets to a row of slots.
 
         Raises:
-            ScheduleError: If there are some already.
+            ScheduleError: If a slot already has packets.
         """
         for slot in row:
             if self._packets.setdefault((rank, slot), index) != index:
-                operation.fail("writes packets where there are some already")
+                operation.fail("writes packets where packets already exist")
 
     def connect(self) -> None:
-        """Let whatever waits come after what it waits for.
+        """Make every waiting action follow the actions that it waits for.
 
         Raises:
-            ScheduleError: If something waits for what never comes.
+            ScheduleError: If an action waits for something that never happens.
         """
         self._connect_waits()
         self._connect_packets()
@@ -284,7 +288,7 @@ class Notices:
                 raise ScheduleError(
                     self._actions[waits[len(signals)]].where,
                     f"waits for signal {len(signals)} of GPU {channel.rank} on a "
-                    f"{channel.kind} channel, which is never given",
+                    f"{channel.kind} channel, which is never sent",
                 )
             for wait, signal in zip(waits, signals, strict=False):
                 self._actions[wait].after.append(signal)
@@ -296,7 +300,7 @@ class Notices:
                 writer = self._packets.get((rank, slot))
                 if writer is None:
                     raise ScheduleError(
-                        action.where, "reads packets that nobody writes"
+                        action.where, "reads packets that are never written"
                     )
                 if writer not in action.after:
                     action.after.append(writer)

@@ -1,8 +1,9 @@
-"""Algorithms as a Python function of the user's: it yields the transfers.
+"""Algorithms defined by a user's Python function, which yields the transfers.
 
-The function stands in a file that the experiment names, gets the collective, the number
-of ranks and the root, and returns a ``chakram.collectives.schedule_check.Schedule`` or
-transfers (``chakram.collectives.schedule.Transfer``)::
+The experiment specifies the function and its file. The function takes the collective,
+the number of ranks and the root. It returns a
+``chakram.collectives.schedule_check.Schedule`` or transfers
+(``chakram.collectives.schedule.Transfer``)::
 
     from chakram.collectives.schedule import Transfer
 
@@ -12,8 +13,8 @@ transfers (``chakram.collectives.schedule.Transfer``)::
         for leaf in range(1, nranks):
             yield Transfer(step=1, src=0, dst=leaf, chunk=0)
 
-The code runs with all rights of whoever runs chakram, on the controller only: agents
-get the list of transfers.
+The code runs with all rights of the user who runs chakram, and only on the controller.
+Agents get the list of transfers.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
 
 
 class PythonSource:
-    """One function of one file.
+    """One function in one file.
 
     Args:
-        user: What the experiment names.
+        user: The algorithm as named in the experiment.
 
     Raises:
         ScheduleError: If the file cannot be read or run, or has no such function.
@@ -63,11 +64,11 @@ class PythonSource:
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list of what the function yields, checked.
+        """Return the checked list of the transfers that the function yields.
 
         Raises:
             ScheduleError: If the function fails, yields something else, or its
-                transfers are not the collective.
+                transfers do not implement the collective.
         """
         given = self._call(op, nranks=nranks, root=root)
         where = f"{self._user.name} for {op} of {nranks} ranks"
@@ -75,11 +76,11 @@ class PythonSource:
         return listed_from(given, name=self._user.name, nranks=nranks, root=root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return that it may be for any collective of any group."""
+        """Return None for both: it may serve any collective of any group."""
         return None, None
 
     def warnings(self) -> list[str]:
-        """Return nothing: what was checked needs no words."""
+        """Return no warnings: the check is complete."""
         return []
 
     def _load(self) -> Callable[..., Any]:
@@ -87,17 +88,19 @@ class PythonSource:
         spec = importlib.util.spec_from_file_location(name, self._path)
         if spec is None or spec.loader is None:
             raise ScheduleError(
-                str(self._path), "is no Python file", "name it something.py"
+                str(self._path),
+                "is not a Python file",
+                "use a file name that ends in .py",
             )
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # as the import system does; dataclasses ask for it
+        sys.modules[name] = module  # like the import system; dataclasses need it
         try:
             spec.loader.exec_module(module)
         except FileNotFoundError:
             raise ScheduleError(
                 str(self._path),
-                "there is no such file",
-                "the path starts at the folder of the experiment file",
+                "does not exist",
+                "give a path relative to the folder of the experiment file",
             ) from None
         except (Exception, SystemExit) as error:
             raise self._failed(error) from error
@@ -106,7 +109,7 @@ class PythonSource:
             raise ScheduleError(
                 str(self._path), f"has no function {self._user.function!r}"
             )
-        # What it takes and returns is looked at when it is called.
+        # Its arguments and result are checked when it is called.
         return function  # type: ignore[no-any-return]
 
     def _call(self, op: CollectiveOp, *, nranks: int, root: int) -> _Given:
@@ -120,7 +123,7 @@ class PythonSource:
                 raise ScheduleError(
                     where,
                     f"returns {type(answer).__name__}",
-                    "yield Transfers, or return a Schedule",
+                    "yield Transfer objects, or return a Schedule",
                 )
             transfers = list(islice(answer, MAX_LISTED + 1))
         except ScheduleError:
@@ -135,8 +138,8 @@ class PythonSource:
                 raise ScheduleError(
                     where,
                     f"transfer {place} is {str(transfer)[:120]}",
-                    "a chakram.collectives.schedule.Transfer between positions "
-                    f"0..{nranks - 1}, its numbers from 0",
+                    "use a chakram.collectives.schedule.Transfer between positions "
+                    f"0..{nranks - 1}, with numbers from 0",
                 )
             most = max(most, *transfer.chunks)
         if nchunks is None:
@@ -146,14 +149,14 @@ class PythonSource:
             raise ScheduleError(
                 where,
                 f"has chunk {most} of {nchunks} chunks",
-                f"at most {MAX_PARTS} chunks are possible",
+                f"use at most {MAX_PARTS} chunks",
             )
         return _Given(
             name=self._user.name, op=op, chunks=nchunks, transfers=tuple(transfers)
         )
 
     def _failed(self, error: BaseException) -> ScheduleError:
-        """Return what the user's code ended with, and where."""
+        """Return an error with the exception of the user's code, and its line."""
         line = ""
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == str(self._path):
@@ -185,7 +188,7 @@ def _is_sound(transfer: object, nranks: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given(Scheduled):
-    """The transfers of one size and root."""
+    """The transfers for one group size and root."""
 
     name: str
     op: CollectiveOp
@@ -202,7 +205,7 @@ class _Given(Scheduled):
         return iter(self._of("dst", position))
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        # Sizes are those of the list that is made of it.
+        # The transfer list that is made from this algorithm determines the real sizes.
         return part_bytes(input_bytes, nparts=self.chunks, part=chunk)
 
     def _of(self, end: str, position: int) -> list[Transfer]:

@@ -98,6 +98,6 @@ def test_who_may_not_listen_is_told_what_that_needs(frames: Frames) -> None:
     with pytest.raises(EnvironmentProblem) as raised:
         listening(26, answers=48)
     assert str(raised.value) == (
-        "port udp:eth0: cannot hear pause frames (Operation not permitted)"
-        " (that needs CAP_NET_RAW; leave out ,pauses)"
+        "port udp:eth0: cannot receive pause frames (Operation not permitted)"
+        " (grant CAP_NET_RAW, or leave out ,pauses)"
     )

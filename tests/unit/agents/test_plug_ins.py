@@ -31,15 +31,15 @@ def test_who_has_all_takes_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             replace(AIMD, package="chakram-aimd 1.1"),
-            "congestion control 'aimd' is of chakram-aimd 1.0 here, and of "
-            "chakram-aimd 1.1 at the controller (install chakram-aimd 1.1 there, too, "
-            "and start the agent anew)",
+            "congestion control 'aimd' comes from chakram-aimd 1.0 here, but from "
+            "chakram-aimd 1.1 on the controller (install chakram-aimd 1.1 on the "
+            "agent's host, too, and restart it)",
         ),
         (
             replace(STAR, name="comet", package="chakram-comet 3"),
-            "there is no algorithm 'comet' here (there are dissemination, ",
+            "there is no algorithm 'comet' here (known: dissemination, ",
         ),
-        (replace(AIMD, noun="hub"), "is said to be one of 'hub'"),
+        (replace(AIMD, noun="hub"), "has the unknown type 'hub'"),
     ],
 )
 def test_what_is_missing_or_different_is_refused(

@@ -124,7 +124,7 @@ def test_an_answer_without_an_interface_is_told(
 ) -> None:
     kernel_that_says(monkeypatch, said)
 
-    with pytest.raises(FabricError, match="the kernel names no interface for it"):
+    with pytest.raises(FabricError, match="the kernel reports no interface for it"):
         outgoing_interface("198.18.0.1")
 
 

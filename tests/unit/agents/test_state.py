@@ -127,7 +127,7 @@ def test_traffic_lives_on_heartbeats(phase: Phase) -> None:
     stop, ended = handle_all(state, [Tick(now_ns=last)])
     assert stop == StopShards()
     assert ended == EndSession(
-        session="s", reason="no heartbeat of the controller for 1.5 s"
+        session="s", reason="no heartbeat from the controller for 1.5 s"
     )
 
 
@@ -216,7 +216,7 @@ def test_a_controller_lost_while_draining_is_not_reported_to() -> None:
 
 def test_one_controller_has_an_agent_at_a_time() -> None:
     state = state_in(Phase.IDLE)
-    with pytest.raises(AgentError, match="the agent belongs to c"):
+    with pytest.raises(AgentError, match="the agent is in use by c"):
         state.handle(Attach(session="t", controller="d", now_ns=0))
 
 
@@ -238,7 +238,7 @@ def test_a_new_controller_waits_for_the_old_run_to_end() -> None:
 )
 def test_only_the_owner_gives_orders(event: Event) -> None:
     state = state_in(Phase.PREPARED)
-    with pytest.raises(AgentError, match="another controller has it"):
+    with pytest.raises(AgentError, match="another controller uses it"):
         state.handle(event)
     assert state.phase is Phase.PREPARED
 
@@ -277,7 +277,7 @@ def test_a_plan_needs_shards() -> None:
 
 
 def test_events_of_dead_shards_are_refused() -> None:
-    with pytest.raises(UnexpectedEvent, match="does not live"):
+    with pytest.raises(UnexpectedEvent, match="is not running"):
         state_in(Phase.RUNNING).handle(ShardReady(shard=2))
 
 
@@ -289,7 +289,7 @@ def test_a_shard_cannot_finish_before_the_start_is_known() -> None:
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        (AgentState(run_id="r"), "idle, but a run is remembered"),
+        (AgentState(run_id="r"), "idle, but has a run"),
         (AgentState(phase=Phase.DONE, session="s"), "DONE without a run"),
         (
             AgentState(phase=Phase.DONE, run_id="r"),
@@ -301,9 +301,9 @@ def test_a_shard_cannot_finish_before_the_start_is_known() -> None:
         ),
         (
             AgentState(phase=Phase.DRAINING, session="s", run_id="r"),
-            "drains nobody",
+            "draining without shards",
         ),
-        (AgentState(_live={1}), "a shard lives that was not started"),
+        (AgentState(_live={1}), "a shard runs that was not started"),
         (AgentState(_finished={0}), "a shard finished before it was ready"),
         (
             AgentState(phase=Phase.PREPARING, session="s", run_id="r", _shards=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from chakram_agent.counter_updates import Utilisation
+from chakram_agent.counter_updates import Utilization
 
 
 class Endpoint:
@@ -22,7 +22,7 @@ def made_plane(endpoints: int) -> Any:
 
 def test_only_time_in_which_a_rank_is_measured_counts() -> None:
     plane = made_plane(2)
-    found = Utilisation(plane)
+    found = Utilization(plane)
     # Time, how busy the plane has been, whether a rank of the second port is measured.
     for now_ns, busy_ns, measures in (
         (1000, 700, True),  # nobody knows how long that was
@@ -38,7 +38,7 @@ def test_only_time_in_which_a_rank_is_measured_counts() -> None:
 
 
 def test_nothing_measured_is_no_time() -> None:
-    found = Utilisation(made_plane(0))
+    found = Utilization(made_plane(0))
     found.look(1)
     found.look(2)
     assert (found.measured_ns, found.measured_busy_ns) == (0, 0)

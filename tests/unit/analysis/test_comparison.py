@@ -112,7 +112,7 @@ def test_a_difference_is_found_and_named() -> None:
     first, counters, settings = sentences(found)
     assert first.startswith("Iteration of moe takes ")
     assert "longer" in first
-    assert "of its collectives all_to_all of 4MiB, 4 ranks differs most: +" in first
+    assert "the collective that differs most is all_to_all of 4MiB, 4 ranks: +" in first
     assert "packets sent again 0 % -> 25 %" in counters
     assert settings == "Settings that differ, A -> B: transport.window 64KiB -> 32KiB."
     # What differs most in an iteration stands first.
@@ -210,7 +210,7 @@ def test_the_cause_of_a_difference_is_named() -> None:
     told = sentences(found)[0]
     assert told.startswith("Iteration of moe takes ")
     assert told.endswith(
-        "is more time lost by slow link, most at h3-leaf0 down (10ms)."
+        "is more time lost to slow link, most at h3-leaf0 down (10ms)."
     )
     # A place that varies is named by itself, too, if it has most of it.
     varying = slow._replace(mean_ns=1e7, error_ns=1e7)
@@ -239,7 +239,10 @@ def test_a_schedule_that_takes_longer_by_itself_is_no_lost_time() -> None:
         explained=True,
     )
     found = compare(a, b)
-    assert "is more nominal time: what the critical path takes" in sentences(found)[0]
+    assert (
+        "is more nominal time, which is the time of the critical path"
+        in sentences(found)[0]
+    )
     assert found.levels["part"][0].label == "nominal time of the critical path"
 
 

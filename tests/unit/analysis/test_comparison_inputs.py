@@ -205,9 +205,9 @@ def test_flows_of_ns3_are_times_of_their_ports(tmp_path: Path) -> None:
 
 
 def test_what_holds_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="holds no run"):
+    with pytest.raises(ResultsError, match="contains no run"):
         read_side(tmp_path)
     path = tmp_path / "x.json"
     path.write_text("{ no json")
-    with pytest.raises(ResultsError, match="is no JSON"):
+    with pytest.raises(ResultsError, match="is not valid JSON"):
         read_side(path)

@@ -127,7 +127,9 @@ def test_values_are_told_in_words(judged: Any) -> None:
 
 
 def test_a_truth_for_each_member_is_no_verdict(judged: Any) -> None:
-    with pytest.raises(ConfigError, match=r"rules\[0\].check: .*truth for each member"):
+    with pytest.raises(
+        ConfigError, match=r"rules\[0\].check: .*yields a list of truth values"
+    ):
         judged(Rule(check="results.time_ns < 400"), now=document())
 
 

@@ -206,5 +206,7 @@ def test_a_job_alone_stays_where_it_is() -> None:
 
 
 def test_a_job_that_is_not_there_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"job c: is not in the experiment \(it has a"):
+    with pytest.raises(
+        PlanError, match=r"job c: is not in the experiment \(choose from a, b\)"
+    ):
         job_alone(two_jobs(), "c")

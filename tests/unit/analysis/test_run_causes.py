@@ -277,7 +277,7 @@ def test_an_iteration_that_a_rank_has_not_ended_is_not_explained(
     )
     with pytest.raises(InputError) as caught:
         why_of(RunResults(results.path, manifest))
-    assert caught.value.found == ("has no measured iteration that all ranks have ended")
+    assert caught.value.found == ("has no measured iteration that all ranks finished")
     assert caught.value.hint == "PARTIAL: interrupted"
 
 

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from chakram import simulate
-from chakram.analysis.simulator_output_match import beside_file
+from chakram.analysis.simulator_output_match import match_file
 from chakram.cli import command_line
 from chakram.foundation.errors import ResultsError
 
@@ -72,7 +72,7 @@ def test_ranks_and_collectives_stand_beside_a_log(
         for rank in range(8)
         for what, tick in (("issue", 10), ("callback", 500 + rank))
     )
-    found = beside_file(written(tmp_path, log_of(8, extra=events)), results.path)
+    found = match_file(written(tmp_path, log_of(8, extra=events)), results.path)
     assert found[0] == (f"collective {name}", collective.duration_ns, 497)
     assert [each.what for each in found[1:]] == [f"rank {rank}" for rank in range(8)]
     assert all(each.other_ns == 1000 for each in found[1:])
@@ -93,7 +93,7 @@ def test_messages_stand_beside_a_real_fct_file(
             "transport.burst": 1,  # ns-3 sends packet by packet
         },
     )
-    found = {each.what: each for each in beside_file(path, results.path)}
+    found = {each.what: each for each in match_file(path, results.path)}
     assert set(found) == {"FCT p50", "FCT p95", "FCT p99", "FCT p100", "end"}
     deviation = found["FCT p50"].deviation
     assert deviation is not None
@@ -103,7 +103,7 @@ def test_messages_stand_beside_a_real_fct_file(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing", "says of no rank when it finished"),
+        ("nothing", "has no line about the end of a rank"),
         (log_of(9), "rank 8 is not in this experiment"),
         (log_of(8, extra="\nsys.id=4 has unreleased nodes"), "rank 4 did not finish"),
         ("0b000001 0b000101 10000 100 5 10 4860 4788", "from node 0 to node 1"),
@@ -114,7 +114,7 @@ def test_a_file_of_something_else_is_refused(
 ) -> None:
     results = simulate(experiment, runs=tmp_path / "runs")
     with pytest.raises(ResultsError, match=re.escape(said)):
-        beside_file(written(tmp_path, text), results.path)
+        match_file(written(tmp_path, text), results.path)
 
 
 def test_the_verb_prints_both(tmp_path: Path, experiment: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_verb_prints_both(tmp_path: Path, experiment: Path) -> None:
     printed = CliRunner().invoke(command_line(), command)
     assert printed.exit_code == 0, printed.output
     lines = printed.stdout.splitlines()
-    assert lines[-11].startswith(f"# against {other}")
+    assert lines[-11].startswith(f"# compared with {other}")
     assert lines[-1].split()[:2] == ["rank", "7"]
     answer = CliRunner().invoke(command_line(), [*command, "--json"])
     document = json.loads(answer.stdout)

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_codec import PREFIXES, NodeType, own_name, shown_name
+from chakram.chakra.et_codec import (
+    PREFIXES,
+    NodeType,
+    add_type_prefix,
+    strip_type_prefix,
+)
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.write.writer import encode_trace
 from chakram.trace.builder import TraceGraphBuilder
@@ -36,8 +41,8 @@ def test_a_name_says_what_the_node_is_once_it_is_written() -> None:
 def test_a_name_is_read_without_what_was_put_before_it(
     reads: Callable[..., Any], node_type: NodeType, name: str
 ) -> None:
-    shown = shown_name(name, node_type)
-    assert own_name(shown, node_type) == name
+    shown = add_type_prefix(name, node_type)
+    assert strip_type_prefix(shown, node_type) == name
     fields = {"comm_type": 0, "comm_size": 1, "comm_tag": 0}
     fields["comm_src" if node_type == NodeType.COMM_RECV else "comm_dst"] = 1
     data = metadata() + node(9) + node(1, node_type, name=shown, **fields)

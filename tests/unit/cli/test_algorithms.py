@@ -91,7 +91,7 @@ def test_check_asks_for_what_a_source_does_not_say(
         assert main(["algorithms", "check", f"{path}:star", *given]) == 2
         told = capsys.readouterr().err
         assert f"{missing}: is missing" in told
-        assert "does not say what it is made for" in told
+        assert "does not specify it" in told
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,12 @@ def test_check_asks_for_what_a_source_does_not_say(
         (["show", "ring"], "--op: is missing (ring is an algorithm of all_reduce"),
         (["show", "rign"], "rign: there is no such algorithm"),
         (["show", "tree", "--op", "all_reduc"], "--op: there is no collective"),
-        (["show", "tree", "--op", "reduce", "--root", "8"], "8 is not one of 8"),
+        (
+            ["show", "tree", "--op", "reduce", "--root", "8"],
+            "--root: 8 is not a position among 8 ranks",
+        ),
         (["check", "none.xml"], "none.xml: cannot be read"),
-        (["check", "none/"], "none: holds no sets of files"),
+        (["check", "none/"], "none: contains no sets of files"),
     ],
 )
 def test_what_cannot_be_shown_is_told(
@@ -119,7 +122,7 @@ def test_people_get_a_line_for_each_step_and_the_sums(
     assert main(["algorithms", *what]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
-    assert lines[0] == "all_reduce: ring, 4 ranks of 1MiB"
+    assert lines[0] == "all_reduce: ring, 4 ranks, 1MiB per rank"
     assert [line for line in lines if line[:1].isdigit()] == [
         f"{step} 4 1MiB 256KiB 256KiB" for step in range(6)
     ]
@@ -138,4 +141,4 @@ def test_of_many_steps_64_are_listed(
 
     # Twice as many steps as there are neighbours.
     assert sum(line.strip()[:1].isdigit() for line in text.splitlines()) == 64
-    assert (f"and {more} more steps (--json)" in text) is (more is not None)
+    assert (f"and {more} more steps (see --json)" in text) is (more is not None)

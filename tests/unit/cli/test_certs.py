@@ -39,7 +39,7 @@ def test_agents_may_be_named_one_by_one(
     arguments = ["certs", "--out", str(tmp_path), "--agent", "a=192.0.2.1,a.example"]
     assert main(arguments) == 0
     assert addresses_in(tmp_path / "a.pem") == ["192.0.2.1", "a.example"]
-    assert "ca.key stays here" in capsys.readouterr().out
+    assert f"keep {tmp_path / 'ca.key'} here" in capsys.readouterr().out
 
 
 def test_what_was_written_is_one_document(
@@ -59,7 +59,7 @@ def test_what_was_written_is_one_document(
 
 
 @pytest.mark.parametrize(
-    ("mode", "who"), [(0o777, "everybody"), (0o775, "its group"), (0o755, None)]
+    ("mode", "who"), [(0o777, "every user"), (0o775, "its group"), (0o755, None)]
 )
 def test_a_folder_that_others_may_write_to_is_warned_of(
     mode: int, who: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -71,14 +71,14 @@ def test_a_folder_that_others_may_write_to_is_warned_of(
     told = capsys.readouterr().err
     assert told.startswith("chakram: warning: ") == (who is not None)
     if who is not None:
-        assert f"{folder}: {who} may write there" in told
+        assert f"{folder}: {who} can write to this folder" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], "no agent is named"),
-        (["--agent", "h1"], "does not say what the agent is reached by"),
+        (["--agent", "h1"], "has no address"),
         (
             [str(REPO_ROOT / "configs/loopback.yaml")],
             "'loopback' needs no certificates",

@@ -258,10 +258,10 @@ def test_what_cannot_be_compared_is_told(
     broken = tmp_path / "x.json"
     broken.write_text("{")
     for path, message in (
-        (empty, "holds no run (name a run directory"),
+        (empty, "contains no run (name a run directory"),
         (tmp_path / "gone", "cannot be read: No such file"),
-        (text, "says of no rank when it finished"),
-        (broken, "is no JSON"),
+        (text, "has no line about the end of a rank"),
+        (broken, "is not valid JSON"),
     ):
         assert main(["compare", str(path), str(path)]) == 2
         assert message in capsys.readouterr().err

@@ -103,12 +103,12 @@ def test_no_name_is_cut_short(names: str, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["dcqcn-acme"], "none is named 'dcqcn-acme' (one of dcqcn-paper"),
-        (["--as", "acme"], "nobody is named 'acme' (one of nvidia"),
+        (["dcqcn-acme"], "there is no profile 'dcqcn-acme' (one of dcqcn-paper"),
+        (["--as", "acme"], "there is no vendor 'acme' (one of nvidia"),
         (["--set", "min_rate"], "--set: 'min_rate' has no value"),
         (["--set", "min_rate=5"], "--set min_rate: 5 is neither a rate nor"),
         (["--set", "speed=5"], "--set speed: unknown key (known: additive_increase"),
-        (["--vendor", "rpg_gd=1"], "--vendor rpg_gd: 1 is not possible"),
+        (["--vendor", "rpg_gd=1"], "--vendor rpg_gd: 1 is out of range"),
         (["--vendor", "rpg_x=1"], "--vendor rpg_x: is not known (known: "),
         (["--vendor", "rpg_gd=a"], "--vendor rpg_gd: 'a' is not a number (rates in"),
         (["--set", "min_rate=5", "--set", "speed=1"], "2 mistakes"),
@@ -127,7 +127,7 @@ def test_no_name_is_cut_short(names: str, capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["--vendor", "rpg_time_reset=300", "--vendor", "RP_TIMER=900"],
-            "--vendor RP_TIMER: rpg_time_reset is a name of the same knob",
+            "--vendor RP_TIMER: rpg_time_reset sets the same parameter",
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_every_knob_is_shown_with_its_share_of_the_line_and_its_name(
     text = capsys.readouterr().out
     rows = [" ".join(line.split()) for line in text.splitlines()]
 
-    assert rows[0] == "dcqcn-nvidia, line 10Gbit/s"
+    assert rows[0] == "dcqcn-nvidia, line rate 10Gbit/s"
     for row in (
         "cut_shift 1 rpg_gd 11",
         "additive_increase 5Mbit 0.05% rpg_ai_rate 5",
@@ -169,10 +169,10 @@ def test_every_knob_is_shown_with_its_share_of_the_line_and_its_name(
         "clamp_target_after_increase true clamp_tgt_rate_after_time_inc 1",
         # The vendor has no such knob.
         "cnp_scope port",
-        "numbers of nvidia: rates in Mbit/s, times in us",
+        "units of nvidia: rates in Mbit/s, times in us",
     ):
         assert row in rows
-    assert "- stands for" not in text
+    assert "- means that" not in text
 
 
 def test_what_is_too_little_for_a_vendors_units_is_a_dash(
@@ -183,7 +183,7 @@ def test_what_is_too_little_for_a_vendors_units_is_a_dash(
     text = capsys.readouterr().out
 
     assert re.search(r"rpg_min_rate +- *\n", text)
-    assert "- stands for what is too little to be said in these units" in text
+    assert "- means that the value is too small for these units" in text
 
 
 @pytest.mark.parametrize(
@@ -200,4 +200,4 @@ def test_a_cut_is_a_power_of_two(
         assert json.loads(told.out)["knobs"]["cut_shift"] == number - 10
     else:
         assert status == 2
-        assert f"--vendor rpg_gd: {number} is not possible" in told.err
+        assert f"--vendor rpg_gd: {number} is out of range" in told.err

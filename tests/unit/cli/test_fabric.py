@@ -40,8 +40,11 @@ def labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_all_leaves_labs_in_use_alone_and_says_so(labs: Path) -> None:
     text = run("down", "--all")
-    assert "ended: dead\n" in text
-    assert "a run uses them: alive (end one: chakram fabric down NAME" in text
+    assert "removed: dead\n" in text
+    assert (
+        "in use by runs, not removed: alive (remove one: chakram fabric down NAME"
+        in text
+    )
     assert [path.name for path in labs.iterdir() if path.is_dir()] == ["alive"]
     fields = json.loads(run("down", "--all", "--json"))
     assert (fields["ended"], fields["in_use"]) == ([], ["alive"])
@@ -53,5 +56,5 @@ def test_a_lab_that_is_not_there_is_the_users_mistake(labs: Path) -> None:
     assert isinstance(result.exception, NoLab)
     assert result.exception.exit_code == 2
     assert str(result.exception) == (
-        "lab nosuch: there is none of this name (there are: alive, dead)"
+        "lab nosuch: there is no such lab (existing labs: alive, dead)"
     )

@@ -56,13 +56,13 @@ def test_a_slower_link_fails_and_is_told(
 
     options = [str(rules), "--baseline", str(baseline)]
     assert main(["gate", str(same.path), *options]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "passed: 5 of 5 hold"
+    assert capsys.readouterr().out.splitlines()[-1] == "passed: 5 of 5 rules hold"
 
     junit, summary = tmp_path / "gate.xml", tmp_path / "gate.md"
     written = ["--junit", str(junit), "--markdown", str(summary)]
     assert main(["gate", str(slow.path), *options, *written]) == 6
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "FAILED: 2 of 5 hold"
+    assert lines[-1] == "FAILED: 2 of 5 rules hold"
     failed = [line for line in lines if line.startswith("FAILED ")]
     assert "[j: all_reduce of 1MiB, 4 ranks]  (slower = 2" in "\n".join(failed)
     assert " %)" in failed[0]
@@ -119,7 +119,7 @@ def test_what_is_not_known_does_not_pass(
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith("UNKNOWN generator_bound.collectives == 0")
     assert second == "UNKNOWN cv < 1  (there are no results where nranks == 77)"
-    assert last == "FAILED: 0 of 2 hold"
+    assert last == "FAILED: 0 of 2 rules hold"
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,15 @@ def test_what_is_not_known_does_not_pass(
     [
         ("version: 1\nrules: []\n", "rules"),
         ("version: 1\nrules:\n  - {chek: 'cv < 1'}\n", "unknown key"),
-        ("version: 1\nrules:\n  - {check: 'cv <'}\n", "rules[0].check: 'cv <' is no"),
-        ("version: 1\nrules:\n  - {check: 'cv < 1'}\n", "there is no 'cv' (there are"),
+        (
+            "version: 1\nrules:\n  - {check: 'cv <'}\n",
+            "rules[0].check: 'cv <' is not a condition",
+        ),
+        ("version: 1\nrules:\n  - {check: 'cv < 1'}\n", "there is no 'cv' (use one of"),
         ("version: 1\nrules:\n  - {check: 'slower < 1'}\n", "there is no 'slower'"),
         (
             "version: 1\nrules:\n  - {check: 'results.cv < 1'}\n",
-            "a truth for each member of a list (say all(...) or any(...))",
+            "yields a list of truth values (use all(...) or any(...))",
         ),
     ],
 )
@@ -174,7 +177,7 @@ def test_the_example_rules_and_workflow_are_right(
     simulated(experiment)
     capsys.readouterr()
     assert main(["gate", runs, rules, "--baseline", run]) == 2
-    assert "holds 2 runs (name one of them)" in capsys.readouterr().err
+    assert "contains 2 runs (name one of them)" in capsys.readouterr().err
     workflow = yaml.safe_load((folder / "workflow.yaml").read_text())
     steps = workflow["jobs"]["gate"]["steps"]
     commands = [
@@ -212,6 +215,6 @@ def test_a_planted_slow_link_is_named(
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
     assert main(["gate", after, str(rules), "--baseline", before]) == 6
     told = capsys.readouterr().out
-    assert " is more time lost by slow link, most at h3-leaf0 up " in told
+    assert " is more time lost to slow link, most at h3-leaf0 up " in told
     assert "fault: link h3-leaf0 has 20Mbit at 0ns" in told
     assert main(["gate", before, str(rules), "--baseline", before]) == 0

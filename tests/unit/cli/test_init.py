@@ -53,7 +53,7 @@ def test_no_file_is_replaced_unasked(
 ) -> None:
     (tmp_path / "incast.yaml").write_text("mine")
     assert main(["init", "incast"]) != 0
-    assert "--force replaces it" in capsys.readouterr().err
+    assert "use --force to replace it" in capsys.readouterr().err
     assert (tmp_path / "incast.yaml").read_text() == "mine"
     assert main(["init", "incast", "--force"]) == 0
     assert load_experiment(tmp_path / "incast.yaml").name == "incast"

@@ -47,8 +47,11 @@ def failing(error: BaseException) -> object:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (MemoryError(), "this process: Cannot allocate memory (give it more memory"),
-        (OSError(errno.EMFILE, "x"), "Too many open files (raise the limit of open"),
+        (
+            MemoryError(),
+            "this process: Cannot allocate memory (provide more memory",
+        ),
+        (OSError(errno.EMFILE, "x"), "Too many open files (raise the limit on open"),
     ],
 )
 def test_what_the_machine_lacks_is_told(
@@ -58,7 +61,7 @@ def test_what_the_machine_lacks_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.resolved_run.load_jobs", failing(error))
     assert main(["plan", small]) == 3
     assert told in capsys.readouterr().err
 
@@ -210,7 +213,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.resolved_run.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == code
     assert capsys.readouterr().err.splitlines()[-1] == f"chakram: error: {expected}"
 
@@ -225,7 +228,7 @@ def test_a_fault_of_ours_is_one_line_and_a_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.resolved_run.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == 1
     told = capsys.readouterr().err
     (log,) = tmp_path.glob("chakram-error-*.log")
@@ -240,7 +243,7 @@ def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = PlanError("here", "is wrong")
-    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.resolved_run.load_jobs", failing(error))
     assert main(["--debug", "plan", QUICKSTART]) == 2
     told = capsys.readouterr().err
     assert "Traceback" in told
@@ -252,7 +255,7 @@ def test_without_room_for_a_log_the_option_is_named(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     monkeypatch.setattr(
-        "chakram.preparation.job_loading.load_jobs", failing(ValueError("x"))
+        "chakram.preparation.resolved_run.load_jobs", failing(ValueError("x"))
     )
     assert main(["plan", QUICKSTART]) == 1
     assert "(--debug shows the traceback)" in capsys.readouterr().err

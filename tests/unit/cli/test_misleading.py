@@ -82,5 +82,5 @@ def test_every_result_says_what_lint_says(
         assert text.count("jobs a, b: MISLEADING: ") == len(rules), name
         for rule in rules:
             assert f"[{rule}" in text, (name, rule)
-        assert "do not read times of iterations or exposed times" in text, name
+        assert "do not rely on iteration times or exposed times" in text, name
     assert results["show of of-traces"] == results["simulate"]

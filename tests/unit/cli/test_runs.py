@@ -124,7 +124,7 @@ def test_the_table_has_a_line_per_run(
     assert heading.startswith("started (UTC)        name         world     status")
     assert first.startswith("2026-01-30 12:00:00  quick start  loopback  killed")
     assert second.startswith("2026-01-31 12:00:00  quick start  simulate  complete")
-    assert "note: left out: " in printed.err
+    assert "note: skipped: " in printed.err
     assert "has no schema_version" in printed.err
 
 
@@ -132,9 +132,9 @@ def test_a_folder_without_runs_and_one_that_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["runs", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"there is no run in {tmp_path}\n"
+    assert capsys.readouterr().out == f"there are no runs in {tmp_path}\n"
     assert main(["runs", str(tmp_path / "none")]) == 2
-    assert "is no folder (name the one that holds" in capsys.readouterr().err
+    assert "is not a folder (name the folder that contains" in capsys.readouterr().err
 
 
 def test_a_damaged_table_is_told_and_the_run_listed(

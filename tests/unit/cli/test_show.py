@@ -48,8 +48,8 @@ def test_no_run_is_an_error_of_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder, found in (
-        (tmp_path, "holds no run.json"),
-        (tmp_path / "n", "no folder"),
+        (tmp_path, "contains no run.json"),
+        (tmp_path / "n", "is not a folder"),
     ):
         assert main(["show", str(folder)]) == 2
         told = capsys.readouterr()
@@ -97,7 +97,8 @@ def test_queue_pairs_and_ports_are_shown_as_csv_and_as_json(
     for both in (["--ports", "--queue-pairs"], ["--ports", "--preflight"]):
         assert main(["show", str(directory), *both]) == 2
         assert (
-            "one of --queue-pairs, --ports and --preflight" in capsys.readouterr().err
+            "use only one of --queue-pairs, --ports, --preflight"
+            in capsys.readouterr().err
         )
 
 
@@ -118,8 +119,8 @@ def test_an_older_run_says_that_it_has_no_queue_pairs(
     for which in ("--queue-pairs", "--ports"):
         assert main(["show", str(older), which]) == 3
         told = capsys.readouterr().err
-        assert "does not say what its queue pairs were" in told
-        assert "(queue_pair_ends.parquet is gone)" in told
+        assert "has no table of its queue pairs" in told
+        assert "(queue_pair_ends.parquet is missing)" in told
     assert main(["show", str(older)]) == 0
 
 
@@ -145,12 +146,14 @@ def test_counters_need_the_plan_that_says_where_they_were(
     plan = json.loads((damaged / "plan.json").read_text())
     (damaged / "plan.json").unlink()
     assert main(["show", str(damaged), which]) == 3
-    assert "plan.json: is missing (it says where queue" in capsys.readouterr().err
+    assert (
+        "plan.json: is missing (copy the run directory again" in capsys.readouterr().err
+    )
 
     plan["ports"] = plan["ports"][1:]
     (damaged / "plan.json").write_text(json.dumps(plan))
     assert main(["show", str(damaged), which]) == 3
-    assert "plan.json: is damaged: it knows no port 0" in capsys.readouterr().err
+    assert "plan.json: is damaged: port 0 is not defined" in capsys.readouterr().err
 
     del plan["ports"]
     (damaged / "plan.json").write_text(json.dumps(plan))

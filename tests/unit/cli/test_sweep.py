@@ -125,7 +125,7 @@ def test_every_cell_is_compared_with_its_baseline(
     lines = [line.split() for line in told.out.splitlines()]
     assert lines[2][:4] == ["fast", "64KiB", "ring", "2"]
     assert "base" in lines[2]
-    assert "# change: of the iteration, from its baseline" in told.out
+    assert "# change: of the iteration time from its baseline" in told.out
     assert files(made) == before
     assert sorted(made.glob("runs/*/*")) == runs
 
@@ -155,7 +155,7 @@ def test_it_goes_on_where_it_was_cut(
     capsys.readouterr()
     assert main(["sweep", "suite.yaml"]) == 0
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "14 of 16 are there already"
+    assert told[0] == "14 of 16 cells already have results"
     assert len(told) == 3
     assert files(made) == before
     # What a changed experiment gives is another result; an eighth of it shows that.
@@ -292,7 +292,7 @@ def test_a_cell_that_fails_is_told_and_tried_again(
         told = capsys.readouterr()
         assert "2 cells failed, the first: gone seed=1: " in told.err
         assert "# 2 of 4 cells have no result" in told.out
-    assert "2 of 4 are there already" in told.err
+    assert "2 of 4 cells already have results" in told.err
 
 
 @pytest.mark.parametrize(
@@ -301,13 +301,22 @@ def test_a_cell_that_fails_is_told_and_tried_again(
         (("base: base.yaml", "base: gone.yaml"), "gone.yaml: cannot be read"),
         (("repetitions: 2", "repetition: 2"), "unknown key"),
         (("size: [64KiB, 256KiB]", "size: []"), "matrix.size: has no values"),
-        (("[ring, tree]", "[ring, ring]"), "matrix.algorithm: has a value twice"),
+        (("[ring, tree]", "[ring, ring]"), "matrix.algorithm: lists a value twice"),
         (("[ring, tree]", "[ring, rong]"), "cell fast size=64KiB algorithm=rong"),
-        (("name: slow", "name: fast"), "cases[1].name: is another's, too"),
-        (("case: fast", "case: best"), "'best' is no value of the suite (one of fast"),
-        (("algorithm: ring}", "colour: 1}"), "keys are case, size, algorithm"),
-        (("algorithm: [", "world: [mars, "), "'mars' is not known (simulate, run)"),
-        (("[64KiB, 256KiB]", f"{list(range(1, 3000))}"), "at most 10000"),
+        (
+            ("name: slow", "name: fast"),
+            "cases[1].name: is already the name of another case",
+        ),
+        (
+            ("case: fast", "case: best"),
+            "'best' is not a value of the suite (use one of fast",
+        ),
+        (("algorithm: ring}", "colour: 1}"), "known keys: case, size, algorithm"),
+        (
+            ("algorithm: [", "world: [mars, "),
+            "'mars' is not known (known: simulate, run)",
+        ),
+        (("[64KiB, 256KiB]", f"{list(range(1, 3000))}"), "use at most 10000"),
     ],
 )
 def test_what_is_no_suite_is_told(

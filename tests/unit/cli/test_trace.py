@@ -66,13 +66,13 @@ def test_synth_takes_sizes_and_times_with_units(tmp_path: Path) -> None:
 def test_synth_refuses_what_does_not_fit(tmp_path: Path, made: Path) -> None:
     error = fails("synth", "moe", "--out", tmp_path, "--ranks", 7)
     assert isinstance(error, ConfigError)
-    assert "7 ranks do not divide into ep = 4 (e.g. 8)" in str(error)
+    assert "7 ranks cannot be divided by ep = 4 (use e.g. 8)" in str(error)
     error = fails("synth", "moe", "--out", tmp_path, "--dense", "4")
     assert isinstance(error, ConfigError)
     assert "dense: '4' has no unit" in str(error)
     refused = fails("synth", "moe", "--out", made)
     assert isinstance(refused, RunDirectoryError)
-    assert "--force replaces them" in str(refused)
+    assert "use --force to replace these files" in str(refused)
     run("synth", "moe", "--out", made, "--force")
 
 
@@ -173,7 +173,7 @@ def test_problems_that_are_alike_share_a_line_and_hide_no_other(
     # Ten different ones of a rule, the first of which stands for 60.
     assert text.count("problem: ") == 10 + 1 + 1
     assert "[unknown-group: 60 times]" in text
-    assert "problem: and 3 more like them (--json) [unknown-group]" in text
+    assert "problem: and 3 more of this rule (see --json) [unknown-group]" in text
     assert "[no-peer]" in text
     assert "73 problems" in text
     assert len(run_json("lint", tmp_path, code=2)["findings"]) >= 73
@@ -195,8 +195,8 @@ def test_lint_says_what_to_do_about_a_warning(tmp_path: Path) -> None:
         (tmp_path / f"w.{rank}.et").write_bytes(data)
     assert run("lint", tmp_path) == (
         f"warning: {tmp_path}/w.0.et: offset 8: rank 0 node 1 'n1': is all_reduce of 0 "
-        "bytes: it moves nothing (its producer lost comm_size, or the collective may "
-        "be left out) [empty-collective: 2 times in 2 ranks]\n"
+        "bytes, so it moves nothing (check whether the producer lost comm_size; "
+        "otherwise, remove the collective) [empty-collective: 2 times in 2 ranks]\n"
         "2 ranks, 2 nodes: 0 problems, 2 warnings\n"
     )
 
@@ -228,15 +228,15 @@ def test_reading_options_reach_the_reader(tmp_path: Path) -> None:
     assert fields["communication"][0]["total_bytes"] == 2048
     error = fails("show", tmp_path, "--dependencies", "none")
     assert isinstance(error, ConfigError)
-    assert "none of auto, data, control, both" in str(error)
+    assert "'none' is not one of auto, data, control, both" in str(error)
     error = fails("show", tmp_path, "--uncorrected", "spelling")
     assert isinstance(error, ConfigError)
-    assert str(error).startswith("--uncorrected: 'spelling' is no correction (")
+    assert str(error).startswith("--uncorrected: 'spelling' is not a correction (")
 
 
 def test_convert_goes_to_json_and_back(made: Path, tmp_path: Path) -> None:
     text = run("convert", "json", made, tmp_path / "json")
-    assert text.endswith(f"look: chakram trace show {tmp_path / 'json'}\n")
+    assert text.endswith(f"inspect them: chakram trace show {tmp_path / 'json'}\n")
     fields = run_json("convert", "et", tmp_path / "json", tmp_path / "et")
     assert (len(fields["written"]), fields["lost"]) == (9, [])
     for path in made.iterdir():

@@ -111,13 +111,13 @@ def test_nothing_is_replaced_unasked(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ([], "nothing says what to keep"),
-        (["--ranks", "3-1"], "--ranks: '3-1' is no rank or range"),
-        (["--ranks", "0,,1"], "--ranks: '' is no rank or range"),
-        (["--ranks", "0-9999999"], "is no rank or range"),
+        ([], "no option selects the part to keep"),
+        (["--ranks", "3-1"], "--ranks: '3-1' is not a rank or range"),
+        (["--ranks", "0,,1"], "--ranks: '' is not a rank or range"),
+        (["--ranks", "0-9999999"], "is not a rank or range"),
         (["--ranks", "5"], "the set has the ranks 0-2"),
-        (["--nodes", "9..3"], "is no FIRST..LAST"),
-        (["--nodes", "4-5"], "is no FIRST..LAST"),
+        (["--nodes", "9..3"], "is not FIRST..LAST"),
+        (["--nodes", "4-5"], "is not FIRST..LAST"),
     ],
 )
 def test_mistakes_are_told(

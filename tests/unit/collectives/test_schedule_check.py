@@ -62,7 +62,7 @@ def test_a_right_one_passes() -> None:
     [
         (
             problems(AG, EXCHANGE[0]),
-            "position 0 ends with [] of chunk 1, not with [1]",
+            "position 0 ends with [] of chunk 1, but must have [1]",
         ),
         (
             problems(AG, *EXCHANGE, move(1, 0, 1, 1), expected=EXCHANGE),
@@ -78,7 +78,7 @@ def test_a_right_one_passes() -> None:
         ),
         (
             problems(AG, move(0, 0, 1, 5)),
-            "step 0: chunk 5 from 0 to 1: outside of 2 positions and 2 chunks",
+            "step 0: chunk 5 from 0 to 1: outside 2 positions and 2 chunks",
         ),
         (
             problems(AG, *EXCHANGE, move(1, 0, 0, 0)),
@@ -112,7 +112,10 @@ def test_a_position_speaks_for_itself_only() -> None:
             return iter(self.transfers)
 
     found = check_schedule(Confused(AG, EXCHANGE), nranks=2)
-    assert "position 1 yields another's transfer step 0: chunk 0 from 0 to 1" in found
+    assert (
+        "position 1 yields a transfer of another position: step 0: chunk 0 from 0 to 1"
+        in found
+    )
 
 
 def test_ends_that_number_their_messages_differently_are_told(
@@ -124,13 +127,13 @@ def test_ends_that_number_their_messages_differently_are_told(
 
     monkeypatch.setattr(schedule_check, "rank_schedule", miscounting)
     assert problems(AG, *EXCHANGE) == [
-        "message 0 from 0 to 1 on channel 0 is None at its source, "
+        "message 0 from 0 to 1 on channel 0 is None at its source, but "
         "(0, 0) at its destination",
-        "message 1 from 0 to 1 on channel 0 is (0, 0) at its source, "
+        "message 1 from 0 to 1 on channel 0 is (0, 0) at its source, but "
         "None at its destination",
-        "message 0 from 1 to 0 on channel 0 is None at its source, "
+        "message 0 from 1 to 0 on channel 0 is None at its source, but "
         "(0, 1) at its destination",
-        "message 1 from 1 to 0 on channel 0 is (0, 1) at its source, "
+        "message 1 from 1 to 0 on channel 0 is (0, 1) at its source, but "
         "None at its destination",
     ]
 
@@ -187,13 +190,13 @@ def test_a_single_rank_has_no_steps() -> None:
 def test_an_algorithm_that_does_not_fit_is_told() -> None:
     how = algorithm(AR, "ring(order=0-2-1)")
     assert check_schedule(how, nranks=4) == [
-        "its order names 3 positions, and a group has 4 ranks"
+        "its order names 3 positions, but a group has 4 ranks"
     ]
 
 
 def test_every_position_has_as_many_chunks() -> None:
     assert problems(AG, *EXCHANGE, chunks=3) == [
-        "3 chunks are not the same number for each of 2 parts"
+        "3 chunks do not divide evenly into 2 parts"
     ]
 
 
@@ -208,7 +211,7 @@ def test_all_chunks_of_a_message_must_be_there() -> None:
     more = EXCHANGE[0]._replace(further=(1,))
     assert problems(AG, more) == [
         "step 0: chunk 1 from 0 to 1: its source does not have it",
-        "position 0 ends with [] of chunk 1, not with [1]",
+        "position 0 ends with [] of chunk 1, but must have [1]",
     ]
 
 
@@ -218,6 +221,6 @@ def test_peers_that_do_not_fit_the_transfers_are_told() -> None:
             return set()
 
     assert check_schedule(Secretive(AG, EXCHANGE), nranks=2) == [
-        "position 0 sends to [(0, 1)] but tells of [] (channel, position)",
-        "position 1 sends to [(0, 0)] but tells of [] (channel, position)",
+        "position 0 sends to [(0, 1)], but its peers are [] (channel, position)",
+        "position 1 sends to [(0, 0)], but its peers are [] (channel, position)",
     ]

@@ -18,9 +18,9 @@ from chakram.config.congestion import (
 )
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.planning import transport_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.preparation.run_description import describe_transport, manifest_of
 from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.topology.topology import EcnThresholds
@@ -139,7 +139,7 @@ def test_parameters_can_be_said_as_knobs_again(
             "min_rate of 11Gbit/s is above the line rate of 10Gbit/s",
         ),
         ({"first_cnp_rate": "11Gbit"}, "first_cnp_rate of 11Gbit/s is above"),
-        ({"alpha_gain": "3/2"}, "alpha_gain is not a share"),
+        ({"alpha_gain": "3/2"}, "alpha_gain is out of range"),
         ({"byte_counter": "1B"}, "byte_counter is less than 512 bytes"),
         ({"alpha_period": "2h"}, r"alpha_period of 2h is more than 1000s \(at most"),
         ({"cnp_interval": "2h"}, "cnp_interval of 2h is more than 1000s"),
@@ -210,9 +210,7 @@ def test_the_record_of_a_run_names_profile_overrides_and_dilation(
     text = yaml.safe_dump(written, sort_keys=False)
     experiment = parse_experiment(text).stretched()
     manifest = manifest_of(
-        experiment,
-        load_jobs(experiment),
-        transport_plan(experiment),
+        resolve(experiment, load_jobs(experiment)),
         run_id="r",
         started=datetime(2026, 1, 1, tzinfo=UTC),
     )
@@ -234,7 +232,7 @@ def test_a_name_alone_means_the_default_profile() -> None:
 @pytest.mark.parametrize(
     ("control", "rate", "found"),
     [
-        ("dcqcn", "mtu: 4200", "begins at line rate, and the fabric's ports have no"),
+        ("dcqcn", "mtu: 4200", "starts at line rate, but the fabric's ports have no"),
         (
             "{dcqcn: {profile: dcqcn-hpcc-ns3, overrides: {min_rate: 2Gbit}}}",
             "rate: 1Gbit",
@@ -276,7 +274,7 @@ def test_links_say_when_they_mark() -> None:
     assert uplink.ecn == EcnThresholds(
         kmin_bytes=80_000, kmax_bytes=320_000, probability=0.5
     )
-    assert "ECN marks are simulated only" in experiment_warnings(experiment)[0]
+    assert "ECN marks are simulated only" in resolve(experiment).warnings()[0]
     dumped = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert parse_experiment(yaml.safe_dump(dumped)) == experiment
 
@@ -307,7 +305,7 @@ def test_thresholds_that_are_none_are_refused(ecn: str, found: str) -> None:
 def test_dcqcn_without_marks_is_warned_of(
     old: str, new: str, warning: str | None
 ) -> None:
-    warnings = experiment_warnings(parse_experiment(CLOS.replace(old, new)))
+    warnings = resolve(parse_experiment(CLOS.replace(old, new))).warnings()
     # One of the two kinds of links still marks.
     assert [each for each in warnings if "dcqcn" in each] == [
         each for each in warnings if warning is not None and warning in each
@@ -316,10 +314,10 @@ def test_dcqcn_without_marks_is_warned_of(
 
 
 def test_dcqcn_on_a_loopback_fabric_is_warned_of() -> None:
-    (warning,) = experiment_warnings(parse_experiment(experiment_text("dcqcn")))
+    (warning,) = resolve(parse_experiment(experiment_text("dcqcn"))).warnings()
     assert "no link of the fabric marks packets" in warning
 
 
 def test_marks_that_faults_set_are_marks() -> None:
     text = experiment_text("dcqcn") + "faults: {packets: [{action: mark, nth: 1}]}\n"
-    assert experiment_warnings(parse_experiment(text)) == []
+    assert resolve(parse_experiment(text)).warnings() == []

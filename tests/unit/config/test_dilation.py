@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from chakram.config.dilation import KEPT, rnr_timer, stretches
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.planning import transport_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.program.operations import ComputeOperation
 from chakram.settings.quantities import Stretches
 
@@ -201,13 +201,13 @@ def test_a_time_that_no_timer_code_says_is_told() -> None:
     faults = "{packets: [{action: not_ready, nth: 1}]}"
     (said,) = [
         each
-        for each in experiment_warnings(experiment_of(10_000, faults=faults))
+        for each in resolve(experiment_of(10_000, faults=faults)).warnings()
         if "rnr_timer" in each
     ]
     assert "more than any timer code says" in said
     assert not any(
         "rnr_timer" in each
-        for each in experiment_warnings(experiment_of(100, faults=faults))
+        for each in resolve(experiment_of(100, faults=faults)).warnings()
     )
 
 
@@ -266,18 +266,18 @@ EXTERNAL = (
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"fabric": EXTERNAL}, "the time of an external fabric cannot be stretched"),
-        ({"fabric": LOOPBACK}, "fabric.rate: is not given"),
+        ({"fabric": EXTERNAL}, "an external fabric cannot be dilated"),
+        ({"fabric": LOOPBACK}, "fabric.rate: is not set"),
         (
             {
                 "transport": "{congestion_control: {fixed_rate: {rate: 50kbit}}}",
             },
-            "50kbit/s is less than 1 kbit/s once divided by the dilation of 1000 "
-            "(at most a dilation of 50)",
+            "50kbit/s divided by the dilation of 1000 is less than 1 kbit/s "
+            "(use a dilation of at most 50)",
         ),
         (
             {"transport": "{adaptive_retransmission: {low: 10s}}"},
-            "is more than 1000s once multiplied",
+            "times the dilation of 1000 is more than 1000s",
         ),
         (
             {
@@ -302,11 +302,11 @@ def test_what_cannot_be_stretched_is_refused(
     [
         (
             "retransmit_timeout: 600s",
-            "retransmit_timeout: 10min is more than",
+            "retransmit_timeout: 10min times the dilation of 10000 is more than",
         ),
         (
             "local_ack_timeout: 27",
-            "local_ack_timeout: 549.755813888s is more",
+            "local_ack_timeout: 549.755813888s times the dilation of 10000 is more",
         ),
     ],
 )

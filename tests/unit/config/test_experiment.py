@@ -84,8 +84,7 @@ def test_all_mistakes_are_told_in_the_order_of_their_lines() -> None:
         " (did you mean 'roofline'?)",
         "  - line 7: collectives.all_to_al: 'all_to_al' is not known"
         " (did you mean 'all_to_all'?)",
-        "  - line 15: fabric.mtu: stands twice, first on line 14"
-        " (remove one of the two)",
+        "  - line 15: fabric.mtu: is already set on line 14 (remove one of the two)",
     ]
 
 
@@ -93,7 +92,7 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
     text = QUICKSTART.replace("mtu: 4200", "mtu: 1500") + "sede: 3\n"
     told = mistakes_of(text)
     assert "sede: unknown key (did you mean 'seed'?)" in told
-    assert "at most 1024 fits" in told
+    assert "(use at most 1024, or raise the MTU to 4176)" in told
 
 
 @pytest.mark.parametrize(
@@ -141,18 +140,18 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         (
             "layers: 4",
             "routing: {law: hot_expert, target: 4}",
-            "jobs[0].trace.routing.target: 4 is not among the 4 experts",
+            "jobs[0].trace.routing.target: 4 is not one of the 4 experts",
         ),
         ("layers: 4", "rank_order: [tp]", "is not an order of dimensions"),
         ("layers: 4", "model: mixtral", "'mixtral' is not a known model"),
         (
             "{synth: moe, ranks: 8, ep: 4, dp: 2, layers: 4}",
             "{synth: incast, ranks: 8, fan_in: 8}",
-            "trace.fan_in: 8 senders and a receiver are more than 8 ranks",
+            "trace.fan_in: 8 senders and a receiver exceed 8 ranks",
         ),
         ("all_reduce: ring", "all_reduce: rung", "there is no algorithm 'rung'"),
-        ("sync: barrier", "sync: gap", "sync: gap has no gap"),
-        ("sync: barrier", "gap: 1ms", "means nothing with sync: barrier"),
+        ("sync: barrier", "sync: gap", "sync: gap requires a gap"),
+        ("sync: barrier", "gap: 1ms", "has no effect with sync: barrier"),
         ("sync: barrier", "gap: 1", "'1' has no unit (e.g. 10us)"),
         ("kind: namespaces", "kind: names", "fabric.kind: 'names' is not known"),
         ("kind: namespaces", "knd: x", "fabric.kind: is missing"),
@@ -164,11 +163,11 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         (
             "switch: kernel",
             "capture: [h8]",
-            "there is no host 'h8' (hosts are h0 to h7)",
+            "there is no host 'h8' (use h0 to h7)",
         ),
         ("hosts_per_leaf: 4", "hosts_per_leaf: 3", "the fabric has 6"),
         ("{clos:", "{single_switch: {hosts: 8}, clos:", "names two shapes"),
-        ("mtu: 4200", "mtu: 4100", "at most 2048 fits"),
+        ("mtu: 4200", "mtu: 4100", "(use at most 2048, or raise"),
         ("250Mbit", "250Mbyte", "'250Mbyte' has an unknown unit 'Mbyte'"),
         ("250Mbit", "0Mbit", "rate: is zero"),
         ("window: 64KiB", "window: 1KiB", "1KiB is less than one packet of 4096"),
@@ -178,11 +177,11 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("fixed_rate", "{fixed_rate: {rat: 1}}", "rat: unknown key"),
         ("fixed_rate", "{none: {}, fixed_rate: {}}", "names two congestion controls"),
         ("host: {rate: 250Mbit}, ", "", "fixed_rate has no rate"),
-        ("from: trace", "from: roofline", "roofline needs to know how fast"),
-        ("from: trace", "from: trace, peak: 0 TFLOPS", "a rate of zero"),
+        ("from: trace", "from: roofline", "roofline requires the compute rate"),
+        ("from: trace", "from: trace, peak: 0 TFLOPS", "peak or memory is zero"),
         ("scale: 1.0", "scale: 1/0", "'1/0' is not a ratio"),
-        ("compute:", "placement: {order: [0, 0]}\n    compute:", "in two places"),
-        ("compute:", "placement: {order: [0]}\n    compute:", "ranks 0 to 7"),
+        ("compute:", "placement: {order: [0, 0]}\n    compute:", "rank 0 occurs twice"),
+        ("compute:", "placement: {order: [0]}\n    compute:", "ranks from 0 to 7"),
         ("compute:", "placement: {order: up}\n    compute:", "not an order"),
         ("compute:", "placement: {order: [x]}\n    compute:", "'x' is not a rank"),
         ("mtu: 4200", "mtu: 4200\nruns: 3", "runs: is not a path"),
@@ -216,7 +215,9 @@ def test_a_burst_fits_into_one_send(addressing: str, path_mtu: int, most: int) -
     ).replace("path_mtu: 4096", f"path_mtu: {path_mtu}, burst: %d")
     assert transport_plan(parse_experiment(text % most)).max_burst_packets == most
     if most < 64:
-        assert f"(at most {most} do; or leave it out)" in mistakes_of(text % (most + 1))
+        assert f"(use at most {most}, or remove burst)" in mistakes_of(
+            text % (most + 1)
+        )
 
 
 def test_overrides_replace_what_the_file_says() -> None:
@@ -239,7 +240,7 @@ def test_overrides_replace_what_the_file_says() -> None:
     [
         ("iterations.measurd", "3", "did you mean 'measured'?"),
         ("jobs.3.name", "x", "there is no entry 3"),
-        ("jobs.moe.name", "x", "leads nowhere"),
+        ("jobs.moe.name", "x", "is not a valid path"),
         ("seed", "[", "is not YAML"),
     ],
 )
@@ -300,15 +301,15 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
     [
         (
             "{qps_per_rankpair: 4, queue_pairs: {count: 2}}",
-            "qps_per_rankpair and queue_pairs.count are two names for one thing",
+            "qps_per_rankpair and queue_pairs.count are the same setting",
         ),
         (
             "{local_ack_timeout: 14, retransmit_timeout: 1ms}",
-            "retransmit_timeout and local_ack_timeout are two names for one thing",
+            "retransmit_timeout and local_ack_timeout set the same timeout",
         ),
         (
             "{local_ack_timeout: 0, adaptive_retransmission: {}}",
-            "adaptive_retransmission: local_ack_timeout: 0 says that there is no",
+            "adaptive_retransmission: cannot be combined with local_ack_timeout: 0",
         ),
         (
             "{verb: send, queue_pairs: {message_size: 1MiB}, verify: off, icrc_check: 8"
@@ -317,22 +318,28 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ),
         (
             "{verb: send, queue_pairs: {message_size: 1MiB}}",
-            "queue_pairs.message_size needs the verb write",
+            "queue_pairs.message_size: requires verb: write",
         ),
         ("{verify: full, icrc_check: 8}", "icrc_check is the size of a sample"),
-        ("{verify: sample, icrc_check: 0}", "a sample of one packet in 0 is none"),
+        (
+            "{verify: sample, icrc_check: 0}",
+            "icrc_check: is 0, so no packet would be checked",
+        ),
         ("{queue_pairs: {per: rank}}", "transport.queue_pairs.per"),
         ("{rnr_retry_limit: 8}", "transport.rnr_retry_limit"),
         ("{source_ports: [80]}", "transport.source_ports"),
-        ("{source_ports: [4791, 5000]}", "4791 is fabric.udp_port, which packets"),
-        ("{source_ports: [5000, 6000, 5000]}", "5000 stands there more than once"),
+        (
+            "{source_ports: [4791, 5000]}",
+            "4791 is fabric.udp_port, the destination port",
+        ),
+        ("{source_ports: [5000, 6000, 5000]}", "5000 is listed more than once"),
         ("{window: 9TiB}", "transport.window"),
         ("{class_of: [{class: 8}]}", "transport.class_of[0].class"),
         ("{class_of: [{job: x, class: 4}]}", "there is no job 'x'"),
         ("{class_of: [{collective: x, class: 4}]}", "transport.class_of[0].collective"),
         (
             "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",
-            "1e99Gbit is no rate of a network (1kbit to 100Tbit)",
+            "1e99Gbit is not a valid network rate (1kbit to 100Tbit)",
         ),
         ("{adaptive_retransmission: {low: 1us}}", "adaptive_retransmission.low"),
     ],
@@ -350,8 +357,8 @@ def test_transports_that_contradict_themselves_are_refused(
     ("fault", "found"),
     [
         ("{action: lose, nth: 1}", "faults.packets[0].action"),
-        ("{action: drop}", "a fault has either nth or a probability"),
-        ("{action: not_ready, at: send, nth: 1}", "something that a receiver does"),
+        ("{action: drop}", "a fault needs either nth or a probability"),
+        ("{action: not_ready, at: send, nth: 1}", "applies only to receivers"),
         ("{action: drop, nth: 0}", "faults.packets[0].nth"),
         ("{action: drop, probability: 2}", "faults.packets[0].probability"),
         ("{action: drop, nth: 1, queue_pair: 1}", "there is no queue pair 1"),
@@ -384,11 +391,13 @@ def test_faults_say_what_ports_are_told() -> None:
     [
         (
             "leaves: 1000, spines: 1, hosts_per_leaf: 1",
-            "leaves: there are addresses for 256 leaves with 1 hosts each (at most 256",
+            "leaves: there are addresses for only 256 leaves with 1 hosts each (use at "
+            "most 256",
         ),
         (
             "leaves: 200, spines: 1000, hosts_per_leaf: 1",
-            "spines: there are addresses for 32768 links between switches (at most 163",
+            "spines: there are addresses for only 32768 links between switches (use at "
+            "most 163",
         ),
     ],
 )

@@ -32,14 +32,22 @@ def test_an_external_fabric_of_ipv6_is_read() -> None:
     [
         ("2001:2:0:1::1/64", "2001:2:0:1::/64", "is not the address of a single port"),
         ("2001:2:0:1::1/64", "ff02::1/64", "is not the address of a single port"),
-        ("2001:2:0:1::1/64", "fe80::1/64", "link-local addresses mean another host"),
-        ("2001:2:0:1::1/64", "::ffff:198.18.1.1/120", "stands for an IPv4 address"),
+        (
+            "2001:2:0:1::1/64",
+            "fe80::1/64",
+            "a link-local address may belong to another host",
+        ),
+        ("2001:2:0:1::1/64", "::ffff:198.18.1.1/120", "represents an IPv4 address"),
         ("2001:2:0:1::1/64", "2001:db8::1/64", "outside the allowed prefixes"),
         ("2001:2:0:1::1/64", "2001:2:0:1::1", "an address with its prefix length"),
         ("2001:2:0:1::2/64", "2001:2:0:1::1/64", "is the address of a port of h1"),
         ("2001:2:0:1::1/64", "198.18.1.1/24", "they cannot reach each other"),
-        ("mtu: 9000", "mtu: 1279", "1279 is less than any link of IPv6 has"),
-        ("/run/netns/p1", "/run/netns/p1, mtu: 1279", "1279 is less than any link of"),
+        ("mtu: 9000", "mtu: 1279", "1279 is less than the smallest MTU of IPv6"),
+        (
+            "/run/netns/p1",
+            "/run/netns/p1, mtu: 1279",
+            "1279 is less than the smallest MTU of IPv6",
+        ),
         ("  tls:", "  allow: ['::/0']\n  tls:", "is wider than /32"),
     ],
 )
@@ -70,7 +78,7 @@ def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
         ("192.0.2.11:7411", "192.0.2.11", "is not the address of an agent"),
         ("192.0.2.11:7411", "192.0.2.11:74110", "is not the address of an agent"),
         ("unix:/run/chakram/h2.sock", "unix:h2.sock", "is not an absolute path"),
-        ("name: h2", "name: h1", "host 0 has 'h1' as well (give every host name of"),
+        ("name: h2", "name: h1", "host 0 also has 'h1' (give every host a unique name"),
         ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
         ("rate: 100Gbit", "topology: 3", "unknown key"),
         ("  tls:", "  allow: [net]\n  tls:", "'net' is not a prefix"),
@@ -92,12 +100,12 @@ def test_agents_on_other_machines_need_certificates() -> None:
 
 def test_the_smallest_mtu_of_all_ports_decides() -> None:
     text = EXTERNAL.replace("p1}", "p1, mtu: 1500}") + "transport: {path_mtu: 4096}\n"
-    assert "the fabric's MTU of 1500 (at most 1024 fits" in mistakes_of(text)
+    assert "the fabric's MTU of 1500 (use at most 1024, or" in mistakes_of(text)
 
 
 def test_predicting_by_simulation_needs_a_topology() -> None:
     text = EXTERNAL + "predict: [simulate]\n"
-    assert "simulate needs to know the fabric" in mistakes_of(text)
+    assert "simulate requires a description of the fabric" in mistakes_of(text)
     with_topology = text.replace(
         "  tls:", "  topology: {single_switch: {hosts: 3}}\n  tls:"
     )

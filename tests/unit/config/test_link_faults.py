@@ -21,25 +21,28 @@ def with_faults(*faults: str, base: str = QUICKSTART) -> str:
             "{kind: down, link: nowhere}",
             "[0].link: there is no link 'nowhere' (e.g. h0-",
         ),
-        ("{kind: down, link: h0-leaf0, direction: up}", "a link is down in both"),
+        (
+            "{kind: down, link: h0-leaf0, direction: up}",
+            "kind down affects both directions",
+        ),
         (
             "{kind: flap, link: h0-leaf0}",
-            "[0].period: is missing: a fault of kind flap",
+            "[0].period: is missing, but kind flap requires it",
         ),
         ("{kind: loss, link: h0-leaf0}", "[0].probability: is missing"),
         ("{kind: degrade, link: h0-leaf0}", "[0].rate: is missing"),
         ("{kind: pause_storm, link: h0-leaf0}", "[0].classes: is missing"),
         (
             "{kind: down, link: h0-leaf0, rate: 1Gbit}",
-            "[0].rate: means nothing for kind down (remove it)",
+            "[0].rate: has no effect for kind down (remove it)",
         ),
         (
             "{kind: down, link: h0-leaf0, at: 1ms, when: {iteration: 1}}",
-            "[0].when: means nothing beside at",
+            "[0].when: cannot be combined with at",
         ),
         (
             "{kind: down, link: h0-leaf0, when: {job: moe}}",
-            "[0].when: names neither an iteration nor messages",
+            "[0].when: selects neither an iteration nor messages",
         ),
     ],
 )
@@ -50,7 +53,9 @@ def test_mistakes_are_told_with_their_place(fault: str, expected: str) -> None:
 def test_each_moment_is_a_simulation_more() -> None:
     fault = "{kind: down, link: h0-leaf0, for: 1ms, when: {iteration: 1}}"
     parse_experiment(with_faults(*[fault] * 8))
-    assert "more than 8 of them have a when" in mistakes_of(with_faults(*[fault] * 9))
+    assert "more than 8 link faults have a when" in mistakes_of(
+        with_faults(*[fault] * 9)
+    )
 
 
 def test_links_must_be_known_and_made_of_packets() -> None:
@@ -58,7 +63,7 @@ def test_links_must_be_known_and_made_of_packets() -> None:
     told = mistakes_of(with_faults(down, base=EXTERNAL))
     assert "the links of this fabric are not known" in told
     told = mistakes_of(with_faults(down) + "simulation: {level: message}\n")
-    assert "links fail where packets and queue pairs are simulated" in told
+    assert "link faults are simulated only at level packet" in told
 
 
 def test_times_and_rates_of_faults_are_stretched_with_all_others() -> None:
@@ -104,5 +109,5 @@ def test_watchdog_and_quanta_are_of_switches_that_pause() -> None:
         "forward",
     )
     told = mistakes_of(text.replace("sonic", "ns3"))
-    assert "fabric.switches.quanta: means nothing for switches of profile ns3" in told
-    assert "fabric.switches.watchdog: means nothing" in told
+    assert "fabric.switches.quanta: has no effect for switches of profile ns3" in told
+    assert "fabric.switches.watchdog: has no effect" in told

@@ -5,6 +5,7 @@ import pytest
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.execution.preflight_session import preflight_settings
 from chakram.foundation.errors import ConfigError
+from chakram.preparation.resolved_run import resolve
 
 
 def experiment(preflight: str | None, fabric: str = "{kind: loopback}") -> Experiment:
@@ -37,7 +38,7 @@ def test_what_a_run_does(written: str | None, action: str) -> None:
 
 def test_the_sketch_of_the_design_is_read() -> None:
     settings = preflight_settings(
-        experiment("{pairs: rate, mtu: true, dscp_ecn_echo: true}")
+        resolve(experiment("{pairs: rate, mtu: true, dscp_ecn_echo: true}"))
     )
 
     assert settings.check_rate
@@ -59,7 +60,7 @@ def test_the_sketch_of_the_design_is_read() -> None:
 def test_what_is_measured(
     written: str, rate: bool, latency: bool, permutation: bool
 ) -> None:
-    settings = preflight_settings(experiment(written))
+    settings = preflight_settings(resolve(experiment(written)))
 
     assert (settings.check_rate, settings.check_latency) == (rate, latency)
     assert settings.check_permutation == permutation
@@ -82,7 +83,7 @@ CLOS = "{kind: namespaces, topology: {clos: {leaves: 2, spines: 2, hosts_per_lea
 def test_several_ways_are_probed_from_several_source_ports(
     fabric: str, written: str, paths: int
 ) -> None:
-    assert preflight_settings(experiment(written, fabric)).paths == paths
+    assert preflight_settings(resolve(experiment(written, fabric))).paths == paths
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from chakram.config.experiment import load_experiment
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.plan_summary import summarise_plan
-from chakram.preparation.planning import build_plan, planned_ports
+from chakram.preparation.plan_summary import summarize_plan
+from tests.experiments import planned_run
 from tests.support import REPO_ROOT
 
 CONFIGS = sorted((REPO_ROOT / "configs").glob("*.yaml"))
@@ -39,8 +39,8 @@ def test_a_ready_experiment_is_read_and_named_like_its_file(path: Path) -> None:
 def test_a_ready_experiment_can_be_planned(path: Path) -> None:
     experiment = load_experiment(path)
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
-    summary = summarise_plan(plan, jobs)
+    plan = planned_run(experiment, jobs, "r")
+    summary = summarize_plan(plan, jobs)
     assert summary.warnings == ()
     assert summary.payload_bytes > 0
 
@@ -48,8 +48,8 @@ def test_a_ready_experiment_can_be_planned(path: Path) -> None:
 def test_the_quickstart_is_quick() -> None:
     experiment = load_experiment(REPO_ROOT / "configs/quickstart.yaml")
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
-    summary = summarise_plan(plan, jobs)
+    plan = planned_run(experiment, jobs, "r")
+    summary = summarize_plan(plan, jobs)
     assert summary.least_iteration_ns is not None
     # A kernel fabric may need three times what the busiest port does.
     assert 3 * summary.iterations * summary.least_iteration_ns < 60 * 10**9
@@ -62,8 +62,8 @@ def test_the_mixtral_experiment_fits_the_trace_of_stage(chakram_data: Path) -> N
         overrides={"jobs.0.trace.path": str(trace)},
     )
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
-    summary = summarise_plan(plan, jobs)
+    plan = planned_run(experiment, jobs, "r")
+    summary = summarize_plan(plan, jobs)
     largest = max(line.trace_bytes for line in summary.collectives)
     # 131,072,000 elements of two bytes, as the trace states its all-reduces.
     assert largest == 262_144_000

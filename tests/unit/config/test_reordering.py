@@ -6,8 +6,8 @@ import pytest
 
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.planning import transport_plan
+from chakram.preparation.resolved_run import resolve
 from tests.unit.config.texts import QUICKSTART
 
 SPRAYED = """
@@ -46,7 +46,7 @@ def test_it_is_a_name_or_a_name_with_a_window(written: str, packets: int) -> Non
 @pytest.mark.parametrize(
     ("written", "found"),
     [
-        ("keep", "'keep' is no way to treat reordering"),
+        ("keep", "'keep' is not a reordering mode"),
         ("{accept: {window: 0}}", "transport.reordering.accept.window"),
         ("{accept: {window: 65537}}", "transport.reordering.accept.window"),
         ("7", "transport.reordering"),
@@ -75,7 +75,7 @@ def test_spraying_is_warned_of_unless_it_is_accepted(
     old: str, new: str, is_warned_of: bool
 ) -> None:
     text = SPRAYED.replace(old, new) if old else SPRAYED
-    warnings = experiment_warnings(parse_experiment(text))
+    warnings = resolve(parse_experiment(text)).warnings()
     found = [each for each in warnings if "fabric.switches.balancing" in each]
     assert len(found) == is_warned_of
     assert all("transport.reordering: accept" in each for each in found)

@@ -19,8 +19,8 @@ from chakram.summary.run_summary import (
     Summary,
     Verification,
 )
-from chakram.summary.summarize_messages import summarise_messages
-from chakram.summary.summarize_run import summarise
+from chakram.summary.summarize_messages import summarize_messages
+from chakram.summary.summarize_run import summarize_run
 from tests.golden.test_message_tables import incast
 from tests.unit.summary.test_summarize_messages import JOB, transport
 from tests.unit.summary.test_summarize_run import WORLD, measurements, run
@@ -42,7 +42,7 @@ def summary(**facts: object) -> Summary:
         )
         for leaf in (1, 2)
     ]
-    return summarise(
+    return summarize_run(
         replace(found, links=[*links, HOST]),
         bound=lambda identity: 380_000 if identity.key == WORLD else None,
         alone=lambda identity: 390_000 if identity.key == WORLD else None,
@@ -97,7 +97,7 @@ def test_tables_take_no_more_than_the_width(width: int) -> None:
         replace(row, job=f"job{number}", generator_bound=1, size_bytes=2**33 + number)
         for number, row in enumerate(summary().rows * 3)
     ]
-    messages = summarise_messages(
+    messages = summarize_messages(
         incast(7, 5), transport(8), marked={(JOB, 1, 0): 12}, drops={}
     )
     big = replace(
@@ -164,10 +164,10 @@ def test_footer_tells_the_rest() -> None:
         "# Out of bounds values : N/A (not checked)",
         "# Iteration: mean 750.00 us, p50 750.00, p99 750.00, max 750.00, cv 0.0 %",
         "# Exposed communication: 72.4 % of the iteration, 525.00 us per rank",
-        "# Packets: 5040 sent, 12 sent again (0.238 %), 60 marked for congestion",
+        "# Packets: 5040 sent, 12 retransmitted (0.238 %), 60 marked for congestion",
         "# Uplinks: 2 directions, max/mean 1.333, Jain 0.9000",
         "#   leaf2-spine1 up          2.000 MB",
-        "# Drops: 3 in the queues of links",
+        "# Drops: 3 in link queues",
         "# Generator: kept up with all 12 collectives",
         "# Run directory: runs/x",
         "# Run complete.",
@@ -213,8 +213,8 @@ def test_how_the_generator_did_is_told() -> None:
         "# Generator: pacing error p99 N/A, loop lag p99 <= 64.00 (max 70.50) us; "
         "busy 63.0 %, CPU 98.0 % of the busiest process",
         "# Round trips: p50 <= 32.00, p99 <= 128.00 us",
-        "# Sockets: 2 packets dropped on arrival, 3 times no room to send, or no "
-        "interface",
+        "# Sockets: 2 packets dropped on arrival, 3 failed sends (no buffer space, or "
+        "interface down)",
     ]
 
 
@@ -239,12 +239,12 @@ def test_banners_come_before_everything_else() -> None:
 
 
 def test_generator_bound_rows_are_marked() -> None:
-    text = render_table(summarise(measurements(run(generator_wait_ns=10_000))))
+    text = render_table(summarize_run(measurements(run(generator_wait_ns=10_000))))
     marked = [line.endswith(" *") for line in text.splitlines() if line[:1] == " "]
     assert marked == [True, False, False]
     assert (
-        "# * generator-bound: 3 of 12 collectives; waits are at most 15.0 % of the "
-        "time of a row\n"
+        "# * generator-bound: 3 of 12 collectives; waits take at most 15.0 % of a "
+        "row's time\n"
     ) in text
     assert "kept up" not in text
 
@@ -295,7 +295,7 @@ def test_a_simulated_fabric_is_told_from_a_real_one(
 
 def test_nothing_measured_is_said() -> None:
     facts = RunFacts(run_id="r", name="n", world="loopback", status="failed")
-    text = render_table(summarise(Measurements(facts=facts, collectives=[])))
+    text = render_table(summarize_run(Measurements(facts=facts, collectives=[])))
     assert "# no collective was measured\n" in text
     assert "# Avg bus bandwidth    : N/A\n" in text
 
@@ -400,7 +400,7 @@ def test_what_was_looked_at_stands_in_the_footer(
     found: Verification, lines: list[str]
 ) -> None:
     facts = RunFacts(run_id="r", name="n", world="loopback", verification=found)
-    text = render_table(summarise(Measurements(facts=facts, collectives=())))
+    text = render_table(summarize_run(Measurements(facts=facts, collectives=())))
     assert [
         line for line in text.splitlines() if "bounds values" in line or "ICRCs" in line
     ] == lines

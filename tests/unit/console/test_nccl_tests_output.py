@@ -268,7 +268,7 @@ def test_what_no_program_measures_is_told(
     documents, notes = documents_of(results, version="1")
     assert "alltoall_perf-moe-direct-2" not in documents
     # Two groups in three measured iterations.
-    assert notes == ["6 of all_to_all are left out: nccl-tests has no such test"]
+    assert notes == ["6 of all_to_all are omitted: nccl-tests has no such test"]
 
 
 # ---- what is printed ----------------------------------------------------------------
@@ -432,8 +432,8 @@ def test_the_closing_counts_all_cycles_and_says_what_the_network_did() -> None:
         # The mean of 3.072 and 1.536.
         "# Avg bus bandwidth    : 2.304 ",
         "#",
-        "# Network: net_bw of the busiest rank's port; bound: what this schedule needs "
-        "at least",
+        "# Network: net_bw of the busiest rank's port; bound: the least time that this "
+        "schedule can take",
         "#       size   net_bw      bound  %bound     cv     n",
         "#        (B)   (GB/s)       (us)     (%)    (%)",
         "#       4096     3.00       1.50    75.0   50.0     2",

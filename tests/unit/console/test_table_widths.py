@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.console.message_tables import message_lines
-from chakram.summary.summarize_messages import summarise_messages
+from chakram.summary.summarize_messages import summarize_messages
 from tests.golden.test_message_tables import incast
 from tests.messages import transport
 
@@ -18,7 +18,7 @@ def heading(text: str, above: str) -> str:
 
 
 def messages(width: int | None) -> str:
-    found = summarise_messages(incast(3, 2), transport(4))
+    found = summarize_messages(incast(3, 2), transport(4))
     assert found is not None
     return "\n".join(message_lines(found, width=width))
 

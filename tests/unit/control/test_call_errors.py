@@ -51,8 +51,8 @@ CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
         (
             grpc.StatusCode.INTERNAL,
             "",
-            "the session broke off",
-            "its own log says why; an overloaded host misses heartbeats",
+            "the session ended unexpectedly",
+            "see the agent's log; an overloaded host misses heartbeats",
         ),
         (
             grpc.StatusCode.UNIMPLEMENTED,
@@ -63,19 +63,19 @@ CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
         (
             grpc.StatusCode.UNAVAILABLE,
             "x: CERTIFICATE_VERIFY_FAILED: y",
-            "its certificate is not one that we trust for this address",
-            "make it with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
+            "its certificate is not trusted for this address",
+            "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
         ),
         (
             grpc.StatusCode.UNAVAILABLE,
             "Hostname Verification Check failed.",
-            "its certificate is not one that we trust for this address",
-            "make it with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
+            "its certificate is not trusted for this address",
+            "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
         ),
         (
             grpc.StatusCode.UNAVAILABLE,
             "failed to connect: Ssl handshake failed: wrong version",
-            "no TLS session could be agreed on (wrong version)",
+            "the TLS handshake failed (wrong version)",
             "does the agent run with --tls-ca, --tls-cert and --tls-key?",
         ),
         (
@@ -118,7 +118,7 @@ def test_how_an_agent_is_started_is_told(
     error = failed(grpc.StatusCode.UNAVAILABLE, details)
 
     assert explain(error, target=target, tls=tls) == (
-        "nobody listens there",
+        "no agent listens at this address",
         f"start it: chakram-agent serve --listen {target}{options}",
     )
 
@@ -130,10 +130,11 @@ def test_a_connection_that_is_closed_is_a_matter_of_certificates(details: str) -
     error = failed(grpc.StatusCode.UNAVAILABLE, details)
 
     assert explain(error, target="h1:7411", tls=True) == (
-        "it closed the connection, as it does when it does not accept our certificate",
-        "the controller's certificate must be signed by the agent's CA",
+        "it closed the connection, probably because it does not accept the "
+        "controller's certificate",
+        "use a controller certificate that the agent's CA has signed",
     )
     assert explain(error, target="h1:7411", tls=False) == (
         "the connection was lost",
-        "the agent has ended, or it wants certificates",
+        "the agent has ended, or it requires certificates",
     )

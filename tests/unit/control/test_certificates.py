@@ -76,8 +76,8 @@ def test_agents_are_added_under_the_same_authority(tmp_path: Path) -> None:
     ("agents", "sentence"),
     [
         ({"h1": []}, "--agent h1: it has no address"),
-        ({"../h1": ["192.0.2.1"]}, "names are letters"),
-        ({"ca": ["192.0.2.1"]}, "--agent ca: that name is taken"),
+        ({"../h1": ["192.0.2.1"]}, "names contain only letters"),
+        ({"ca": ["192.0.2.1"]}, "--agent ca: that name is reserved"),
         ({"h1": ["192.0.2.1:7411"]}, "is neither an address nor a host name"),
         ({"h1": [""]}, "is neither an address nor a host name"),
     ],
@@ -93,7 +93,7 @@ def test_wrong_names_and_addresses_are_refused(
 def test_a_damaged_authority_is_not_replaced(tmp_path: Path) -> None:
     make_certificates(tmp_path, {})
     (tmp_path / "ca.key").write_text("x")
-    with pytest.raises(ConfigError, match="it cannot be used"):
+    with pytest.raises(ConfigError, match="authority cannot be used"):
         make_certificates(tmp_path, {})
 
 

@@ -81,7 +81,7 @@ def test_numbers_survive_packing(values: list[int]) -> None:
 def test_broken_rows_are_refused() -> None:
     message = pb.AgentEvent()
     message.records.flows = bytes(9)
-    with pytest.raises(PeerError, match="agent a: 9 bytes are no rows of "):
+    with pytest.raises(PeerError, match="agent a: 9 bytes are not rows of "):
         decode_event(message, where="agent a")
 
 

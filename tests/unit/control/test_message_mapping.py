@@ -79,7 +79,7 @@ def test_what_is_for_people_is_clipped_on_both_sides() -> None:
         ),
         (
             pb.Progress(counter=1, iterations=[pb.RankProgress()] * 3),
-            "iterations: 3 of them, at most 2 are allowed",
+            "iterations: 3 entries, but at most 2 are allowed",
         ),
         (
             pb.Progress(counter=1, iterations=[pb.RankProgress()]),

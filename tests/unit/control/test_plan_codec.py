@@ -175,7 +175,7 @@ def test_too_long_a_message_is_refused_unread() -> None:
 
 
 def test_bytes_of_no_message_say_whose_they_are() -> None:
-    with pytest.raises(PeerError, match=r"shard 3: 4 bytes are no AgentPlan"):
+    with pytest.raises(PeerError, match=r"shard 3: 4 bytes are not a valid AgentPlan"):
         parse_plan(b"\xff\xff\xff\xff", where="shard 3")
 
 
@@ -188,31 +188,34 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("run_id = ''", "plan ?: run_id: '' is no name"),
+        ("run_id = ''", "plan ?: run_id: '' is not a valid name"),
         ("shards = 0", "plan run-1: shards: 0 is not in 1..256"),
         (
             "ports[1].address = '127.0.0.256'",
-            "plan run-1: ports[1].address: '127.0.0.256' is no IP address",
+            "plan run-1: ports[1].address: '127.0.0.256' is not an IP address",
         ),
         (
             "ports[0].address = 'fe80::1'",
-            "plan run-1: ports[0].address: 'fe80::1' is no address of a port: "
-            "link-local addresses mean another host on every link",
+            "plan run-1: ports[0].address: 'fe80::1' cannot be the address of a port: "
+            "a link-local address may belong to another host on every link",
         ),
         (
             "ports[0].address = '::1'",
-            "plan run-1: ranks[0].queue_pairs[0].remote_address: 127.18.0.2 is not of "
-            "the IP version of ::1",
+            "plan run-1: ranks[0].queue_pairs[0].remote_address: 127.18.0.2 and "
+            "::1 have different IP versions",
         ),
         (
             "ranks[0].queue_pairs[0].remote_udp_port = 0",
             "plan run-1: ranks[0].queue_pairs[0].remote_udp_port: 0 is not in 1..65535",
         ),
         ("ports[0].mtu = 3", "plan run-1: ports[0].mtu: 3 is not in 68..65535"),
-        ("ports[1].number = 0", "plan run-1: ports: two ports have one number"),
-        ("ranks[0].number = 1", "plan run-1: ranks: two ranks have one number"),
+        ("ports[1].number = 0", "plan run-1: ports: two ports have the same number"),
+        ("ranks[0].number = 1", "plan run-1: ranks: two ranks have the same number"),
         ("ranks[0].port = 5", "plan run-1: ranks[0].port: port 5 is not in the plan"),
-        ("ranks[1].shard = 2", "plan run-1: ranks[1].shard: shard 2 of 1 shards"),
+        (
+            "ranks[1].shard = 2",
+            "plan run-1: ranks[1].shard: is 2, but there are 1 shards",
+        ),
         (
             "ranks[1].queue_pairs[0].qpn = 1 << 24",
             "plan run-1: ranks[1].queue_pairs[0].qpn: 16777216 is not in 0..16777215",
@@ -220,7 +223,7 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         (
             "ranks[0].queue_pairs[0].remote_address = '192.0.2.1'",
             "plan run-1: ranks[0].queue_pairs[0].remote_address: 192.0.2.1 is not "
-            "among the peers of the plan (an agent sends to members of the plan only)",
+            "among the peers of the plan (an agent sends only to members of the plan)",
         ),
         (
             "ranks[0].queue_pairs[0].group = 'tp'",
@@ -234,12 +237,12 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
             "programs[0].columns[0].dependencies = bytes([4, 0, 0, 0]); "
             "message.programs[0].columns[0].dependency_ends = bytes([1, 0, 0, 0])",
             "plan run-1: programs[0].programs[0]: job job rank 0 operation 0: depends "
-            "on 4, which is not there",
+            "on 4, which does not exist",
         ),
         (
             "programs[0].columns[0].all_algorithms[0].op = 'all_regret'",
             "plan run-1: programs[0].columns[0].all_algorithms[0].op: "
-            "'all_regret' is no collective",
+            "'all_regret' is not a collective",
         ),
         (
             "programs[0].columns[0].all_algorithms[0].op = 'all_to_all_v'",
@@ -252,14 +255,17 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ),
         (
             "programs[0].columns[0].kinds = bytes([9])",
-            "plan run-1: programs[0].columns[0].kinds: an operation of no kind that "
-            "this version knows",
+            "plan run-1: programs[0].columns[0].kinds: contains an unknown kind of "
+            "operation",
         ),
-        ("ranks[1].job = 1", "plan run-1: ranks[1].job: 1 of 1 jobs"),
-        ("ranks[1].program = 2", "plan run-1: ranks[1].program: 2 of 2 programs"),
+        ("ranks[1].job = 1", "plan run-1: ranks[1].job: is 1, but there are 1 jobs"),
+        (
+            "ranks[1].program = 2",
+            "plan run-1: ranks[1].program: is 2, but there are 2 programs",
+        ),
         (
             "programs.append(message.programs[0])",
-            "plan run-1: programs: two jobs have one name",
+            "plan run-1: programs: two jobs have the same name",
         ),
         (
             "programs[0].groups[0].ranks.append(1)",
@@ -268,24 +274,27 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ),
         (
             "transport.path_mtu = 1500",
-            "transport.path_mtu: 1500 is none of 256, 512, 1024, 2048, 4096",
+            "transport.path_mtu: 1500 is not one of 256, 512, 1024, 2048, 4096",
         ),
-        ("transport.verb = 'read'", "transport.verb: 'read' is none of write, send"),
+        ("transport.verb = 'read'", "transport.verb: 'read' is not one of write, send"),
         (
             "settings.faults.add(action='lose', nth=1)",
-            "settings.faults[0].action: 'lose' is none of drop, delay, duplicate, ",
+            "settings.faults[0].action: 'lose' is not one of drop, delay, duplicate, ",
         ),
         (
             "settings.faults.add(action='drop', packets='any', count=1, delay_ns=1, "
             "behind=1, part='any')",
-            "a fault has either nth or a probability",
+            "a fault needs either nth or a probability",
         ),
-        ("ClearField('transport')", "transport.path_mtu: 0 is none of 256, 512"),
+        ("ClearField('transport')", "transport.path_mtu: 0 is not one of 256, 512"),
         ("settings.drop_ratio = 1.0", "settings.drop_ratio: 1.0 is not in [0, 1)"),
         ("settings.drop_ratio = float('nan')", "settings.drop_ratio: nan is not in"),
-        ("rank_numbers[0].number = 7", "ranks[0].number: 0 is not what rank_numbers"),
-        ("rank_numbers[1].rank = 0", "rank_numbers: a rank stands there twice"),
-        ("agent = 'x' * 1025", "agent: 1025 characters, at most 1024 are allowed"),
+        (
+            "rank_numbers[0].number = 7",
+            "ranks[0].number: 0 does not match rank_numbers",
+        ),
+        ("rank_numbers[1].rank = 0", "rank_numbers: a rank is listed twice"),
+        ("agent = 'x' * 1025", "agent: 1025 characters, but at most 1024 are allowed"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(change: str, sentence: str) -> None:
@@ -298,7 +307,7 @@ def test_two_queue_pairs_of_one_port_need_two_numbers() -> None:
     message = encode_plan(ring_plan(nranks=3))
     pairs = message.ranks[0].queue_pairs
     pairs[1].qpn = pairs[0].qpn
-    with pytest.raises(PlanError, match="port 0 has two queue pairs"):
+    with pytest.raises(PlanError, match="port 0 has two queue pairs numbered"):
         decode_plan(message)
 
 
@@ -314,7 +323,7 @@ def test_only_ports_with_sockets_are_divided() -> None:
 def test_too_many_ports_are_refused() -> None:
     message = encode_plan(ring_plan())
     message.ports.extend([message.ports[0]] * 1024)
-    with pytest.raises(PlanError, match="1026 of them, at most 1024"):
+    with pytest.raises(PlanError, match="1026 entries, but at most 1024"):
         decode_plan(message)
 
 

@@ -53,10 +53,10 @@ def test_operations_of_a_file_are_those_written() -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "f: is no saved plan"),
-        (b"version: 1\n", "f: is no saved plan"),
-        (b"chakram plan 9\n1234", "f: has a form of another version"),
-        (encode(saved_plan(spmd(2)))[:-1], "f: is damaged: its digest is another"),
+        (b"", "f: is not a saved plan"),
+        (b"version: 1\n", "f: is not a saved plan"),
+        (b"chakram plan 9\n1234", "f: has the format of another version"),
+        (encode(saved_plan(spmd(2)))[:-1], "f: is damaged: its digest does not match"),
         (MAGIC + hashlib.sha256(b"\xff").digest() + b"\xff", "f: is damaged"),
     ],
 )
@@ -120,22 +120,25 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        (_job(), ".programs: their ranks do not ascend"),
+        (_job(), ".programs: ranks are not in ascending order"),
         (
             _job(columns=[row()], programs=[ALONE, ALONE]),
-            ".programs: their ranks do not ascend",
+            ".programs: ranks are not in ascending order",
         ),
         (
             plan_pb.SavedJob(
                 name="k",
                 programs=pb.JobPrograms(job="j", columns=[row()], programs=[ALONE]),
             ),
-            ".programs: are of job 'j'",
+            ".programs: belong to job 'j'",
         ),
-        (_job(programs=[ALONE]), ".programs.programs[0].columns: 0 of 0"),
+        (
+            _job(programs=[ALONE]),
+            ".programs.programs[0].columns: 0 is out of range: there are 0",
+        ),
         (
             _job(columns=[row()], programs=[OF_GROUP]),
-            ".programs.programs[0].groups: 0 of 0",
+            ".programs.programs[0].groups: 0 is out of range: there are 0",
         ),
         (
             _job(
@@ -143,15 +146,15 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
                 groups=[GROUP],
                 programs=[pb.RankProgram(groups=[0, 0])],
             ),
-            ".programs.programs[0].groups: a process group stands there twice",
+            ".programs.programs[0].groups: a process group is listed twice",
         ),
         (
             _job(columns=[row()], programs=[pb.RankProgram(peers=[1, 1])]),
-            ".programs.programs[0].peers: a rank stands there twice",
+            ".programs.programs[0].peers: a rank is listed twice",
         ),
         (
             _job(columns=[row()], groups=[GROUP, GROUP], programs=[ALONE]),
-            ".programs.groups: two process groups have one name",
+            ".programs.groups: two process groups have the same name",
         ),
         (
             _job(columns=[waiting(0)], programs=[ALONE]),
@@ -159,7 +162,7 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
         ),
         (
             _job(columns=[waiting(7)], programs=[ALONE]),
-            ".programs: job j rank 0 operation 0: depends on 7, which is not there",
+            ".programs: job j rank 0 operation 0: depends on 7, which does not exist",
         ),
         (
             changed(dependency_ends=numbers("I", 2)),
@@ -177,7 +180,7 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
             changed(names=2000 * b"n", name_ends=numbers("I", 2000)),
             ".programs.columns[0].name_ends: do not divide names into parts of 1024",
         ),
-        (changed(names=b"\xff"), ".programs.columns[0].names: are no UTF-8"),
+        (changed(names=b"\xff"), ".programs.columns[0].names: are not valid UTF-8"),
         (
             changed(
                 kinds=b"\0\0",
@@ -197,11 +200,11 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
                     )
                 },
             ),
-            ".programs.columns[0].name_ends: divide a character",
+            ".programs.columns[0].name_ends: split a character",
         ),
         (
             changed(kinds=b"\4"),
-            ".programs.columns[0].kinds: an operation of no kind that this version",
+            ".programs.columns[0].kinds: contains an unknown kind of operation",
         ),
         (
             changed(node_ids=numbers("Q", 1, 2)),
@@ -209,7 +212,8 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
         ),
         (
             changed(without_node=[1]),
-            ".programs.columns[0].without_node: 1 of 1 operations",
+            ".programs.columns[0].without_node: 1 is out of range: there are 1 "
+            "operations",
         ),
         (
             changed(starts_ns=numbers("q", -1)),
@@ -254,7 +258,7 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
         ),
         (
             changed(kinds=b"\1"),
-            ".programs.columns[0].algorithms: 0 of 0",
+            ".programs.columns[0].algorithms: 0 is out of range: there are 0",
         ),
         (
             _job(
@@ -288,7 +292,7 @@ def test_what_is_wrong_in_a_plan_is_named(job: plan_pb.SavedJob, told: str) -> N
                 columns=[waiting(*range(2**17))],
                 programs=[pb.RankProgram(rank=rank) for rank in range(2**11 + 1)],
             ),
-            "268566528 dependencies in all, at most 268435456 are allowed",
+            "268566528 dependencies in total, but at most 268435456 are allowed",
         ),
         (
             _job(
@@ -298,7 +302,7 @@ def test_what_is_wrong_in_a_plan_is_named(job: plan_pb.SavedJob, told: str) -> N
                     pb.RankProgram(rank=rank, groups=[0]) for rank in range(2**11 + 1)
                 ],
             ),
-            "268566528 members of groups in all, at most 268435456 are allowed",
+            "268566528 members of groups in total, but at most 268435456 are allowed",
         ),
         (
             _job(
@@ -306,7 +310,7 @@ def test_what_is_wrong_in_a_plan_is_named(job: plan_pb.SavedJob, told: str) -> N
                 splits=[pb.RankSplits(sent_bytes=[0] * 2**16)],
                 programs=[pb.RankProgram(rank=0, splits=[0] * (2**12 + 1))],
             ),
-            "268500992 parts of splits in all, at most 268435456 are allowed",
+            "268500992 parts of splits in total, but at most 268435456 are allowed",
         ),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from chakram.control.clock import StallMeter, explain_loss
 
 S = 10**9
-SILENCE = "no heartbeat of the controller for 1.5 s"
+SILENCE = "no heartbeat from the controller for 1.5 s"
 
 
 def test_the_longest_interval_counts_and_the_one_that_goes_on() -> None:
@@ -50,7 +50,8 @@ def test_an_old_stall_is_forgotten() -> None:
         (
             3 * 10**8,
             (5 * 10**7, SILENCE),
-            f"{SILENCE}, but the controller did not stall: it sent one every 0.3 s",
+            f"{SILENCE}, but the controller did not stall: it sent a heartbeat every "
+            "0.3 s",
             False,
         ),
     ],

@@ -115,7 +115,7 @@ def test_loopback_ports_of_ipv6_count_up_their_udp_ports() -> None:
         LoopbackPort(host="h1", address="::1", udp_port=4792),
     )
     assert loopback_ports(2, udp_port=49150, family="ipv6")[-1].udp_port == 49151
-    with pytest.raises(FabricError, match="those from 49152 on are of queue pairs"):
+    with pytest.raises(FabricError, match="ports from 49152 on belong to queue pairs"):
         loopback_ports(3, udp_port=49150, family="ipv6")
 
 

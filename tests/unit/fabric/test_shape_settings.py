@@ -143,10 +143,10 @@ def test_more_links_than_addresses_are_a_mistake() -> None:
     (mistake,) = NamespaceFabric.model_validate(
         {"kind": "namespaces", "topology": {"fat_tree": many}}
     ).check()
-    assert "no room for 33280 links" in mistake.found
+    assert "not enough addresses for 33280 links" in mistake.found
 
 
 @pytest.mark.asyncio
 async def test_nodes_that_forward_are_no_lab() -> None:
-    with pytest.raises(FabricError, match="a ring of 4 nodes is simulated only"):
+    with pytest.raises(FabricError, match="a ring of 4 nodes can only be simulated"):
         await fabric("ring").start_lab("no-lab", seed=1, lifetime="run")

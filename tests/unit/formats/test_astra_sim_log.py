@@ -49,14 +49,14 @@ def test_a_job_that_hangs_names_its_ranks() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "log: says of no rank when it finished (is it console.txt"),
-        (b"\xff\n", "log:1: is no text in UTF-8"),
+        (b"", "log: has no line about the end of a rank (use console.txt"),
+        (b"\xff\n", "log:1: is not UTF-8 text"),
         (FINISH % (1, 2) * 2, "log:2: rank 1 finishes twice"),
         (EVENT % (b"issue", 1, b"x") * 2, "log:2: node 2 of rank 1 is issued twice"),
-        (EVENT % (b"callback", 1, b"x"), "log:1: node 2 of rank 1 calls back"),
+        (EVENT % (b"callback", 1, b"x"), "log:1: node 2 of rank 1 ends without"),
         (
             EVENT % (b"issue", 9, b"x") + EVENT % (b"callback", 8, b"x"),
-            "log:2: node 2 of rank 1 calls back",
+            "log:2: node 2 of rank 1 ends without",
         ),
         (FINISH % (1, 1 << 63), "log:1: number '9223372036854775808' is not a whole"),
         (b"x" * 70_000, "log:1: is a line of 70000 bytes"),

@@ -56,15 +56,15 @@ def test_an_old_text_is_of_the_test_that_the_file_is_named_after() -> None:
     text = (HEAD + PLAIN).replace("# Collective test starting: all_reduce_perf\n", "")
     found = read_nccl_text(text.encode(), "logs/alltoall_perf-2n.txt")
     assert found.op == "all_to_all"
-    with pytest.raises(ResultsError, match="does not say which test it is of"):
+    with pytest.raises(ResultsError, match="does not name its test"):
         read_nccl_text(text.encode(), "logs/out.txt")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEAD, "has no line of a size"),
-        (PLAIN, "does not say which test"),
+        (HEAD, "has no line with a size"),
+        (PLAIN, "does not name its test"),
         (HEAD.replace("#  Rank", "# rank") + PLAIN, "does not list the ranks"),
         (HEAD + PLAIN.replace("34.27", "-3"), "out.txt:10: '-3' is not a time"),
         (HEAD + PLAIN.replace("34.27", "1e99"), "'1e99' is not a time"),
@@ -112,7 +112,7 @@ def test_json_is_read() -> None:
         ({"results": [{"size": "8"}]}, "has no size"),
         ({"results": [{"size": 8, "in_place": {"time": "x"}}]}, "'x' is not a time"),
         ({"results": [{"size": 8, "in_place": {}}]}, "'None' is not a time"),
-        ({"args": []}, "does not say which test"),
+        ({"args": []}, "does not name its test"),
         ({"config": {}}, "does not list the ranks"),
     ],
 )

@@ -58,12 +58,12 @@ def test_what_is_no_queue_is_refused(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"1 2 3", "fct.txt:1: has 3 fields, not 8 as in fct.txt"),
+        (b"1 2 3", "fct.txt:1: has 3 fields, but fct.txt has 8"),
         (LINE.replace(b"0b000201", b"0b00020"), "is not an address of 8 digits"),
         (LINE.replace(b"18250", b"-1"), "start_ns '-1' is not a whole number"),
-        (LINE.replace(b"10003", b"65536"), "a port is not below 65536"),
+        (LINE.replace(b"10003", b"65536"), "a port is above 65535"),
         (LINE.replace(b"2384", b"2384.5"), "alone_ns '2384.5' is not a whole number"),
-        (b"\x80", "is no text in UTF-8"),
+        (b"\x80", "is not UTF-8 text"),
     ],
 )
 def test_what_is_no_message_is_refused(line: bytes, said: str) -> None:

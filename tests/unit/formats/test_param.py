@@ -56,9 +56,9 @@ def test_the_latency_of_the_rank_stands_in_for_that_of_all() -> None:
     [
         ({}, "is not a list"),
         ("text", "is not a list"),
-        ([], "has no collective"),
-        ([{"comms": 3}], r"r.json: \[0\]: is not what a replay records"),
-        ([record(id={})], r"r.json: \[0\]: is not what a replay records"),
+        ([], "has no replayed collective"),
+        ([{"comms": 3}], r"r.json: \[0\]: is not a record of a replay"),
+        ([record(id={})], r"r.json: \[0\]: is not a record of a replay"),
         ([record(dtype_size=-8)], "has dtype"),
         ([record(dtype="strange")], "has dtype 'strange'"),
         ([record(in_msg_size=-1)], "in_msg_size is -1"),

@@ -70,7 +70,7 @@ def test_a_name_of_ours_stays_ours(path: Path) -> None:
 def test_nobody_of_a_name_is_told_with_those_there_are(path: Path) -> None:
     install(path, group=GROUP, entries={"rim": "acme_rim:TEXT"})
     with pytest.raises(
-        ValueError, match=r"no wheel is named 'hub' \(there are ours, rim\)"
+        ValueError, match=r"there is no wheel 'hub' \(known: ours, rim\)"
     ):
         registry().load("hub")
 
@@ -87,7 +87,7 @@ def test_two_packages_with_one_name_are_refused(path: Path) -> None:
     with pytest.raises(PlugInError) as caught:
         registry().load("rim")
     assert str(caught.value) == (
-        "wheel rim: several packages have one of that name: acme 1.0 and best 2 "
+        "wheel rim: several packages provide this name: acme 1.0 and best 2 "
         "(uninstall all but one of them)"
     )
 
@@ -120,16 +120,20 @@ def test_what_cannot_be_used_is_told_with_its_package(
         (
             "rim",
             "acme 1.1",
-            "plan r: wheel 'rim' is of acme 1.0 here, and of acme 1.1 at the "
-            "controller (install acme 1.1 there, too, and start the agent anew)",
+            "plan r: wheel 'rim' comes from acme 1.0 here, but from acme 1.1 on the "
+            "controller (install acme 1.1 on the agent's host, too, and restart it)",
         ),
         (
             "hub",
             "acme 1.1",
-            "plan r: there is no wheel 'hub' here (there are ours, rim) "
-            "(install acme 1.1 there, too, and start the agent anew)",
+            "plan r: there is no wheel 'hub' here (known: ours, rim) "
+            "(install acme 1.1 on the agent's host, too, and restart it)",
         ),
-        ("ours", "acme 1.0", "plan r: wheel 'ours' is of chakram itself here, and of "),
+        (
+            "ours",
+            "acme 1.0",
+            "plan r: wheel 'ours' comes from chakram itself here, but from ",
+        ),
     ],
 )
 def test_a_plan_is_for_the_same_package_in_the_same_version(

@@ -191,7 +191,7 @@ def test_too_many_steps_are_refused_with_one_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill, "MOST_STEPS", 2)
-    with pytest.raises(InputError, match=r"steps, 2 at most.*--step [0-9]+ms"):
+    with pytest.raises(InputError, match=r"steps, but at most 2 are.*--step [0-9]+ms"):
         openmetrics(finished(tmp_path), step_ns=STEP_NS)
 
 
@@ -200,7 +200,7 @@ def test_a_run_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has not ended"):
         openmetrics(RunResults(directory.path, directory.manifest), step_ns=STEP_NS)
     directory.finish(ended=datetime(2026, 1, 31, 12, 0, 5, tzinfo=UTC))
-    with pytest.raises(InputError, match="has no records of an iteration"):
+    with pytest.raises(InputError, match="contains no record of an iteration"):
         openmetrics(open_run(directory.path), step_ns=STEP_NS)
 
 
@@ -313,7 +313,7 @@ def test_the_proposed_step_is_the_shortest_that_fits(
     if step is None:
         assert list(openmetrics(results, step_ns=STEP_NS))
         return
-    with pytest.raises(InputError, match=f"takes 3 steps, {most} at most.*{step}"):
+    with pytest.raises(InputError, match=f"takes 3 steps, but at most {most}.*{step}"):
         openmetrics(results, step_ns=STEP_NS)
     assert list(openmetrics(results, step_ns=int(step[0]) * STEP_NS))
 

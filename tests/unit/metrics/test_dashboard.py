@@ -160,7 +160,7 @@ def replace(title: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             replace("Links", "by (link, direction)", "by (link, way)"),
-            "f: Links: nothing here has a label way",
+            "f: Links: no metric in this query has a label way",
         ),
         (
             replace("Agents", "run_id=~", 'rank="3", run_id=~'),
@@ -168,11 +168,12 @@ def replace(title: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             replace(
-                "Losses and repairs",
+                "Losses and retransmissions",
                 "chakram_retransmitted_packets_total",
                 "chakram_flows_active",
             ),
-            "f: Losses and repairs: rate over chakram_flows_active, which is a gauge",
+            "f: Losses and retransmissions: rate over chakram_flows_active, which is a "
+            "gauge",
         ),
         (
             replace("Agents", 'job=~"$job", ', ""),
@@ -194,7 +195,7 @@ def replace(title: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             replace("Sent and received", "rate(", "avg_over_time("),
-            "chakram_tx_bytes_total counts, and is shown without a rate",
+            "chakram_tx_bytes_total is a counter, but is shown without a rate",
         ),
         (
             replace("Links", "topk(", "topk(("),
@@ -246,7 +247,7 @@ def test_a_query_that_nothing_answers_is_found() -> None:
         return [] if expr == asked else [1]
 
     (problem,) = lint.check_live(queries, ask)
-    assert problem == f"f: Links: nothing answers {asked}"
+    assert problem == f"f: Links: no data for {asked}"
 
 
 @pytest.mark.parametrize(

@@ -97,5 +97,5 @@ def test_whoever_asks_gets_what_is_true_then() -> None:
     "listen", ["", "127.0.0.1", "9464", "127.0.0.1:", "127.0.0.1:x", ":65536", "a:-1"]
 )
 def test_what_is_no_address_and_port_is_refused(listen: str) -> None:
-    with pytest.raises(ConfigError, match="is no address and port"):
+    with pytest.raises(ConfigError, match="is not an address with a port"):
         open_listener(listen)

@@ -178,7 +178,7 @@ def test_exactly_one_state_is_on() -> None:
     }
     assert [labels for labels, value in found.items() if value] == [("running",)]
     assert len(found) == 6
-    with pytest.raises(ValueError, match="'sleeping' is none of"):
+    with pytest.raises(ValueError, match="'sleeping' is not one of"):
         state.set_state("sleeping")
 
 

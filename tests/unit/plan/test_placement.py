@@ -147,10 +147,10 @@ def test_first_psns_may_have_a_seed_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (PlacementOptions(order=(0, 1, 1)), "rank 1 stands in two places"),
-        (PlacementOptions(order=(0, 1)), "rank 2 stands nowhere"),
+        (PlacementOptions(order=(0, 1, 1)), "rank 1 occurs twice"),
+        (PlacementOptions(order=(0, 1)), "rank 2 is missing"),
         (PlacementOptions(order=(0, 1, 3)), "there is no rank 3"),
-        (PlacementOptions(first_port=1), "need ports 1 to 3, and the fabric has 3"),
+        (PlacementOptions(first_port=1), "need ports 1 to 3, but the fabric has 3"),
     ],
 )
 def test_a_placement_that_does_not_fit_is_refused(
@@ -161,7 +161,7 @@ def test_a_placement_that_does_not_fit_is_refused(
 
 
 def test_too_few_ports_are_refused() -> None:
-    with pytest.raises(PlanError, match="need ports 0 to 3, and the fabric has 2"):
+    with pytest.raises(PlanError, match="need ports 0 to 3, but the fabric has 2"):
         make_plan({"job": make_job(4, RING)}, make_ports(2))
 
 
@@ -174,7 +174,7 @@ def test_a_rank_with_two_programs_is_refused() -> None:
 def test_groups_that_ranks_disagree_about_are_refused() -> None:
     programs = make_job(2, RING)
     other = replace(programs[1], groups=(ProcessGroup(name="world", ranks=(1, 0)),))
-    with pytest.raises(PlanError, match="has other ranks than"):
+    with pytest.raises(PlanError, match="has different ranks than"):
         make_plan({"job": [programs[0], other]}, make_ports(2))
 
 
@@ -184,5 +184,5 @@ def test_a_group_with_a_rank_that_is_not_there_is_refused() -> None:
 
 
 def test_impossible_shards_are_refused() -> None:
-    with pytest.raises(PlanError, match="65 shards are not possible"):
+    with pytest.raises(PlanError, match="65 shards are not supported"):
         make_plan({"job": make_job(2, RING)}, make_ports(2), shards=65)

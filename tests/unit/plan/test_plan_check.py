@@ -26,14 +26,17 @@ def broken(plan: Plan, **changes: object) -> list[str]:
     ("changes", "expected"),
     [
         ({"qpn": (FIRST_QUEUE_PAIR + 1) << 6}, "its number is used twice on its port"),
-        ({"qpn": FIRST_QUEUE_PAIR << 6 | 1}, "does not name shard 0"),
+        ({"qpn": FIRST_QUEUE_PAIR << 6 | 1}, "its number does not belong to shard 0"),
         ({"remote_qpn": 1}, "has no other end"),
-        ({"send_psn": 1}, "its other end does not agree"),
-        ({"source_port": 1}, "its other end does not agree"),
-        ({"group": "x"}, "its other end does not agree"),
-        ({"remote_address": "10.0.0.1"}, "port 1 is not at 10.0.0.1:4791"),
-        ({"remote_udp_port": 9}, "port 1 is not at 198.18.0.2:9"),
-        ({"remote_port": 9}, "port 9 is not at"),
+        ({"send_psn": 1}, "its other end has different properties"),
+        ({"source_port": 1}, "its other end has different properties"),
+        ({"group": "x"}, "its other end has different properties"),
+        (
+            {"remote_address": "10.0.0.1"},
+            "port 1 does not have the address 10.0.0.1:4791",
+        ),
+        ({"remote_udp_port": 9}, "port 1 does not have the address 198.18.0.2:9"),
+        ({"remote_port": 9}, "port 9 does not have the address"),
     ],
 )
 def test_a_broken_queue_pair_is_found(
@@ -52,12 +55,12 @@ def test_broken_ranks_and_ports_are_found() -> None:
         changed = replace(agent, **changes)  # type: ignore[arg-type] # any of its arguments
         return "; ".join(check_plan(replace(plan, agents=(changed,))))
 
-    assert "stands in two places" in check(ranks=(rank, rank, other))
+    assert "occurs twice" in check(ranks=(rank, rank, other))
     assert "agent a0 has no port 7" in check(ranks=(replace(rank, port=7), other))
     assert "there is no shard 1" in check(ranks=(replace(rank, shard=1), other))
-    assert "is number 5, not 1" in check(ranks=(replace(rank, number=5), other))
-    assert "its rank numbers are not" in check(rank_numbers=())
-    assert "its peers are not" in check(peers=("10.0.0.1",))
+    assert "is number 5, but must be 1" in check(ranks=(replace(rank, number=5), other))
+    assert "its rank numbers differ" in check(rank_numbers=())
+    assert "its peers differ" in check(peers=("10.0.0.1",))
     twin = replace(agent.ports[1], address=agent.ports[0].address)
     assert "has the address" in check(ports=(agent.ports[0], twin))
     twin = replace(agent.ports[1], number=0)

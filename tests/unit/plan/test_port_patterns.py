@@ -87,14 +87,17 @@ def test_random_ports_are_those_of_the_seed_and_of_the_job() -> None:
     [
         (
             PlacementOptions(ports=(8,)),
-            "job a: placement.ports: there is no port 8 (the fabric has ports 0 to 7: ",
+            "job a: placement.ports: there is no port 8 (use ports 0 to 7: ",
         ),
         (PlacementOptions(ports=("h99",)), "there is no port h99"),
         (PlacementOptions(ports=(1, "agent0")), "names port 1 twice"),
-        (PlacementOptions(ports=(1,)), "its 2 ranks need 2 ports, and 1 may be taken"),
+        (
+            PlacementOptions(ports=(1,)),
+            "its 2 ranks need 2 ports, but only 1 are available",
+        ),
         (
             PlacementOptions(pattern="striped", first_port=7),
-            "its 2 ranks need 2 ports, and 1 may be taken",
+            "its 2 ranks need 2 ports, but only 1 are available",
         ),
     ],
 )
@@ -107,7 +110,7 @@ def test_ports_that_are_not_there_are_refused(
 
 
 def test_an_unknown_pattern_is_refused() -> None:
-    with pytest.raises(ValueError, match="pattern 'diagonal' is none of"):
+    with pytest.raises(ValueError, match="pattern 'diagonal' is not one of"):
         PlacementOptions(pattern="diagonal")
 
 

@@ -12,8 +12,8 @@ from chakram.plan.transport import TransportPlan
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"verb": "read"}, "verb: 'read' is none of write, send"),
-        ({"path_mtu": 1500}, "path_mtu: 1500 is none of 256, 512"),
+        ({"verb": "read"}, "verb: 'read' is not one of write, send"),
+        ({"path_mtu": 1500}, "path_mtu: 1500 is not one of 256, 512"),
         ({"window_bytes": 0}, "window_bytes: 0 is not in 1.."),
         ({"max_burst_packets": 0}, "max_burst_packets: 0 is not in 1.."),
         ({"retransmit_timeout_ns": 2**53 + 1}, "retransmit_timeout_ns: "),

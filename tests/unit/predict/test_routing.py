@@ -11,7 +11,7 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.foundation.errors import FabricError, PlanError
 from chakram.plan.plan import PortPlan
-from chakram.predict.routing import Router, Ways
+from chakram.predict.routing import PathFinder, Router
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
 from chakram.topology.common_topologies import single_switch
@@ -180,7 +180,7 @@ def test_the_ways_of_a_queue_pair_are_those_between_switches() -> None:
         topology,
     )
     ecmp = KernelPaths(seed=3)
-    ways = Ways(plan, topology, ecmp)
+    ways = PathFinder(plan, topology, ecmp)
     route = router(topology, ecmp=ecmp)
     for rank in plan.ranks():
         number = rank.program.rank

@@ -107,7 +107,7 @@ def test_only_pairs_of_a_slow_link_are_slow() -> None:
     rates = [each for each in report.findings if each.check == "rate"]
     (finding,) = rates
     assert finding.where == "h2 <-> all others"
-    assert finding.found.startswith("less than 90% of what its links state: 10% (9.")
+    assert finding.found.startswith("less than 90% of its nominal rate: 10% (9.")
 
 
 def test_pairs_of_an_agent_that_is_gone_have_no_figures() -> None:

@@ -88,7 +88,7 @@ def test_probes_that_hosts_may_have_lost_prove_nothing(
     assert found_in(report) == []
     (fact,) = facts_of(report)
     assert (fact.check, fact.verdict) == (check, UNPROVEN)
-    assert "may not have left" in fact.found
+    assert "may not have sent them" in fact.found
     if report is not None and report.sent:
         # One more than the socket of the receiver can have dropped.
         ((accused, _),) = found_in(replace(report, drops=report.drops - 1))
@@ -106,16 +106,16 @@ def test_who_refuses_packets_is_said() -> None:
         return fact.hint
 
     assert hint(path(longest=(0, 0))) == (
-        "nobody says why: cable, VLAN, filter, or a wrong route?"
+        "no ICMP error arrives; check cables, VLANs, filters and routes"
     )
     assert hint(PathReport(refused={(0, 0): errno.ENETUNREACH})) == (
         "the sender's own kernel refuses them: there is no route"
     )
     assert hint(PathReport(unreachable={(errno.ECONNREFUSED, 0xC6120002)})) == (
-        "198.18.0.2 says: nobody has the UDP port"
+        "198.18.0.2 reports: no process uses the UDP port"
     )
     assert hint(PathReport(unreachable={(errno.EHOSTUNREACH, 0)})) == (
-        "a router, or the sender's own kernel, says: the host does not answer"
+        "a router, or the sender's own kernel, reports: the host does not answer"
     )
 
 
@@ -135,10 +135,14 @@ def test_a_black_hole_is_told_with_what_passes(
     ((check, found),) = found_in(path(longest=(longest, longest)))
 
     assert check == "mtu"
-    rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
+    rest = (
+        f"but those of path MTU {passing} do"
+        if passing
+        else "and not even those of path MTU 256 do"
+    )
     assert found == (
         f"packets of 1088 bytes (path MTU 1024) do not arrive, {rest}; "
-        "no router reports it: a black hole"
+        "no ICMP error arrives: the path silently drops large packets"
     )
 
 
@@ -149,7 +153,10 @@ def test_the_path_mtu_just_fits() -> None:
 def test_jumbo_frames_missing_on_one_of_several_ways_are_named() -> None:
     ((_, found),) = found_in(path(longest=(1500, 600)))
 
-    assert "do not arrive from UDP source port 49184 (of 2), path MTU 512" in found
+    assert (
+        "do not arrive from UDP source port 49184 (of 2), but those of path MTU 512"
+        in found
+    )
 
 
 def test_who_says_that_packets_are_too_big_is_named() -> None:
@@ -158,7 +165,7 @@ def test_who_says_that_packets_are_too_big_is_named() -> None:
 
     ((_, found),) = found_in(report)
 
-    assert found.endswith("198.18.255.1 says that its MTU is 1000")
+    assert found.endswith("198.18.255.1 reports an MTU of 1000")
 
 
 def test_an_interface_that_refuses_long_packets_is_told_from_the_fabric() -> None:
@@ -392,8 +399,8 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {},
             (
                 "rate",
-                "less than 90% of what its links state",
-                "a slower port, a shaper or a policer on the way?",
+                "less than 90% of its nominal rate",
+                "check for a slower port, a shaper or a policer on the path",
                 "10% (9.88Mbit/s)",
             ),
         ),
@@ -403,8 +410,8 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {},
             (
                 "rate",
-                "less than 90% of what its links state",
-                "a slower port, a shaper or a policer on the way?",
+                "less than 90% of its nominal rate",
+                "check for a slower port, a shaper or a policer on the path",
                 "30% (12bit/s)",
             ),
         ),
@@ -413,8 +420,7 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {"min_rate_share": 0.75},
             (
                 "rate",
-                "less than 75% of what its links state, but the data plane was what"
-                " limited",
+                "less than 75% of its nominal rate, but the data plane was the limit",
                 "use faster hosts, fewer ports per host or slower links",
                 "70% (70Mbit/s)",
             ),
@@ -434,8 +440,9 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {"max_loss_share": 0.01},
             (
                 "loss",
-                "loses more than 1.00% of its packets, although it was alone",
-                "bad cable or optics, or a queue shorter than transport.window?",
+                "loses more than 1.00% of its packets, although no other pair was "
+                "sending",
+                "check cables and optics, and for queues shorter than transport.window",
                 "25 sent again for 2000",
             ),
         ),
@@ -444,9 +451,9 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {"min_permutation_share": 0.5},
             (
                 "permutation",
-                "less than 50% of what its links state while all ports send",
-                "uplinks with too little capacity, or equal-cost paths chosen"
-                " unevenly?",
+                "less than 50% of its nominal rate while all ports send",
+                "check the capacity of the uplinks and the balance of the equal-cost "
+                "paths",
                 "40%",
             ),
         ),
@@ -504,7 +511,7 @@ def test_what_helps_against_short_packets_is_the_mtu_or_what_passes() -> None:
         (fact,) = facts_of(path(longest=(longest, longest)))
         return fact.hint
 
-    more = "raise the MTU of every port on the way to 1088 bytes or more"
+    more = "raise the MTU of every port on the path to 1088 bytes or more"
     assert hint(600) == f"{more}, or set transport.path_mtu: 512"
     assert hint(128) == more
 
@@ -520,7 +527,7 @@ def test_errors_of_the_senders_kernel_are_said_once_each() -> None:
     (fact,) = facts_of(PathReport(refused=refused))
 
     assert fact.hint == (
-        "the sender's own kernel refuses them: a filter forbids it, error EIO,"
+        "the sender's own kernel refuses them: blocked by a filter, error EIO,"
         " the interface is down, error 9999"
     )
 
@@ -533,7 +540,9 @@ def test_refused_packets_that_would_fit_say_nothing_of_long_ones() -> None:
 
     ((_, found),) = found_in(report)
 
-    assert found.endswith("no router reports it: a black hole")
+    assert found.endswith(
+        "no ICMP error arrives: the path silently drops large packets"
+    )
 
 
 @pytest.mark.parametrize("check", ["mtu", "classes"])

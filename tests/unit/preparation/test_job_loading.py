@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError, TraceError
 from chakram.preparation.job_loading import load_jobs
+from chakram.synth.synthesize import write_synthesis
 from tests.experiments import EXPERIMENT, moe, of_files
 from tests.trace_bytes import collective, metadata
 
@@ -53,25 +53,27 @@ def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
     text = of_files(tmp_path / "t", ", replicate: 4, rank: 1")
     (job,) = load_jobs(parse_experiment(text))
     assert job.nranks == 4
-    assert job.warnings[0].startswith("REPLICATED: all 4 ranks do what the trace of ")
+    assert job.warnings[0].startswith(
+        "REPLICATED: all 4 ranks do the same as the trace of "
+    )
 
 
 @pytest.mark.parametrize(
     ("trace", "expected"),
     [
-        ("rank: 1", "trace.rank: means nothing without replicate"),
-        ("groups: {'1': tp}", "trace.groups: means nothing without replicate"),
+        ("rank: 1", "trace.rank: has no effect without replicate"),
+        ("groups: {'1': tp}", "trace.groups: has no effect without replicate"),
         (
             "replicate: 8, dimensions: {tp: 2, dp: 3}",
-            "dimensions: make 2 x 3 = 6 ranks, and replicate is 8",
+            "dimensions: make 2 x 3 = 6 ranks, but replicate is 8",
         ),
         (
             "replicate: 4, dimensions: {tp: 4}, groups: {'1': pp}",
             "there is no dimension 'pp' (choose from tp, all)",
         ),
         ("replicate: 4, groups: [tp]", "['tp'] is not a mapping of groups"),
-        ("replicate: 4, groups: {1: 3}", "3 is no name of a dimension"),
-        ("replicate: 8", "needs ports 0 to 7, and the fabric has 4"),
+        ("replicate: 4, groups: {1: 3}", "3 is not the name of a dimension"),
+        ("replicate: 8", "needs ports 0 to 7, but the fabric has 4"),
     ],
 )
 def test_mistakes_of_replication_are_told(trace: str, expected: str) -> None:
@@ -85,12 +87,12 @@ def test_dimensions_are_of_a_set_of_all_ranks_too(tmp_path: Path) -> None:
     for rank in range(4):
         record = collective(1, involved_dim=(False, True))
         (tmp_path / f"w.{rank}.et").write_bytes(metadata() + record)
-    with pytest.raises(TraceError, match="of some dimensions only"):
+    with pytest.raises(TraceError, match="of only some dimensions"):
         load_jobs(parse_experiment(of_files(tmp_path)))
     text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 2}")
     (job,) = load_jobs(parse_experiment(text))
     groups = {group.ranks for program in job.programs for group in program.groups}
     assert groups == {(0, 1, 2, 3), (0, 2), (1, 3)}
     text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 4}")
-    with pytest.raises(TraceError, match="4 ranks; dimensions of 2 x 4 make 8"):
+    with pytest.raises(TraceError, match="4 ranks, but the dimensions 2 x 4 have 8"):
         load_jobs(parse_experiment(text))

@@ -10,7 +10,6 @@ from chakram.config.transport import Faults
 from chakram.fabric.fabric_types.loopback import LoopbackFabric
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import build_plan
 from chakram.preparation.predictions import (
     DRAWS,
     durations,
@@ -19,6 +18,7 @@ from chakram.preparation.predictions import (
     simulate_draws,
     simulate_run,
 )
+from chakram.preparation.resolved_run import resolve
 from chakram.records.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
 from chakram.switch.profiles import Switching
@@ -131,7 +131,7 @@ def test_where_iterations_differ_all_are_predicted(text: str) -> None:
     topology = experiment.fabric.to_topology(experiment.fabric.nports or 8)
     assert topology is not None
     ports = experiment.fabric.simulated_ports(topology)
-    plan = build_plan(experiment, load_jobs(experiment), ports, run_id="r")
+    plan = resolve(experiment, load_jobs(experiment)).plan(ports, "r")
     switching = experiment.fabric.switching(1)
     result = simulate_plan(plan, topology, seed=1, switching=switching)
     means = durations(plan, result, warmup=1)
@@ -177,7 +177,7 @@ transport: {{window: 64KiB, retransmit_timeout: {timeout}, retry_limit: 7}}
     topology = experiment.fabric.to_topology(8)
     assert topology is not None
     ports = experiment.fabric.simulated_ports(topology)
-    plan = build_plan(experiment, load_jobs(experiment), ports, run_id="r")
+    plan = resolve(experiment, load_jobs(experiment)).plan(ports, "r")
     draws = [experiment.fabric.switching(1)]
     found, notes = simulate_draws(plan, topology, 1, draws, Faults())
     assert list(found) == ["simulate"]

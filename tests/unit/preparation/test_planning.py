@@ -8,22 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.foundation.errors import ConfigError, PlanError
 from chakram.plan.plan_check import check_plan
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.plan_summary import PlanSummary, summarise_plan
+from chakram.preparation.plan_summary import PlanSummary, summarize_plan
 from chakram.preparation.planning import (
-    build_plan,
-    planned_ports,
     ports_needed,
     shards_of,
     transport_plan,
 )
+from chakram.preparation.resolved_run import resolve
+from chakram.synth.synthesize import write_synthesis
 from chakram.topology.common_topologies import single_switch
-from tests.experiments import EXPERIMENT, moe, of_files
+from tests.experiments import EXPERIMENT, moe, of_files, planned_run
 
 EXTERNAL = """\
 version: 1
@@ -46,9 +44,9 @@ fabric:
 
 def summary_of(experiment: Experiment) -> PlanSummary:
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    plan = planned_run(experiment, jobs, "r")
     assert check_plan(plan) == []
-    return summarise_plan(plan, jobs, warnings=experiment_warnings(experiment))
+    return summarize_plan(plan, jobs, warnings=resolve(experiment).warnings())
 
 
 def test_a_plan_of_ipv6_has_its_addresses_and_longer_packets() -> None:
@@ -56,7 +54,7 @@ def test_a_plan_of_ipv6_has_its_addresses_and_longer_packets() -> None:
         "kind: namespaces", "kind: namespaces\n  addressing: ipv6"
     )
     experiment, usual = parse_experiment(text), parse_experiment(EXPERIMENT)
-    ports = planned_ports(experiment, load_jobs(experiment))
+    ports = resolve(experiment, load_jobs(experiment)).planned_ports()
     assert [port.address for port in ports] == [f"2001:2::{n}" for n in range(1, 5)]
     summary, of_ipv4 = summary_of(experiment), summary_of(usual)
     assert (summary.family, of_ipv4.family) == ("ipv6", "ipv4")
@@ -150,7 +148,7 @@ def test_ports_of_an_external_host_are_one_host() -> None:
         },
     )
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    plan = planned_run(experiment, jobs, "r")
     rates = {
         (rank.program.rank, pair.peer_rank): pair.local_rate_bps
         for rank in plan.ranks()
@@ -166,8 +164,8 @@ def test_ranks_that_do_not_fit_are_refused_when_a_trace_is_read(tmp_path: Path) 
     experiment = parse_experiment(of_files(tmp_path))
     jobs = load_jobs(experiment)
     assert ports_needed(jobs) == 8
-    with pytest.raises(PlanError, match="need ports 0 to 7, and the fabric has 4"):
-        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    with pytest.raises(PlanError, match="need ports 0 to 7, but the fabric has 4"):
+        planned_run(experiment, jobs, "r")
 
 
 def test_ports_needed_counts_shared_ports_and_gaps() -> None:
@@ -262,8 +260,8 @@ def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
 
 def test_delays_of_kernel_links_are_warned_about() -> None:
     text = EXPERIMENT.replace("rate: 1Gbit", "rate: 1Gbit, delay: 10us")
-    assert "simulated only" in experiment_warnings(parse_experiment(text))[0]
-    assert experiment_warnings(parse_experiment(EXPERIMENT)) == []
+    assert "simulated only" in resolve(parse_experiment(text)).warnings()[0]
+    assert resolve(parse_experiment(EXPERIMENT)).warnings() == []
 
 
 FAULTS = """faults:
@@ -275,9 +273,9 @@ FAULTS = """faults:
 """
 FAULTS_OF_NOBODY = [
     "faults.packets[0].job: there is no job 'other' (known: moe)",
-    "faults.packets[2].source: there is no rank 99 (ranks are 0 to 3)",
-    "faults.packets[2].destination: there is no rank 4 (ranks are 0 to 3)",
-    "faults.packets[3].destination: there is no rank 5 (ranks are 0 to 3)",
+    "faults.packets[2].source: there is no rank 99 (use ranks 0 to 3)",
+    "faults.packets[2].destination: there is no rank 4 (use ranks 0 to 3)",
+    "faults.packets[3].destination: there is no rank 5 (use ranks 0 to 3)",
 ]
 
 
@@ -300,7 +298,7 @@ def test_faults_of_groups_that_are_not_there_are_refused() -> None:
     experiment = parse_experiment(EXPERIMENT + faults)
     jobs = load_jobs(experiment)
     with pytest.raises(ConfigError) as caught:
-        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+        planned_run(experiment, jobs, "r")
     assert "faults.packets[2].group: there is no process group 'wrold' (e.g. " in str(
         caught.value
     )
@@ -317,7 +315,7 @@ def test_ranks_that_only_a_trace_tells_are_looked_at_before_the_run(
     experiment = parse_experiment(text + named)
     jobs = load_jobs(experiment)
     with pytest.raises(ConfigError) as caught:
-        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+        planned_run(experiment, jobs, "r")
 
     first, *told = str(caught.value).splitlines()
     assert first == f"{experiment.name}: 3 mistakes"

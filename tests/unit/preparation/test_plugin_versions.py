@@ -13,13 +13,14 @@ from chakram.collectives.algorithms import ALGORITHMS
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.foundation.errors import ConfigError, PlanError, ScheduleError
 from chakram.plan.plan import Plan, PlugInUse
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import build_plan, planned_ports, transport_plan
+from chakram.preparation.planning import transport_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.preparation.run_description import manifest_of
-from chakram.preparation.saved_plans import jobs_of, save_plan
+from chakram.preparation.saved_plans import load_plan, save_plan
 from chakram.roce.congestion import CONTROLS
 from tests.experiments import EXPERIMENT as NAMESPACES
+from tests.experiments import planned_run
 from tests.plug_ins import AIMD, ATTENTIVE, LOPSIDED, STAR, have_examples
 
 EXPERIMENT = """
@@ -43,7 +44,7 @@ def experiment_with(
 
 def plan_of(experiment: Experiment) -> Plan:
     jobs = load_jobs(experiment)
-    return build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    return planned_run(experiment, jobs, "r")
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +124,7 @@ def test_times_and_rates_are_stretched_shares_are_not() -> None:
             {"aimd": {"min_rate": "2Gbit"}},
             "aimd.min_rate: min_rate of 2Gbit/s is above the line rate of 1Gbit/s",
         ),
-        ({"aimd": {"decrease": "3/2"}}, "aimd.decrease: decrease is not a share"),
+        ({"aimd": {"decrease": "3/2"}}, "aimd.decrease: decrease is out of range"),
         ({"aimd": {}, "none": {}}, "names two congestion controls"),
         ({"amid": {}}, "congestion_control.amid: unknown key (did you mean 'aimd'?)"),
         ("amid", "'amid' is not a congestion control (known: none, dcqcn, "),
@@ -136,12 +137,12 @@ def test_mistakes_are_told_as_of_ours(control: object, found: str) -> None:
 
 
 def test_a_control_that_begins_at_line_rate_needs_one() -> None:
-    with pytest.raises(ConfigError, match=r"congestion_control\.aimd: begins at line"):
+    with pytest.raises(ConfigError, match=r"congestion_control\.aimd: starts at line"):
         experiment_with("aimd", rate="mtu: 4200")
 
 
 def test_who_wants_marks_is_warned_where_there_are_none() -> None:
-    (warning,) = experiment_warnings(experiment_with("aimd"))
+    (warning,) = resolve(experiment_with("aimd")).warnings()
     assert "aimd reacts to marks, and no link of the fabric marks packets" in warning
 
 
@@ -159,9 +160,7 @@ def test_plans_say_what_has_to_be_installed() -> None:
 def test_records_name_the_versions() -> None:
     experiment = experiment_with("aimd")
     manifest = manifest_of(
-        experiment,
-        load_jobs(experiment),
-        transport_plan(experiment),
+        resolve(experiment, load_jobs(experiment)),
         run_id="r",
         started=datetime(2026, 1, 1, tzinfo=UTC),
     )
@@ -173,7 +172,7 @@ def test_records_name_the_versions() -> None:
     ("choice", "found"),
     [
         ("star(hubs=9)", "star(hubs=9) does not fit a group of 2 ranks: it has 9 hubs"),
-        ("star(hub=9)", "star has no parameter 'hub' (it has hubs)"),
+        ("star(hub=9)", "star has no parameter 'hub' (choose from hubs)"),
         ("sta", "there is no algorithm 'sta' for all_reduce (did you mean 'star'?)"),
     ],
 )
@@ -213,7 +212,7 @@ def test_who_wants_round_trips_gets_an_ack_for_each_burst() -> None:
     assert not transport_plan(parse_experiment(asks)).saves_up
     # Nothing of it needs the rate of the line.
     assert transport_plan(experiment_with(control, rate="mtu: 4200")) is not None
-    assert experiment_warnings(experiment_with(control)) == []
+    assert resolve(experiment_with(control)).warnings() == []
 
 
 @pytest.mark.usefixtures("attentive")
@@ -222,11 +221,11 @@ def test_who_wants_round_trips_gets_an_ack_for_each_burst() -> None:
     [
         ({}, "rate: 1Gbit", "attentive.pace: is missing"),
         ({"pace": "1%", "steps": 6}, "rate: 1Gbit", "attentive.steps: 6 is too large"),
-        ({"pace": "1e99Gbit"}, "rate: 1Gbit", "1e99Gbit is no rate of a network"),
+        ({"pace": "1e99Gbit"}, "rate: 1Gbit", "1e99Gbit is not a valid network rate"),
         (
             {"pace": "1%"},
             "mtu: 4200",
-            "attentive.pace: is a share of the line rate, and the fabric's ports have",
+            "attentive.pace: is a share of the line rate, but the fabric's ports have",
         ),
     ],
 )
@@ -256,10 +255,10 @@ def test_a_saved_plan_is_of_one_version_of_an_algorithm(
     jobs = load_jobs(experiment)
     path = tmp_path / "plan"
     save_plan(path, experiment, jobs)
-    (again,) = jobs_of(experiment, path)
+    (again,) = load_plan(path, experiment)
     assert again.programs == jobs[0].programs
     monkeypatch.setattr(
         ALGORITHMS, "installed", (replace(STAR, package="chakram-star 1.1"),)
     )
     with pytest.raises(PlanError, match="collectives"):
-        jobs_of(experiment, path)
+        load_plan(path, experiment)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.write.writer import write_synthesis
 from chakram.collectives.groups import world_group
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.foundation.errors import PlanError
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import build_plan, planned_ports
-from chakram.preparation.saved_plans import jobs_of, load_plan, save_plan
+from chakram.preparation.resolved_run import load_run
+from chakram.preparation.saved_plans import load_plan, save_plan
 from chakram.program.lowering import LoweredJob
 from chakram.synth.settings import MoeTrace
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, write_synthesis
+from tests.experiments import planned_run
 from tests.made_plans import collective, program
 
 EXPERIMENT = """
@@ -58,11 +58,9 @@ def saved(folder: Path) -> Path:
 def test_a_run_from_a_saved_plan_is_the_run_from_the_traces(folder: Path) -> None:
     path = saved(folder)
     experiment = experiment_in(folder)
-    of_traces, of_file = jobs_of(experiment, None), jobs_of(experiment, path)
-    plans = [
-        build_plan(experiment, jobs, planned_ports(experiment, jobs), "run")
-        for jobs in (of_traces, of_file)
-    ]
+    of_traces = load_run(experiment).jobs
+    of_file = load_run(experiment, plan_file=path).jobs
+    plans = [planned_run(experiment, jobs, "run") for jobs in (of_traces, of_file)]
     assert plans[0] == plans[1]
     for field in ("name", "trace", "producer", "digest", "nodes", "warnings"):
         assert getattr(of_file[0], field) == getattr(of_traces[0], field)

@@ -11,11 +11,9 @@ from chakram.plan.plan_check import check_plan
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.planning import (
     arrivals_ns,
-    build_plan,
-    planned_ports,
     run_settings,
 )
-from tests.experiments import EXPERIMENT
+from tests.experiments import EXPERIMENT, planned_run
 
 TWO_JOBS = """\
 version: 1
@@ -60,7 +58,7 @@ def test_jobs_have_settings_of_their_own() -> None:
 def test_jobs_are_placed_by_pattern_and_may_share_ports() -> None:
     experiment = two_jobs()
     jobs = load_jobs(experiment)
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    plan = planned_run(experiment, jobs, "r")
     ports: dict[str, list[int]] = {}
     for rank in plan.ranks():
         ports.setdefault(rank.program.job, []).append(rank.port)
@@ -89,15 +87,15 @@ def test_arrivals_follow_each_other() -> None:
         (
             "repeat: until_others_end",
             "repeat: 3\narrivals: {gap: 1ms, order: [a, b]}",
-            "arrivals.order: is not the jobs a, b, c in some order",
+            "arrivals.order: does not list each of the jobs a, b, c once",
         ),
         ("ports: [0, 3]", "ports: [0, 0]", "placement.ports: names a port twice"),
         ("ports: [0, 3]", "ports: [-1]", "-1 is not a port"),
-        ("ports: [0, 3]", "ports: [0]", "needs 2 ports, and 1 may be taken"),
+        ("ports: [0, 3]", "ports: [0]", "needs 2 ports, but only 1 are available"),
         (
             "ports: [0, 3]",
             "ports: [0, 3], first_port: 2",
-            "first_port: means nothing beside ports",
+            "first_port: cannot be combined with ports",
         ),
     ],
 )
@@ -113,5 +111,5 @@ def test_mistakes_of_several_jobs_are_told(old: str, new: str, expected: str) ->
 
 def test_one_job_has_to_end() -> None:
     text = EXPERIMENT.replace("layers: 1}", "layers: 1}\n    repeat: until_others_end")
-    with pytest.raises(ConfigError, match="so none ends"):
+    with pytest.raises(ConfigError, match="so no job ends"):
         parse_experiment(text)

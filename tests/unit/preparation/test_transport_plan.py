@@ -6,8 +6,8 @@ import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.execution.run import psn_seed_of
-from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.planning import queue_pair_layout, run_settings, transport_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.roce.payload import is_compiled
 from tests.experiments import EXPERIMENT
 
@@ -64,11 +64,11 @@ def test_an_exponent_stands_for_a_timeout() -> None:
 def test_exponent_zero_is_no_timeout_and_says_what_that_means() -> None:
     experiment = with_transport("local_ack_timeout: 0")
     assert transport_plan(experiment).retransmit_timeout_ns == 0
-    assert experiment_warnings(experiment) == []
+    assert resolve(experiment).warnings() == []
 
     text = EXPERIMENT + "transport: {local_ack_timeout: 0}\nfaults: "
     for faults in ("{drop: 0.01}", "{packets: [{action: drop, nth: 3}]}"):
-        (warning,) = experiment_warnings(parse_experiment(text + faults))
+        (warning,) = resolve(parse_experiment(text + faults)).warnings()
         assert warning.startswith("transport.local_ack_timeout: 0 is no timeout")
 
 
@@ -124,27 +124,27 @@ def test_first_psns_of_runs_are_drawn_unless_the_experiment_sets_their_seed() ->
 
 def test_a_timeout_below_the_time_of_a_window_is_warned_of() -> None:
     # 64 KiB at 1 Gbit/s: 524 us.
-    (warning,) = experiment_warnings(with_transport("retransmit_timeout: 500us"))
+    (warning,) = resolve(with_transport("retransmit_timeout: 500us")).warnings()
     assert warning.startswith(
         "transport.retransmit_timeout: 500us is less than the 524us that a window of "
         "64KiB takes at the rate of a port"
     )
-    (warning,) = experiment_warnings(with_transport("local_ack_timeout: 4"))
+    (warning,) = resolve(with_transport("local_ack_timeout: 4")).warnings()
     assert warning.startswith("transport.local_ack_timeout: ")
     for fits in (
         "retransmit_timeout: 600us",
         "retransmit_timeout: 500us, window: 32KiB",
         "retransmit_timeout: 500us, adaptive_retransmission: {low: 50us, tries: 3}",
     ):
-        assert experiment_warnings(with_transport(fits)) == []
+        assert resolve(with_transport(fits)).warnings() == []
 
 
 def test_the_window_of_a_dilated_fabric_is_timed_as_its_file_has_it() -> None:
     dilated = EXPERIMENT.replace("fabric:\n", "fabric:\n  dilation: 10\n")
     text = "transport: {retransmit_timeout: %s}\n"
-    (warning,) = experiment_warnings(parse_experiment(dilated + text % "500us"))
+    (warning,) = resolve(parse_experiment(dilated + text % "500us")).warnings()
     assert "500us is less than the 524us that" in warning
-    assert experiment_warnings(parse_experiment(dilated + text % "600us")) == []
+    assert resolve(parse_experiment(dilated + text % "600us")).warnings() == []
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ fabric:
 transport: {{window: 16MiB}}
 """
     )
-    found = [each for each in experiment_warnings(experiment) if "headroom" in each]
+    found = [each for each in resolve(experiment).warnings() if "headroom" in each]
     assert [each.split(":")[0] for each in found] == (
         ["fabric.switches.profile"] if is_warned else []
     )
@@ -186,6 +186,6 @@ fabric:
   links: {host: {rate: 100Mbit, queue: %s}}
 transport: {path_mtu: 1024}
 """
-    (warning,) = experiment_warnings(parse_experiment(text % "1KiB"))
+    (warning,) = resolve(parse_experiment(text % "1KiB")).warnings()
     assert "the queue of 1KiB at h0-s0 holds no packet" in warning
-    assert experiment_warnings(parse_experiment(text % "2KiB")) == []
+    assert resolve(parse_experiment(text % "2KiB")).warnings() == []

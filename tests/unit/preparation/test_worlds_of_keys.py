@@ -12,7 +12,7 @@ from chakram.config.schema import SIMULATE, worlds_of
 from chakram.plan.plan import Plan
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import build_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.topology.topology import Topology
 
 EXPERIMENT = {
@@ -44,7 +44,7 @@ def planned(**overrides: str) -> tuple[Plan, Topology, int]:
     assert topology is not None
     jobs = load_jobs(experiment)
     ports = experiment.fabric.simulated_ports(topology)
-    plan = build_plan(experiment, jobs, ports, run_id="r")
+    plan = resolve(experiment, jobs).plan(ports, "r")
     return plan, topology, experiment.seed
 
 

@@ -83,12 +83,13 @@ def test_programs_that_fit_pass() -> None:
                 program(0, together(0)),
                 program(1, together(0), groups=(replace(PAIR, ranks=(1, 0)),)),
             ],
-            "rank 1: process group 'g' has other ranks than elsewhere",
+            "rank 1: process group 'g' has different ranks than in other programs",
         ),
         ([program(0, together(0))], "process group 'g': rank 1 has no program"),
         (
             [program(0, together(0)), program(1)],
-            "collective 0 of process group 'g': not every member has it once",
+            "collective 0 of process group 'g': does not occur exactly once on every "
+            "member",
         ),
         (
             [program(0, together(0)), program(1, together(0, size=9))],
@@ -108,7 +109,7 @@ def test_programs_that_fit_pass() -> None:
                 program(0, message(SendOperation, 1)),
                 program(1, message(ReceiveOperation, 0, tag=1)),
             ],
-            "message (source, destination, number) (0, 1, 0): its ends disagree",
+            "message (source, destination, number) (0, 1, 0): its two ends disagree",
         ),
         (
             [

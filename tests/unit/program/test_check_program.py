@@ -86,7 +86,7 @@ def test_a_sound_program_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("operations", "wanted"),
     [
-        ([wait(4)], "job j rank 0 operation 0: depends on 4, which is not there"),
+        ([wait(4)], "job j rank 0 operation 0: depends on 4, which does not exist"),
         ([together(group="others")], "job j rank 0 operation 0: not a member of"),
         ([together(root=2)], "job j rank 0 operation 0: root 2 is not in the group"),
         ([together(input_bytes=-1)], "job j rank 0 operation 0: negative size -1"),
@@ -103,11 +103,11 @@ def test_a_sound_program_has_no_problems() -> None:
             [together(op=CollectiveOp.ALL_TO_ALL, splits=Splits((1, 2), (1, 0)))],
             "job j rank 0 operation 0: all_to_all with splits",
         ),
-        ([uneven((1,), (1,))], "splits for other than 2 ranks"),
-        ([uneven((1, 2), (1, 2, 3))], "splits for other than 2 ranks"),
-        ([uneven((), ())], "splits for other than 2 ranks"),
+        ([uneven((1,), (1,))], "splits for a number of ranks other than 2"),
+        ([uneven((1, 2), (1, 2, 3))], "splits for a number of ranks other than 2"),
+        ([uneven((), ())], "splits for a number of ranks other than 2"),
         ([uneven((1, -1), (1, 0))], "a negative split"),
-        ([uneven((1, 2), (3, 2))], "keeps another part than it gets from itself"),
+        ([uneven((1, 2), (3, 2))], "its two splits for itself differ"),
     ],
 )
 def test_every_problem_is_found(operations: list, wanted: str) -> None:
@@ -125,7 +125,10 @@ def test_places_that_are_not_there_are_found() -> None:
     for fields, wanted in (
         ({"groups": ()}, "operation 0: unknown process group: 0 of 0"),
         ({"peers": ()}, "operation 1: peer 0 of 0"),
-        ({"splits": ()}, "operation 2: splits 0, not 0, of 0"),
+        (
+            {"splits": ()},
+            "operation 2: refers to splits 0, but the next ones are 0 of 0",
+        ),
     ):
         assert any(
             wanted in text

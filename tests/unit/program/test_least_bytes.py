@@ -132,6 +132,6 @@ def test_collectives_that_are_larger_than_fixed_messages_are_told() -> None:
 
     assert warnings(ring) == []
     assert warnings(fixed) == [
-        "chakra:x moves enough for an all_reduce of at most 100 bytes for each rank, "
-        "and there are some of 500"
+        "chakra:x moves enough data for an all_reduce of at most 100 bytes per rank, "
+        "but some have 500 bytes"
     ]

@@ -290,9 +290,9 @@ def test_a_group_with_the_name_of_messages_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"compute_from": "guess"}, "'guess' is no source of durations"),
+        ({"compute_from": "guess"}, "'guess' is not a source of durations"),
         ({"compute_from": "roofline"}, "compute.peak: is missing"),
-        ({"ordering": "none"}, "'none' is no order of collectives"),
+        ({"ordering": "none"}, "'none' is not an order of collectives"),
     ],
 )
 def test_impossible_options_are_refused(options: dict, wanted: str) -> None:

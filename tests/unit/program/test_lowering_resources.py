@@ -88,7 +88,7 @@ def test_a_message_has_the_slot_when_its_receiver_can_take_it_up() -> None:
 
 
 def test_where_no_order_serves_all_the_job_is_refused() -> None:
-    with pytest.raises(MatchingError, match="do without resources: astra-sim"):
+    with pytest.raises(MatchingError, match="remove resources: astra-sim"):
         lowered(
             [send(1, 1), collective(2, group="a", after=[1])],
             [collective(1, group="a"), receive(2, 0, after=[1])],

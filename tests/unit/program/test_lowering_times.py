@@ -52,14 +52,14 @@ def test_durations(options: dict, wanted: list[int]) -> None:
             {"compute_from": "trace"},
             (
                 "the trace has no durations, so computation takes no time; "
-                "compute.from: roofline estimates it",
+                "to estimate durations, use compute.from: roofline",
             ),
         ),
         (
             {"compute_from": "roofline", "peak_flops": 1},
             (
                 "the trace has neither operations nor tensor sizes, so computation "
-                "takes no time; compute.from: trace takes its durations",
+                "takes no time; to use its durations, set compute.from: trace",
             ),
         ),
     ],
@@ -129,7 +129,8 @@ def test_a_trace_without_start_times_cannot_go_by_them() -> None:
     with pytest.raises(TraceError) as error:
         lowered(rows, rows, order="start_times")
     assert str(error.value) == (
-        "t.0.et: rank 0 has no recorded start times (order: dependencies needs none)"
+        "t.0.et: rank 0 has no recorded start times (use order: dependencies, which "
+        "needs no start times)"
     )
 
 
@@ -137,6 +138,6 @@ def test_nodes_without_start_times_begin_at_once_and_are_told() -> None:
     rows = [collective(1, start_ns=10), compute(2, duration_ns=3)]
     result = lowered(rows, rows, order="start_times")
     assert result.warnings == (
-        "2 nodes have no recorded start time: they start at the beginning of each "
+        "2 nodes have no recorded start time; they start at the beginning of each "
         "iteration",
     )

@@ -53,8 +53,8 @@ def test_a_chain_that_makes_a_cycle_is_replaced_by_one_merged_order() -> None:
         1: {1: CollectiveId("world", 1), 2: CollectiveId("world", 0)},
     }
     assert ordering.warnings == (
-        "process group 'world': its collectives cannot run in the order of their node "
-        "ids without a deadlock; they run in one merged order of all ranks",
+        "process group 'world': its collectives would deadlock in the order of their "
+        "node ids; they run in one merged order of all ranks",
     )
 
 

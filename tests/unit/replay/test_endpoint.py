@@ -221,7 +221,7 @@ def test_an_endpoint_has_finished_when_all_its_ranks_have() -> None:
     assert not endpoint.finished()
     assert endpoint.iterations_done() == 0
     assert endpoint.waiting_for() == [
-        "job job rank 0: computes, or waits for its start"
+        "job job rank 0: computes, or waits for its start time"
     ]
     endpoint.advance(200)
     assert endpoint.finished()
@@ -314,8 +314,9 @@ def test_queue_pairs_that_only_strangers_write_to_name_both_addresses() -> None:
     arrive(stranger)
     (sentence,) = left.foreign()
     assert sentence.startswith(
-        f"job job rank 0: nothing came from {right.port.address}, where rank 1 is, but "
-        f"1 packet(s) to its queue pair from {stranger}, which were dropped"
+        f"job job rank 0: no packets came from {right.port.address}, the address of "
+        f"rank 1, but 1 packet(s) to its queue pair came from {stranger} and were "
+        "dropped"
     )
     arrive(right.port.address)
     assert left.foreign() == []
@@ -333,7 +334,7 @@ def test_a_queue_pair_that_gives_up_fails_its_endpoint() -> None:
         "job job rank 0: the queue pair to rank 1 is in error: gave up after 3 "
         "retries: no ACK for PSN "
     )
-    assert "transport.retransmit_timeout is below the time" in str(left.failed())
+    assert "transport.retransmit_timeout, which may be below the" in str(left.failed())
     assert left.next_wakeup_ns() == NEVER
 
 
@@ -371,7 +372,7 @@ def test_messages_that_belong_to_nothing_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("transport", "problem"),
     [
-        ({"congestion_control": "hope"}, "no congestion control is named 'hope'"),
+        ({"congestion_control": "hope"}, "there is no congestion control 'hope'"),
         ({"congestion_parameters": (("luck", 1),)}, "luck"),
     ],
 )

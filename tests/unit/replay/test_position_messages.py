@@ -5,7 +5,12 @@ import pytest
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
-from chakram.replay.position_messages import Share, share_of, turned_share, turned_sizes
+from chakram.replay.position_messages import (
+    Share,
+    rotated_share,
+    rotated_sizes,
+    share_of,
+)
 
 TURNING = [
     *(
@@ -46,7 +51,7 @@ def test_the_share_of_all_is_that_of_every_position(
 ) -> None:
     how = algorithm(op, name)
     for nranks in range(1, 8):
-        share = turned_share(how, nranks=nranks, root=0)
+        share = rotated_share(how, nranks=nranks, root=0)
         if share is None:
             continue
         for position in range(nranks):
@@ -63,7 +68,7 @@ def test_the_share_of_all_is_that_of_every_position(
                 for channel, peer in share.send_lanes
             ] == own.send_lanes
             assert receives(share, nranks, position) == receives(own, nranks, 0)
-            sizes = turned_sizes(
+            sizes = rotated_sizes(
                 share, how, position=position, nranks=nranks, input_bytes=10_007
             )
             assert sizes == [
@@ -75,6 +80,6 @@ def test_the_share_of_all_is_that_of_every_position(
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_rings_have_a_share_for_all_and_trees_have_not(op: str) -> None:
     ring = algorithm(CollectiveOp(op), "ring")
-    assert turned_share(ring, nranks=64, root=0) is not None
+    assert rotated_share(ring, nranks=64, root=0) is not None
     tree = algorithm(CollectiveOp.ALL_REDUCE, "tree")
-    assert turned_share(tree, nranks=64, root=0) is None
+    assert rotated_share(tree, nranks=64, root=0) is None

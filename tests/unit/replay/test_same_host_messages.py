@@ -11,7 +11,7 @@ from chakram.foundation.errors import PlanError
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.planning import refuse_neighbours_on_one_port
-from chakram.replay.same_host_messages import connect_local
+from chakram.replay.endpoint import connect_local
 from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (
     collective,
@@ -121,5 +121,7 @@ def test_without_skip_ranks_of_one_port_are_refused() -> None:
 
 def test_a_host_in_two_processes_is_refused() -> None:
     plan, _ = plan_of([collective("barrier")], local_rate_bps=0, host_of=two_ports_each)
-    with pytest.raises(PlanError, match="port 1 of the same host is served elsewhere"):
+    with pytest.raises(
+        PlanError, match="port 1 of the same host is in another process"
+    ):
         connect_local(endpoints_of(plan)[:1])

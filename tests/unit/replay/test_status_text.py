@@ -29,9 +29,9 @@ def test_an_operation_is_named_with_its_iteration() -> None:
 @pytest.mark.parametrize(
     ("retried_for", "hint"),
     [
-        (FOR_TIMEOUT, "packets or their ACKs were lost so often"),
-        (FOR_NAK, "a packet was lost so often"),
-        (FOR_RNR, "transport.rnr_retry_limit is how often it tries"),
+        (FOR_TIMEOUT, "check the drops of ports and switches: packets or"),
+        (FOR_NAK, "check the drops of ports and switches: a packet was"),
+        (FOR_RNR, "check why the peer is not ready, or raise"),
     ],
 )
 def test_who_gave_up_is_told_where_to_look(retried_for: int, hint: str) -> None:
@@ -82,7 +82,7 @@ def test_a_rank_says_who_does_not_acknowledge() -> None:
 def test_a_rank_that_waits_for_nobody_says_so() -> None:
     driven = alone([compute(100)])
     assert driven.replay.waiting_for() == [
-        "job job rank 0: computes, or waits for its start"
+        "job job rank 0: computes, or waits for its start time"
     ]
     driven.start()
     driven.replay.handle_timers(100)
@@ -94,7 +94,7 @@ def test_strays_are_mentioned() -> None:
     driven.start()
     driven.receive(1, 77, 5)
     assert driven.replay.waiting_for()[-1] == (
-        "job job rank 0: 1 message(s) came that belong to nothing"
+        "job job rank 0: 1 message(s) arrived that belong to no operation"
     )
 
 

@@ -115,9 +115,9 @@ def test_trials_that_are_too_short_are_told(
 def test_times_of_a_stretched_run_are_those_that_are_not(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, dilation=10))
     found = dict(deviations(lasting(data, measured_ns=10**10, warmup_ns=10**9), ()))
-    assert found["trial of 60 s at least"] == "measured for 1s"
-    assert found["warm-up of 10 s at least"] == "warm-up of 100ms"
-    assert found["real time"] == "stretched by 10, and divided by it"
+    assert found["trial of at least 60 s"] == "measured for 1s"
+    assert found["warm-up of at least 10 s"] == "warm-up of 100ms"
+    assert found["real time"] == "stretched by 10; values are divided by it"
 
 
 @pytest.mark.parametrize(("samples", "told"), [(99, True), (100, False)])
@@ -131,9 +131,9 @@ def test_too_few_iterations_are_told(
         for each, count in zip(rows, (500, samples, 101), strict=True)
     ]
     found = dict(deviations(data, rows))
-    text = f"the row with fewest has {samples} collectives"
-    assert (found.get("100 iterations at least") == text) == told
-    assert found["matrix of sizes and N"].startswith("3 sizes of the trace")
+    text = f"{samples} collectives in the row with the fewest"
+    assert (found.get("at least 100 iterations") == text) == told
+    assert found["matrix of sizes and N"] == "3 sizes in the replayed trace"
 
 
 @pytest.mark.parametrize(
@@ -181,23 +181,23 @@ def test_configuration_and_host_are_those_of_the_manifest(tmp_path: Path) -> Non
     )  # fmt: skip
     found = page_of(made)["sections"]
     facts = facts_in(found["3. Test configuration"])
-    assert facts["workload"] == "moe: t, made by pytorch"
+    assert facts["workload"] == "moe: t, produced by pytorch"
     assert facts["iterations"] == "3 after 1 of warm-up"
     assert facts["driven by"] == "the trace's data, recorded times"
     assert facts["generator"] == "Chakram 1.2, software"
     facts = facts_in(found["4. Host configuration"])
     assert facts["CPU"] == "X1, 8 cores"
     assert facts["memory"] == "16GiB"
-    assert facts["socket buffers"] == "receive 5 B, send 6 B at most"
+    assert facts["socket buffers"] == "receive at most 5 B, send at most 6 B"
     assert (facts["kernel"], facts["Python"]) == ("6.1", "3.12")
-    assert found["4. Host configuration"].text == "Of the controller's machine."
+    assert found["4. Host configuration"].text == "Data of the controller's machine."
 
 
 def test_hosts_of_agents_are_not_those_of_the_controller(tmp_path: Path) -> None:
     made = made_run(tmp_path, iterations=(), world="external")
     section = page_of(made)["sections"]["4. Host configuration"]
     assert section.text == (
-        "Of the controller's machine; hosts of agents are not recorded."
+        "Data of the controller's machine; hosts of agents are not recorded."
     )
 
 
@@ -226,7 +226,9 @@ def test_results_are_those_of_the_run(sections: dict[str, Section]) -> None:
     assert facts["drops"] == "N/A"
     assert facts["link balance"] == "MMR 2.667, JFI 0.5625 (b)"
     assert facts["B_acc"] == "1Gbit/s of layer 2"
-    assert facts["PFC pause events, queues"].startswith("N/A: nobody took samples")
+    assert facts["PFC pause events, queues"].startswith(
+        "N/A: its links were not sampled"
+    )
     (table,) = tables_in(section).values()
     # 12 x 1 MiB bits in 440, and 480, 440, 400 and 400 us.
     assert table.rows[0] == (
@@ -296,8 +298,8 @@ def test_pauses_and_queues_of_switches_are_told(
     made = made_run(tmp_path, links=links, dilation=2)
     page = page_of(made)["sections"]
     facts = facts_in(page["5. Results"])
-    assert facts["PFC pause events of non-zero quanta"].startswith(
-        "3 (b), 3us in all, over ports and classes"
+    assert facts["PFC pause events with non-zero quanta"].startswith(
+        "3 (b), 3us in total over ports and classes"
     )
     # Not that of a host.
     assert facts["longest queue of a switch"] == (

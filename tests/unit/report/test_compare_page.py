@@ -75,7 +75,7 @@ def test_runs_have_letters_and_what_holds_for_all_is_said_once(
 ) -> None:
     assert page["title"] == "A: Run quick start against B: Run quick start, case slow"
     assert page["notes"][0].startswith("Where values were observed: ")
-    assert page["notes"][1].startswith("B: Time was stretched by 2: ")
+    assert page["notes"][1].startswith("B: Time was stretched by 2; ")
     assert len(page["notes"]) == 2
     assert [each[:3] for each in page["banners"]] == ["B: ", "B: "]
     assert "B: LATE" in page["banners"]
@@ -111,11 +111,11 @@ def test_what_differs_is_said_of_every_run_against_the_first(
     told = facts.rows  # type: ignore[union-attr] # facts are
     assert [name for name, _ in told if name] == ["B against A", "C against A"]
     assert told[0][1] == (
-        "Iteration of moe takes 50.0 % less (375us against 750us) in B; of its "
-        "collectives all_reduce of 1MiB, 4 ranks differs most: -180us, summed over an "
+        "Iteration of moe takes 50.0 % less (375us against 750us) in B; the collective "
+        "that differs most is all_reduce of 1MiB, 4 ranks: -180us, summed over an "
         "iteration."
     )
-    assert told[1] == ("", "Their settings are the same.")
+    assert told[1] == ("", "The settings are the same.")
     last = [name for name, _ in told].index("C against A")
     assert told[last][1].startswith("No significant difference")
 
@@ -144,7 +144,7 @@ def test_iterations_have_factors_over_the_first(sections: dict[str, Section]) ->
         "idle, of the iteration": ("0.0 %", "0.0 %"),
         "data packets": ("5,040", "5,040"),
         "marked CE": ("60", "60"),
-        "sent again": ("24", "24"),
+        "retransmitted": ("24", "24"),
         # 400 of 1200 bytes on one of eight.
         "uplinks: MMR, Jain's index (b)": ("2.667, 0.5625", "N/A"),
     }
@@ -257,7 +257,7 @@ def test_runs_of_nothing_are_compared_all_the_same(tmp_path: Path) -> None:
     rows = rows_of(found["Iterations"])
     assert rows["compute, of the iteration"] == ("N/A %", "N/A %")
     assert found["Settings that differ"].text == (
-        "none does: neither settings nor versions."
+        "none: settings and versions are the same."
     )
 
 
@@ -286,7 +286,7 @@ def test_critical_paths_stand_beside_one_another_the_largest_part_first(
     found = page_of(*runs)["sections"]["What differs"]
     assert found.observed == "(c)"
     (table,) = tables_in(found).values()
-    assert table.title.startswith("Critical path: what it takes at least")
+    assert table.title.startswith("Critical path: nominal time")
     assert table.header == ("", "A", "B", "C")
     assert [row[1:] for row in table.rows] == [
         ("500us", "500us", "450us"),

@@ -148,7 +148,7 @@ def test_a_distribution_begins_at_its_smallest_with_nothing() -> None:
     assert step["part"] == [0, 0.5, 0.75, 1]
     assert step["text"] == ["4B", "4B", "16B", "64B"]
     assert data_of(plot, Scatter) == [step]
-    assert tips_of(plot) == [[("m", "@text"), ("not larger", "@part{0.0 %}")]]
+    assert tips_of(plot) == [[("m", "@text"), ("cumulative share", "@part{0.0 %}")]]
     assert (plot.y_range.start, plot.y_range.end) == (0, 1.02)
     assert legend_of(plot) == ["m"]
     assert isinstance(plot.xaxis[0].ticker, LogTicker)

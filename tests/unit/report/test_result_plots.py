@@ -195,7 +195,7 @@ def test_bands_lie_above_the_curves_and_do_not_overlap() -> None:
     edges = [100.0, *(edge for band in bands for edge in band), plot.y_range.end]
     assert edges == sorted(edges)
     assert edges[1:5] == pytest.approx([111.5, 116, 117.5, 122])
-    assert legend_of(plot) == ["a", "all_reduce under way", "all_to_all under way"]
+    assert legend_of(plot) == ["a", "all_reduce in progress", "all_to_all in progress"]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_too_many_lines_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology_page, "_LINKS_DRAWN", 2)
     assert topology_plot(topology, {}) is None
     text = fabric_page(topology, name="n", description="d")
-    assert "It has more links than can be seen: none is drawn." in text
+    assert "No topology is drawn: it has too many links." in text
     assert "<figure" not in text
 
 
@@ -175,8 +175,8 @@ def facts_of(topology: Topology | str) -> dict[str, str]:
     ("topology", "ratio"),
     [
         # 4 x 1 down to hosts over 2 x 1 up.
-        (clos(2, 2, 4, GBIT, GBIT), "2:1 at the most loaded first switch"),
-        (clos(2, 2, 4, GBIT, 4 * GBIT), "0.5:1 at the most loaded first switch"),
+        (clos(2, 2, 4, GBIT, GBIT), "2:1 at the most oversubscribed leaf switch"),
+        (clos(2, 2, 4, GBIT, 4 * GBIT), "0.5:1 at the most oversubscribed leaf switch"),
         (clos(2, 2, 4, GBIT, None), "none: no links between switches with rates"),
         (clos(2, 2, 4, None, GBIT), "none: no links between switches with rates"),
     ],

@@ -181,14 +181,17 @@ def test_what_is_no_packet_is_of_no_class_but_any() -> None:
     [
         ({}, "either nth or a probability"),
         ({"nth": 1, "probability": 0.1}, "either nth or a probability"),
-        ({"nth": 1, "packets": "some"}, "packets: 'some' is none of any, data"),
+        ({"nth": 1, "packets": "some"}, "packets: 'some' is not one of any, data"),
         ({"nth": 1, "count": 0}, "count: 0 is not in 1.."),
-        ({"nth": 1, "count": 3, "every": 2}, "3 packets in every 2"),
+        (
+            {"nth": 1, "count": 3, "every": 2},
+            "count is 3, but must not exceed every, 2",
+        ),
         ({"probability": 1.5}, "probability: 1.5 is not in 0.0..1.0"),
         ({"nth": 1, "delay_ns": 0}, "delay_ns: 0 is not in 1.."),
         (
             {"nth": 1, "at_send": True, "action": FaultAction.NOT_READY},
-            "not_ready is something that a receiver does",
+            "not_ready applies only to receivers",
         ),
     ],
 )

@@ -128,5 +128,7 @@ def test_headers_belong_to_the_opcode() -> None:
         Packet(bth=write)
     with pytest.raises(ValueError, match="an ICRC has 4 bytes, not 3"):
         Packet(bth=bth, icrc=b"abc")
-    with pytest.raises(ValueError, match="1 bytes do not pad 4"):
+    with pytest.raises(
+        ValueError, match="a pad of 1 bytes does not fit a payload of 4"
+    ):
         Packet(bth=bth, payload=b"abcd", pad=b"x")

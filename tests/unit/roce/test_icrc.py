@@ -98,7 +98,9 @@ def test_the_variable_fields_of_ipv6_are_not_covered(at: int | None) -> None:
 
 
 def test_addresses_are_of_one_version() -> None:
-    with pytest.raises(ValueError, match="of 4 and 16 bytes are not of one IP version"):
+    with pytest.raises(
+        ValueError, match="of 4 and 16 bytes do not have the same IP version"
+    ):
         masked_headers(
             source=bytes(4), destination=bytes(16), source_port=1, udp_payload_bytes=16
         )

@@ -141,7 +141,7 @@ def test_packets_are_found_at_whatever_place_of_their_send() -> None:
     ] * len(joined)
     encoder = WireEncoder(local_address=local, path_mtu=MTU, max_burst_packets=15)
     encoder.set_destination(0, remote)
-    encoder.leave_alone()
+    encoder.send_unsegmented()
     qp = make_queue_pair(path_mtu=MTU, verb=Verb.SEND)
     qp.post_send(0, 14 * MTU, 0)
     burst = qp.next_burst(0, 14)
@@ -233,7 +233,7 @@ def test_a_pattern_knows_payloads_by_their_bytes(make) -> None:  # type: ignore[
 
 
 def test_a_sample_has_a_size_and_packets_have_one() -> None:
-    with pytest.raises(ValueError, match="one packet in 0"):
+    with pytest.raises(ValueError, match="one in 0 packets"):
         PacketVerifier(local_address="198.18.0.1", path_mtu=MTU, every=0)
     with pytest.raises(ValueError, match="path MTU 300"):
         PacketVerifier(local_address="198.18.0.1", path_mtu=300)

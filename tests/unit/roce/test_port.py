@@ -8,7 +8,7 @@ import pytest
 
 from chakram.roce.burst import Burst
 from chakram.roce.port import PortEngine
-from chakram.roce.send_turns import SendOrder
+from chakram.roce.send_order import SendOrder
 from tests.unit.roce.ports import MTU, drained, make_port, nak_of
 from tests.virtual_wire import make_queue_pair
 
@@ -38,7 +38,7 @@ def test_queue_pairs_are_found_by_number() -> None:
         port.queue_pair(2)
     with pytest.raises(KeyError):
         port.post_send(2, 0, 0, 0)
-    with pytest.raises(ValueError, match="there is a queue pair 3 already"):
+    with pytest.raises(ValueError, match="queue pair 3 already exists"):
         port.add_queue_pair(make_queue_pair(3))
 
 

@@ -29,7 +29,7 @@ def test_queue_pairs_are_found_by_any_numbers(qpns: range) -> None:
 def test_a_number_is_given_once_and_must_be_there() -> None:
     pairs = QueuePairs()
     pairs.add(make_queue_pair(7))
-    with pytest.raises(ValueError, match="there is a queue pair 7 already"):
+    with pytest.raises(ValueError, match="queue pair 7 already exists"):
         pairs.add(make_queue_pair(7))
     with pytest.raises(KeyError):
         pairs.of(8)

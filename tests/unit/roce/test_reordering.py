@@ -109,7 +109,7 @@ def test_what_no_requester_may_send_ends_the_queue_pair_when_its_turn_comes() ->
     receive(qp, psn(1), first=False)
     assert qp.statistics().failure is None
     one(qp, 0)
-    assert "goes on that has not begun" in (qp.statistics().failure or "")
+    assert "continues that has not begun" in (qp.statistics().failure or "")
     assert answers(qp)[-1].syndrome == 0x61
     one(qp, 2)
     assert len(events(qp)) == 2  # the message and the failure

@@ -379,5 +379,5 @@ def test_only_the_next_burst_can_leave() -> None:
     burst = qp.make_burst(2)
     assert burst is not None
     qp.commit(burst, 0)
-    with pytest.raises(ValueError, match="is not what qpn 17 would send next"):
+    with pytest.raises(ValueError, match="is not the next burst of qpn 17"):
         qp.commit(burst, 0)

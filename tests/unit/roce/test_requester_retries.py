@@ -88,7 +88,7 @@ def test_the_peer_may_not_ask_for_ever() -> None:
 
     (failure,) = events(qp)
     assert isinstance(failure, QueuePairFailed)
-    assert "asks for PSN 16777214 again and again" in failure.reason
+    assert "repeatedly requests PSN 16777214" in failure.reason
     assert (failure.flushed, failure.failed_ns) == (1, 50)
     assert failure.retried_for == FOR_NAK
     assert repr(failure).startswith("QueuePairFailed(reason='gave up after 2 retries")

@@ -175,7 +175,7 @@ def test_what_is_lost_of_what_was_sent_again_is_no_gap_that_goes_on() -> None:
 
 def test_only_naks_for_what_is_missing_are_told_apart() -> None:
     qp = make_queue_pair()
-    qp.responder.be_not_ready(0, 0, 0)
+    qp.responder.set_not_ready(0, 0, 0)
     answers(qp)
     receive(qp, 0)
     receive(qp, 0)
@@ -272,17 +272,17 @@ def test_a_send_without_immediate_has_no_number() -> None:
             ],
             "a message begins inside another one",
         ),
-        ([{"first": False}], "a message goes on that has not begun"),
+        ([{"first": False}], "a message continues that has not begun"),
         (
             [
                 {"last": False, "payload": MTU, "length": 9 * MTU},
                 {"first": False, "verb": SEND},
             ],
-            "a message goes on with another verb",
+            "a message continues with another verb",
         ),
         (
             [{"last": False, "payload": MTU - 4, "length": 9 * MTU}],
-            "a packet inside a message does not hold the path MTU",
+            "a packet inside a message does not have the size of the path MTU",
         ),
         ([{"payload": MTU + 4}], "the last packet of a message has a wrong size"),
         (
@@ -292,10 +292,10 @@ def test_a_send_without_immediate_has_no_number() -> None:
             ],
             "the last packet of a message has a wrong size",
         ),
-        ([{"length": 11}], "a WRITE does not have the length that its RETH says"),
+        ([{"length": 11}], "a WRITE does not have the length in its RETH"),
         (
             [{"last": False, "payload": MTU, "length": MTU - 1}],
-            "a WRITE does not have the length that its RETH says",
+            "a WRITE does not have the length in its RETH",
         ),
         (
             [
@@ -350,9 +350,9 @@ def test_the_longest_message_may_begin() -> None:
 
 def test_a_mark_counts_though_the_receiver_is_not_ready() -> None:
     qp = make_queue_pair(cnp_interval_ns=50_000)
-    assert qp.responder.be_not_ready(0, 1, 1_000)
+    assert qp.responder.set_not_ready(0, 1, 1_000)
     assert [each.kind for each in answers(qp)] == [BurstKind.CNP, BurstKind.NAK]
-    assert qp.responder.be_not_ready(0, 1, 2_000)
+    assert qp.responder.set_not_ready(0, 1, 2_000)
     assert [each.kind for each in answers(qp)] == [BurstKind.NAK]
     assert qp.statistics().ce == 2
 
@@ -422,8 +422,8 @@ def test_marked_packets_are_answered_with_cnps_at_most_so_often() -> None:
 def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() -> None:
     qp = make_queue_pair(receive_psn=5, rnr_timer=14)
     receive(qp, 5, payload=10)
-    assert not qp.responder.be_not_ready(5, 1, 0)  # it has been taken
-    assert qp.responder.be_not_ready(6, 0, 0)
+    assert not qp.responder.set_not_ready(5, 1, 0)  # it has been taken
+    assert qp.responder.set_not_ready(6, 0, 0)
     receive(qp, 7, payload=10)  # what follows is dropped without a word
     ack, *others = answers(qp)
     assert (ack.kind, ack.syndrome, ack.psn) == (BurstKind.NAK, 0x20 | 14, 6)
@@ -445,7 +445,7 @@ def test_a_failed_responder_is_not_unready() -> None:
     receive(qp, 5, first=False)
     answers(qp)
 
-    assert not qp.responder.be_not_ready(5, 1, 0)
+    assert not qp.responder.set_not_ready(5, 1, 0)
     assert answers(qp) == []
     assert qp.statistics().ce == 0
 

@@ -45,8 +45,8 @@ def sending(queue: SendQueue) -> int | None:
         (0, MAX_MESSAGE_BYTES + 1, None, "bytes are not in"),
         (NO_IMMEDIATE - 1, 0, None, "does not fit in 32 bits"),
         (2**32, 0, None, "does not fit in 32 bits"),
-        (0, 3, b"ab", "3 bytes cannot have contents of 2"),
-        (0, 0, b"a", "0 bytes cannot have contents of 1"),
+        (0, 3, b"ab", "3 bytes do not match contents of 2"),
+        (0, 0, b"a", "0 bytes do not match contents of 1"),
     ],
 )
 def test_only_messages_are_posted(

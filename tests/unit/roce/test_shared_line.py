@@ -361,5 +361,5 @@ def test_impossible_parts_are_refused() -> None:
     words = array("q", bytes(8 * PART_WORDS))
     with pytest.raises(ValueError, match="no part 1"):
         SharedLine(rate_bps=1, burst_bound_ns=0, words=words, index=1)
-    with pytest.raises(ValueError, match="not shared"):
+    with pytest.raises(ValueError, match="cannot be shared"):
         SharedLine(rate_bps=0, burst_bound_ns=0, words=words, index=0)

@@ -172,7 +172,7 @@ def test_the_page_lists_and_shades_them(results: RunResults) -> None:
         (
             "link",
             "h9-leaf9",
-            "are of a link that is not in links.parquet, e.g. link h9",
+            "name a link that is not in links.parquet, e.g. link h9",
         ),
         ("end_ns", 1, "have start_ns after end_ns"),
         ("recovered_ns", 1, "have end_ns after recovered_ns"),

@@ -53,7 +53,7 @@ def test_uncertainty_is_that_of_the_worst_clock() -> None:
 
 
 def test_unknown_status_is_refused() -> None:
-    with pytest.raises(ValueError, match="status 'done' is none of running"):
+    with pytest.raises(ValueError, match="status 'done' is not one of running"):
         replace(MANIFEST, status="done")
 
 
@@ -80,32 +80,38 @@ def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "holds no run.json"),
-        ("{", "is no JSON"),
+        (None, "contains no run.json"),
+        ("{", "is not valid JSON"),
         ("[]", "has no schema_version"),
-        ('{"schema_version": 3}', "has schema version 3, this Chakram reads 2"),
+        (
+            '{"schema_version": 3}',
+            "has schema version 3, but this Chakram reads versions up to 2",
+        ),
         ('{"schema_version": 1, "run_id": "r"}', "lacks name, world, started_at"),
-        (_with(clocks=[3]), "'clocks' is not what a run writes there"),
-        (_with(clocks={"a": {"offset": 3}}), "'clocks' is not what a run writes"),
-        (_with(generator={"a": 3}), "'generator' is not what a run writes there"),
-        (_with(generator={"a": {"shards": [{}]}}), "'generator' is not what a run"),
-        (_with(banners=3), "'banners' is not what a run writes there"),
-        (_with(rows=3), "'rows' is not what a run writes there"),
-        (_with(dilation=0), "'dilation' is not what a run writes there"),
-        (_with(unix_offset_ns=-1), "'unix_offset_ns' is not what a run writes there"),
-        (_with(jobs={"a": {"ranks": "4"}}), "'jobs' is not what a run writes there"),
-        (_with(jobs=[3]), "'jobs' is not what a run writes there"),
-        (_with(traces={"a": 3}), "'traces' is not what a run writes there"),
-        (_with(link_faults=[{"at_ns": "3"}]), "'link_faults' is not what a run"),
-        (_with(link_faults=[{}]), "'link_faults' is not what a run writes there"),
-        (_with(packet_faults=[{"packets": -1}]), "'packet_faults' is not what a"),
-        (_with(verification={"every": None}), "'verification' is not what a run"),
-        (_with(preflight={"findings": 3}), "'preflight' is not what a run writes"),
-        (_with(experiment={"fabric": 3}), "'experiment' is not what a run writes"),
-        (_with(injected={"drop": "x"}), "'injected' is not what a run writes"),
-        (_with(name="\ud800"), "is no JSON"),
+        (_with(clocks=[3]), "'clocks' has an invalid value"),
+        (_with(clocks={"a": {"offset": 3}}), "'clocks' has an invalid value"),
+        (_with(generator={"a": 3}), "'generator' has an invalid value"),
+        (_with(generator={"a": {"shards": [{}]}}), "'generator' has an invalid value"),
+        (_with(banners=3), "'banners' has an invalid value"),
+        (_with(rows=3), "'rows' has an invalid value"),
+        (_with(dilation=0), "'dilation' has an invalid value"),
+        (_with(unix_offset_ns=-1), "'unix_offset_ns' has an invalid value"),
+        (_with(jobs={"a": {"ranks": "4"}}), "'jobs' has an invalid value"),
+        (_with(jobs=[3]), "'jobs' has an invalid value"),
+        (_with(traces={"a": 3}), "'traces' has an invalid value"),
+        (_with(link_faults=[{"at_ns": "3"}]), "'link_faults' has an invalid value"),
+        (_with(link_faults=[{}]), "'link_faults' has an invalid value"),
+        (
+            _with(packet_faults=[{"packets": -1}]),
+            "'packet_faults' has an invalid value",
+        ),
+        (_with(verification={"every": None}), "'verification' has an invalid value"),
+        (_with(preflight={"findings": 3}), "'preflight' has an invalid value"),
+        (_with(experiment={"fabric": 3}), "'experiment' has an invalid value"),
+        (_with(injected={"drop": "x"}), "'injected' has an invalid value"),
+        (_with(name="\ud800"), "is not valid JSON"),
         (_with(host={"cores": 10**30}), "has more than 20 digits"),
-        (_with(status="done"), "status 'done' is none of running"),
+        (_with(status="done"), "status 'done' is not one of running"),
     ],
 )
 def test_what_is_no_manifest_is_refused(

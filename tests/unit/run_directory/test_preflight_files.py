@@ -90,10 +90,13 @@ def test_a_preflight_is_shown_again(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"schema_version": 3}, "has schema version 3, this Chakram reads 2"),
-        ({"pairs": [{}]}, "is not what a preflight writes"),
-        ({"settings": {}}, "is not what a preflight writes"),
-        ({"findings": 3}, "is not what a preflight writes"),
+        (
+            {"schema_version": 3},
+            "has schema version 3, but this Chakram reads versions up to 2",
+        ),
+        ({"pairs": [{}]}, "its contents are invalid"),
+        ({"settings": {}}, "its contents are invalid"),
+        ({"findings": 3}, "its contents are invalid"),
     ],
 )
 def test_what_is_no_preflight_is_refused(
@@ -129,7 +132,7 @@ def test_a_run_without_a_preflight_has_none_to_show(
 ) -> None:
     directory = begin(tmp_path)
     assert main(["show", str(directory.path), "--preflight"]) == 2
-    assert "holds no results of a preflight" in capsys.readouterr().err
+    assert "contains no preflight results" in capsys.readouterr().err
 
 
 def test_a_pair_is_a_row_with_its_shares_and_what_it_failed(folder: Path) -> None:

@@ -144,7 +144,7 @@ def test_collectives_are_read_as_those_of_nccl_tests(
     exported("nccl-tests", run.path, tmp_path, "--json")
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == "chakram.exported/1"
-    assert told["notes"] == ["2 of barrier are left out: nccl-tests has no such test"]
+    assert told["notes"] == ["2 of barrier are omitted: nccl-tests has no such test"]
     names = ["all_reduce_perf-j-ring-4.json", "all_to_all_perf-j-direct-4.json"]
     names[1] = "alltoall_perf-j-direct-4.json"
     assert [Path(each).name for each in told["written"]] == names
@@ -176,7 +176,7 @@ def test_an_experiment_is_simulated_first(
     assert main(refused) == 3
     assert "p2p.csv: exists already" in capsys.readouterr().err
     assert main([*refused, "--force", "--set", "seed=2"]) == 2
-    assert "is a run, and over" in capsys.readouterr().err
+    assert "is a run directory" in capsys.readouterr().err
     assert main([*refused, "--force"]) == 0
 
 
@@ -238,7 +238,7 @@ def test_queues_and_pauses_are_those_of_the_samples(tmp_path: Path) -> None:
 def test_a_run_without_samples_is_told(tmp_path: Path) -> None:
     results = incast(tmp_path, records={"sample_bin": "0s"})
     for export in (queue_lengths, pause_events):
-        with pytest.raises(ResultsError, match="has no samples of queues"):
+        with pytest.raises(ResultsError, match="contains no queue samples"):
             export(results)
 
 
@@ -246,7 +246,7 @@ def test_samples_of_a_run_that_was_killed_have_no_places(tmp_path: Path) -> None
     results = incast(tmp_path)
     (results.path / "links.parquet").unlink()
     for export in (queue_lengths, pause_events):
-        with pytest.raises(ResultsError, match="does not say where its ports are"):
+        with pytest.raises(ResultsError, match="does not list its ports"):
             export(results)
 
 

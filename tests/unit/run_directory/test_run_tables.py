@@ -31,7 +31,7 @@ from chakram.run_directory.schemas import SCHEMAS
 from chakram.run_directory.writer import RunDirectory
 from chakram.summary.retransmissions import Traffic
 from chakram.summary.run_summary import Measurements
-from chakram.summary.summarize_run import summarise
+from chakram.summary.summarize_run import summarize_run
 from tests.plans import moved
 from tests.run_directories import EP1, STARTED, WORLD, begin
 from tests.small_run import (
@@ -229,7 +229,7 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
     results = open_run(directory.path)
     found = results.summary()
     operations = OperationTable(small_plan())
-    expected = summarise(
+    expected = summarize_run(
         Measurements(
             facts=found.facts,
             collectives=collectives,
@@ -328,9 +328,9 @@ def test_why_packets_were_sent_again_is_told_of_a_run_that_lost_all(
         corrupted=7,
     )
     text = render_table(summary)
-    assert "# Packets: 3 sent, 7 sent again" in text
+    assert "# Packets: 3 sent, 7 retransmitted" in text
     assert (
-        "# Sent again: 2 after 9 NAKs (4 lost, 5 reordered), 3 after 6 timeouts, "
+        "# Retransmitted: 2 after 9 NAKs (4 lost, 5 reordered), 3 after 6 timeouts, "
         "4 after RNR NAKs\n"
     ) in text
     assert (
@@ -350,7 +350,7 @@ def test_without_samples_nobody_knows_why_packets_were_sent_again(
 
     assert summary.traffic is None
     assert summary.retransmitted > 0
-    assert "Sent again" not in render_table(summary)
+    assert "# Retransmitted" not in render_table(summary)
 
 
 def test_links_come_back(tmp_path: Path) -> None:

@@ -86,22 +86,22 @@ DAMAGES = [
     (
         "flows",
         with_column("fct_ns", one_more),
-        "flows.parquet: 1 row(s) have fct_ns that are not last_acked_ns - posted_ns",
+        "flows.parquet: 1 row(s) have fct_ns different from last_acked_ns - posted_ns",
     ),
     (
         "flows",
         with_column("bytes", one_more),
-        "collectives.parquet: 1 row(s) have sent_bytes that are not the sum of their",
+        "collectives.parquet: 1 row(s) have sent_bytes different from the sum of their",
     ),
     (
         "flows",
         lambda table: table.slice(1),
-        "flows.parquet: has 39 rows, run.json says 40",
+        "flows.parquet: has 39 rows, but run.json records 40",
     ),
     (
         "flows",
         lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 39)]),
-        "flows.parquet: 1 row(s) are of one and the same message",
+        "flows.parquet: 1 row(s) describe the same message",
     ),
     (
         "flows",
@@ -121,17 +121,17 @@ DAMAGES = [
     (
         "links",
         with_column("bytes", one_more),
-        "links.parquet: 1 row(s) have bytes that are not bytes_after - bytes_before",
+        "links.parquet: 1 row(s) have bytes different from bytes_after - bytes_before",
     ),
     (
         "ranks",
         with_column("run_id", another_run),
-        "ranks.parquet: 4 row(s) are of another run: run_id is not 'r1'",
+        "ranks.parquet: 4 row(s) belong to another run: run_id is not 'r1'",
     ),
     (
         "collectives",
         lambda table: table.slice(1),
-        "row(s) are of a collective that is not in collectives.parquet, e.g. job j",
+        "row(s) belong to a collective that is not in collectives.parquet, e.g. job j",
     ),
     (
         "operations",
@@ -167,11 +167,14 @@ def test_files_that_are_gone_changed_or_of_others_are_told(run: Path) -> None:
     with (run / "experiment.yaml").open("a") as file:
         file.write("# a note\n")
     assert told(run) == [
-        "run.json: names ranks.parquet, which is gone",
+        "run.json: lists ranks.parquet, which is missing",
         "experiment.yaml: was changed since the run wrote it (SHA-256)",
     ]
     (run / "links.parquet").write_bytes((run / "operations.parquet").read_bytes())
-    assert "links.parquet: says chakram.table 'operations', not 'links'" in told(run)
+    assert (
+        "links.parquet: has chakram.table 'operations', but must have 'links'"
+        in told(run)
+    )
     (run / "links.parquet").write_bytes(b"PAR1")
     assert any("links.parquet: cannot be read: " in each for each in told(run))
 

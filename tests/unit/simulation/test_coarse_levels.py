@@ -270,5 +270,5 @@ def test_what_is_dropped_ends_a_simulation_with_ns3_hosts(tmp_path: Path) -> Non
             **more,
             fabric=external("{profile: ns3, balancing: random}", "4KiB"),
         )
-    with pytest.raises(ConfigError, match="is of level packet"):
+    with pytest.raises(ConfigError, match="is a cost model of level packet"):
         simulated(tmp_path, simulation__cost_model="astra-sim-ns3")

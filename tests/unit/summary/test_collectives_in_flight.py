@@ -8,14 +8,16 @@ from dataclasses import replace
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable
 from chakram.records.run_records import CollectiveIdentity, CollectiveRecord
-from chakram.summary.collectives_in_flight import UnderWay
+from chakram.summary.collectives_in_flight import CollectivesInFlight
 from tests.small_run import small_plan, small_rows
 
 SECOND_NS = 10**9
 
 
-def made(iterations: int = 4) -> UnderWay:
-    return UnderWay(OperationTable(small_plan()).identities, {"moe": iterations})
+def made(iterations: int = 4) -> CollectivesInFlight:
+    return CollectivesInFlight(
+        OperationTable(small_plan()).identities, {"moe": iterations}
+    )
 
 
 def ended(iteration: int, *groups: str) -> Iterable[CollectiveRecord]:
@@ -62,7 +64,7 @@ def test_what_has_ended_is_not_under_way() -> None:
 
 
 def test_a_job_in_the_background_goes_on_and_is_no_part_of_the_work() -> None:
-    work = UnderWay(OperationTable(small_plan()).identities, {})
+    work = CollectivesInFlight(OperationTable(small_plan()).identities, {})
     work.take(ended(0))
     work.take(ended(1))
     assert work.text().startswith("world all_reduce 1/1")
@@ -78,7 +80,7 @@ def of_job(job: str) -> list[CollectiveIdentity]:
 
 def test_only_jobs_with_an_end_are_work_that_is_left() -> None:
     mine, others = of_job("mine"), of_job("background")
-    work = UnderWay([*others, *mine], {"mine": 2})
+    work = CollectivesInFlight([*others, *mine], {"mine": 2})
     records = list(ended(0))
 
     work.take(
@@ -95,7 +97,7 @@ def test_only_jobs_with_an_end_are_work_that_is_left() -> None:
 
 def test_what_has_no_size_is_work_like_a_byte() -> None:
     empty = [replace(each, input_bytes=0) for each in of_job("moe")]
-    work = UnderWay(empty, {"moe": 4})
+    work = CollectivesInFlight(empty, {"moe": 4})
     work.take(
         record._replace(identity=replace(record.identity, input_bytes=0))
         for record in ended(0)

@@ -201,8 +201,8 @@ FACTS = RunFacts(
         ),
         (
             KeepingUp(slowdown=3.2, dilation=None, port_rate_bps=7_800_000_000),
-            ". At 1/3.2 of its rates (ports of 7.8Gbit), or with that many times as "
-            "many cores, these hosts would have kept up",
+            ". At 1/3.2 of its rates (ports of 7.8Gbit), or with 3.2 times as many "
+            "cores, these hosts would have kept up",
         ),
         (
             KeepingUp(slowdown=None, dilation=None, port_rate_bps=10**9),
@@ -210,13 +210,13 @@ FACTS = RunFacts(
         ),
         (
             KeepingUp(slowdown=1.0, dilation=1, port_rate_bps=10**9, idle_share=0.8),
-            "a slower fabric would not mend that: look at what else this machine does",
+            "a slower fabric would not help: check what else runs on this machine",
         ),
         (
             KeepingUp(slowdown=None, dilation=None, port_rate_bps=None, idle_share=0.8),
-            ". Its busiest process was busy for 20 % of the time only: it waited for "
-            "processors that others had, and no rate says how much slower the fabric "
-            "should be; look at what else runs there",
+            ". Its busiest process was busy for only 20 % of the time: it waited for "
+            "processors that other processes used, so a slower fabric may not help; "
+            "check what else runs there",
         ),
     ],
 )

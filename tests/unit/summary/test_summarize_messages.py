@@ -6,12 +6,12 @@ import pytest
 
 from chakram.plan.wire_cost import wire_bytes
 from chakram.summary.message_summary import MessageSummary, SentMessage, SharedPath
-from chakram.summary.summarize_messages import busy_periods, summarise_messages
+from chakram.summary.summarize_messages import busy_periods, summarize_messages
 from tests.messages import JOB, message, transport
 
 
 def summary(messages: list[SentMessage], nranks: int = 8) -> MessageSummary:
-    found = summarise_messages(messages, transport(nranks))
+    found = summarize_messages(messages, transport(nranks))
     assert found is not None
     return found
 
@@ -145,7 +145,7 @@ def test_pairs_of_two_jobs_are_two_whatever_their_ranks() -> None:
         # The same ranks, but of another job: it is not in the fair time.
         message(0, 4, 0, 200, fair_us=200, path=up, job="other"),
     ]
-    found = summarise_messages(messages, transport(8, jobs=(JOB, "other")))
+    found = summarize_messages(messages, transport(8, jobs=(JOB, "other")))
     assert found is not None
     assert found.pairs[0].met == (
         SharedPath(at="leaf0:up0", job=JOB, src=1, dst=5, share=0.5),
@@ -213,8 +213,8 @@ def test_paths_that_come_together_behind_the_first_switch_meet_there() -> None:
 
 def test_times_are_undilated() -> None:
     messages = [message(src, 0, 0, 3000, fair_us=2000) for src in (1, 2)]
-    plain = summarise_messages(messages, transport(3))
-    slow = summarise_messages(messages, transport(3), dilation=100)
+    plain = summarize_messages(messages, transport(3))
+    slow = summarize_messages(messages, transport(3), dilation=100)
     assert plain is not None
     assert slow is not None
     before, after = plain.receivers[0], slow.receivers[0]
@@ -229,25 +229,25 @@ def test_times_are_undilated() -> None:
 
 def test_messages_that_cross_no_port_are_left_out() -> None:
     within = [message(0, 1, 0, 100, fair_us=100)]
-    assert summarise_messages(within, transport(4, ranks_per_port=2)) is None
-    assert summarise_messages(within, transport(4, within_hosts=[(0, 1)])) is None
-    assert summarise_messages([], transport(4)) is None
+    assert summarize_messages(within, transport(4, ranks_per_port=2)) is None
+    assert summarize_messages(within, transport(4, within_hosts=[(0, 1)])) is None
+    assert summarize_messages([], transport(4)) is None
     both = [*within, message(0, 2, 0, 100, fair_us=100)]
-    found = summarise_messages(both, transport(4, ranks_per_port=2))
+    found = summarize_messages(both, transport(4, ranks_per_port=2))
     assert found is not None
     assert found.messages == 1
 
 
 def test_ranks_of_one_port_share_a_row() -> None:
     messages = [message(0, 2, 0, 2000, fair_us=2000), message(1, 3, 0, 2000, fair_us=1)]
-    found = summarise_messages(messages, transport(4, ranks_per_port=2))
+    found = summarize_messages(messages, transport(4, ranks_per_port=2))
     assert found is not None
     (row,) = found.receivers
     assert (row.ranks, row.peers, row.fan) == ((2, 3), 2, 2)
 
 
 def test_marks_and_drops_are_those_of_the_port() -> None:
-    found = summarise_messages(
+    found = summarize_messages(
         [message(1, 0, 0, 10), message(2, 0, 0, 10), message(2, 3, 0, 10)],
         transport(4),
         marked={(JOB, 1, 0): 3, (JOB, 2, 0): 4, (JOB, 2, 3): 50},
@@ -262,7 +262,7 @@ def test_marks_and_drops_are_those_of_the_port() -> None:
 
 def test_without_models_there_is_no_fair_time_but_all_the_rest() -> None:
     messages = [message(1, 0, 0, 1000), message(2, 0, 0, 3000)]
-    found = summarise_messages(messages, transport(3, rate_bps=None))
+    found = summarize_messages(messages, transport(3, rate_bps=None))
     assert found is not None
     (row,) = found.receivers
     assert row.fair_ns is row.fair_share is row.goodput_share is row.rate_bps is None
@@ -274,7 +274,7 @@ def test_without_models_there_is_no_fair_time_but_all_the_rest() -> None:
 
 def test_where_no_rate_is_known_no_time_is_no_fair_time() -> None:
     messages = [message(1, 0, 0, 1000, fair_us=0), message(2, 0, 50, 900, fair_us=0)]
-    found = summarise_messages(messages, transport(3, rate_bps=None))
+    found = summarize_messages(messages, transport(3, rate_bps=None))
     assert found is not None
     (row,) = found.receivers
     assert row.fair_ns is row.fair_share is None

@@ -20,7 +20,7 @@ from chakram.summary.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.summary.message_summary import PortFacts
 from chakram.summary.retransmissions import Traffic
 from chakram.summary.run_summary import Measurements, RunFacts, Summary, SummaryRow
-from chakram.summary.summarize_run import summarise
+from chakram.summary.summarize_run import summarize_run
 from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
@@ -78,9 +78,9 @@ TRAFFIC = Traffic(
 def test_what_a_run_without_an_end_has_sent_again_is_counted() -> None:
     # No collective was done, so no record tells of any packet.
     nothing = measurements(RecordRows())
-    assert summarise(nothing).retransmitted == 0
+    assert summarize_run(nothing).retransmitted == 0
 
-    summary = summarise(replace(nothing, traffic=TRAFFIC))
+    summary = summarize_run(replace(nothing, traffic=TRAFFIC))
 
     assert summary.rows == ()
     assert (summary.packets, summary.retransmitted, summary.marked) == (100, 70, 8)
@@ -89,7 +89,7 @@ def test_what_a_run_without_an_end_has_sent_again_is_counted() -> None:
 
 
 def test_rows_are_one_per_collective_size_and_group_size() -> None:
-    summary = summarise(measurements(run()))
+    summary = summarize_run(measurements(run()))
     found = [
         (row.op, row.algorithm, row.nranks, row.size_bytes, row.groups, row.samples)
         for row in summary.rows
@@ -104,7 +104,7 @@ def test_rows_are_one_per_collective_size_and_group_size() -> None:
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    summary = summarise(measurements(run()))
+    summary = summarize_run(measurements(run()))
     row = row_of(summary, CollectiveOp.ALL_REDUCE)
     assert row.time_ns == ALL_REDUCE_NS
     assert row.algbw == pytest.approx(2**20 / (ALL_REDUCE_NS * 1e-9))
@@ -117,14 +117,14 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
 def test_warm_up_is_left_out() -> None:
     rows = small_rows(0, slower_ns=10**9)
     rows.extend(small_rows(1))
-    row = row_of(summarise(measurements(rows)), CollectiveOp.ALL_REDUCE)
+    row = row_of(summarize_run(measurements(rows)), CollectiveOp.ALL_REDUCE)
     assert (row.samples, row.max_ns) == (1, ALL_REDUCE_NS)
 
 
 def test_spread_of_times_is_told() -> None:
     rows = small_rows(1)
     rows.extend(small_rows(2, slower_ns=ALL_REDUCE_NS))
-    row = row_of(summarise(measurements(rows)), CollectiveOp.ALL_REDUCE)
+    row = row_of(summarize_run(measurements(rows)), CollectiveOp.ALL_REDUCE)
     assert (row.min_ns, row.max_ns) == (ALL_REDUCE_NS, 2 * ALL_REDUCE_NS)
     assert row.time_ns == 1.5 * ALL_REDUCE_NS
     assert row.cv == pytest.approx(1 / 3)
@@ -132,7 +132,7 @@ def test_spread_of_times_is_told() -> None:
 
 
 def test_measured_is_compared_with_bound_and_predictions() -> None:
-    summary = summarise(
+    summary = summarize_run(
         measurements(run()),
         bound=lambda identity: (
             ALL_REDUCE_NS // 2 if identity.op is CollectiveOp.ALL_REDUCE else None
@@ -163,7 +163,7 @@ def test_measured_is_compared_with_bound_and_predictions() -> None:
 def test_draws_of_paths_give_a_range_that_deviations_are_from(
     draws: tuple[int, ...], deviation: float
 ) -> None:
-    summary = summarise(
+    summary = summarize_run(
         measurements(run()),
         predictions={
             f"simulate.{number}": {WORLD: time_ns}
@@ -179,7 +179,7 @@ def test_draws_of_paths_give_a_range_that_deviations_are_from(
 
 
 def test_completion_times_are_nearest_rank_percentiles() -> None:
-    row = row_of(summarise(measurements(run())), CollectiveOp.ALL_REDUCE)
+    row = row_of(summarize_run(measurements(run())), CollectiveOp.ALL_REDUCE)
     assert row.completion is not None
     assert row.completion.flows == 3 * 24
     assert row.completion.p50_ns == ALL_REDUCE_NS // 6
@@ -187,8 +187,8 @@ def test_completion_times_are_nearest_rank_percentiles() -> None:
 
 
 def test_dilation_shrinks_times_and_raises_bandwidths() -> None:
-    plain = summarise(measurements(run()), bound=lambda _: 1000)
-    dilated = summarise(measurements(run(), dilation=100), bound=lambda _: 1000)
+    plain = summarize_run(measurements(run()), bound=lambda _: 1000)
+    dilated = summarize_run(measurements(run(), dilation=100), bound=lambda _: 1000)
     for row, scaled in zip(plain.rows, dilated.rows, strict=True):
         assert scaled.time_ns == pytest.approx(row.time_ns / 100)
         assert row.busbw is not None
@@ -204,7 +204,7 @@ def test_dilation_shrinks_times_and_raises_bandwidths() -> None:
 
 
 def test_ranks_tell_exposed_communication() -> None:
-    summary = summarise(measurements(run()))
+    summary = summarize_run(measurements(run()))
     assert [(rank.rank, rank.iterations) for rank in summary.ranks] == [
         (0, 3),
         (1, 3),
@@ -219,26 +219,26 @@ def test_ranks_tell_exposed_communication() -> None:
 
 
 def test_packets_add_up_over_the_measured_iterations() -> None:
-    summary = summarise(measurements(run(retransmitted=2)))
+    summary = summarize_run(measurements(run(retransmitted=2)))
     assert summary.retransmitted == 3 * 4 * 2
     assert summary.packets == 3 * (4 * 6 * 64 + 4 * 32 + 16)
     assert summary.marked == 3 * 10 * MARKED_PER_SHARE
 
 
 def test_generator_bound_is_said_first() -> None:
-    summary = summarise(measurements(run(generator_wait_ns=10_000)))
+    summary = summarize_run(measurements(run(generator_wait_ns=10_000)))
     assert (summary.generator_bound, summary.verdicts) == (3, 12)
     assert summary.banners == (
         "GENERATOR-BOUND: 3 of 12 collectives (3 all_reduce) waited for this generator "
-        "for more than 5 % of their time, those of a row for 15 % of all of it: those "
-        "times are the generator's, not the network's",
+        "for more than 5 % of their time, those of one row for 15 % of its total time: "
+        "these times are the generator's, not the network's",
     )
 
 
 def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
     rows = run(3)
     rows.extend(small_rows(3, generator_wait_ns=8_000))
-    summary = summarise(measurements(rows))
+    summary = summarize_run(measurements(rows))
     assert (summary.generator_bound, summary.verdicts) == (1, 12)
     reduce = row_of(summary, CollectiveOp.ALL_REDUCE)
     (waits_ns,) = {
@@ -254,15 +254,15 @@ def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
     found = measurements(rows)
     ports = {0: PortFacts(number=0, host="h0", rate_bps=10**9)}
     transport: Any = SimpleNamespace(ports=ports)
-    assert summarise(replace(found, transport=transport)).keeping_up is None
+    assert summarize_run(replace(found, transport=transport)).keeping_up is None
     bound = measurements(run(generator_wait_ns=10_000))
-    assert summarise(replace(bound, transport=transport)).keeping_up is not None
+    assert summarize_run(replace(bound, transport=transport)).keeping_up is not None
 
 
 def test_unfinished_collectives_are_left_out_and_said() -> None:
     rows = run(2)
     rows.extend(small_rows(2, ranks=[0, 1]))
-    summary = summarise(measurements(rows, status="partial", reason="interrupted"))
+    summary = summarize_run(measurements(rows, status="partial", reason="interrupted"))
     assert row_of(summary, CollectiveOp.ALL_REDUCE).samples == 1
     assert summary.unfinished == 1
     assert summary.banners == (
@@ -271,7 +271,7 @@ def test_unfinished_collectives_are_left_out_and_said() -> None:
 
 
 def test_what_was_lost_or_scaled_is_on_top() -> None:
-    summary = summarise(
+    summary = summarize_run(
         measurements(
             run(),
             status="running",
@@ -303,13 +303,13 @@ def test_balance_of_uplinks() -> None:
         measurements(run()),
         links=[link("uplink", 30), link("uplink", 10), link("host", 999)],
     )
-    balance = summarise(loaded).uplinks
+    balance = summarize_run(loaded).uplinks
     assert balance is not None
     assert balance.links == 2
     assert balance.max_over_mean == 1.5
     assert balance.jain == pytest.approx(40**2 / (2 * 1000))
     idle = replace(loaded, links=[link("uplink", 0)])
-    assert summarise(idle).uplinks is None
+    assert summarize_run(idle).uplinks is None
 
 
 def test_a_barrier_has_no_bandwidth_and_no_verdict() -> None:
@@ -323,7 +323,7 @@ def test_a_barrier_has_no_bandwidth_and_no_verdict() -> None:
         for record in found.collectives
         if record.identity.key == WORLD
     ]
-    summary = summarise(replace(found, collectives=barriers))
+    summary = summarize_run(replace(found, collectives=barriers))
     (row,) = summary.rows
     assert (row.algbw, row.busbw, row.generator_bound) == (None, None, 3)
     assert (summary.average_busbw, summary.generator_bound) == (None, 0)
@@ -332,7 +332,7 @@ def test_a_barrier_has_no_bandwidth_and_no_verdict() -> None:
 
 def test_a_barrier_lasts_from_its_last_arrival() -> None:
     found = measurements(run())
-    (row,) = summarise(
+    (row,) = summarize_run(
         replace(
             found,
             collectives=[
@@ -361,7 +361,7 @@ def test_no_collective_is_due_after_it_was_done() -> None:
     rows.extend(small_rows(2, slower_ns=ALL_REDUCE_NS))
     bound_ns = ALL_REDUCE_NS * 3 // 2
     row = row_of(
-        summarise(measurements(rows), bound=lambda _: bound_ns),
+        summarize_run(measurements(rows), bound=lambda _: bound_ns),
         CollectiveOp.ALL_REDUCE,
     )
     assert row.bound_ns == (ALL_REDUCE_NS + bound_ns) / 2
@@ -371,18 +371,18 @@ def test_no_collective_is_due_after_it_was_done() -> None:
 def test_skew_is_of_collectives_and_not_of_messages() -> None:
     found = measurements(run())
     records = [record._replace(start_spread_ns=50) for record in found.collectives]
-    summary = summarise(replace(found, collectives=records, facts=FACTS))
+    summary = summarize_run(replace(found, collectives=records, facts=FACTS))
     assert row_of(summary, CollectiveOp.ALL_REDUCE).skew_ns == 50
     assert row_of(summary, CollectiveOp.SEND_RECV).skew_ns is None
 
 
 def test_a_simulation_has_no_verdicts() -> None:
-    summary = summarise(measurements(run(), world="simulate"))
+    summary = summarize_run(measurements(run(), world="simulate"))
     assert (summary.verdicts, summary.generator_bound) == (0, 0)
 
 
 def test_a_run_without_measured_collectives_has_no_rows() -> None:
-    summary = summarise(measurements(small_rows(0)))
+    summary = summarize_run(measurements(small_rows(0)))
     assert (summary.rows, summary.average_busbw, summary.iterations) == ((), None, ())
     assert array("q") == measurements(RecordRows()).completion_times.get(
         WORLD, array("q")
@@ -400,7 +400,7 @@ def test_a_group_of_one_rank_has_no_bandwidth() -> None:
         for record in found.collectives
         if record.identity.key == EP0
     ]
-    (row,) = summarise(
+    (row,) = summarize_run(
         replace(found, collectives=alone), predictions={"simulate": {EP0: 1}}
     ).rows
     assert (row.time_ns, row.algbw, row.busbw) == (0, None, None)
@@ -409,7 +409,7 @@ def test_a_group_of_one_rank_has_no_bandwidth() -> None:
 
 def test_without_flows_there_are_no_completion_times() -> None:
     found = replace(measurements(run()), completion_times={})
-    assert [row.completion for row in summarise(found).rows] == [None] * 3
+    assert [row.completion for row in summarize_run(found).rows] == [None] * 3
 
 
 def test_a_saturated_process_is_a_banner() -> None:
@@ -432,7 +432,7 @@ def test_a_saturated_process_is_a_banner() -> None:
     (banner,) = banners(facts, (), 0, generator)
     assert banner == (
         "GENERATOR SATURATED: data-plane process 2 of agent h1 (and 1 more) was busy "
-        "for 97 % of the time in which its ranks communicated: it may be what limits, "
-        "and not the network"
+        "for 97 % of the time in which its ranks communicated: this process, not the "
+        "network, may be the limit"
     )
     assert banners(facts, (), 0, None) == ()

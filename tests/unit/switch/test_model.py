@@ -87,7 +87,7 @@ def test_headroom_holds_what_is_under_way() -> None:
 def test_a_buffer_without_room_is_refused(
     profile: Callable[..., SwitchSettings],
 ) -> None:
-    with pytest.raises(ValueError, match="has no room beside the headroom"):
+    with pytest.raises(ValueError, match="is too small for the headroom"):
         profile([FAST] * 8, buffer_bytes=100_000)
 
 
@@ -331,7 +331,10 @@ def test_shared_headroom_is_the_limit_of_all() -> None:
     [
         (lambda: BufferLimit(pool="p", alpha_shift=17), "out of range"),
         (lambda: BufferLimit(pool="p", headroom_bytes=-1), "headroom_bytes of -1"),
-        (lambda: WredSettings(kmin_bytes=2, kmax_bytes=1, probability=1.0), "no range"),
+        (
+            lambda: WredSettings(kmin_bytes=2, kmax_bytes=1, probability=1.0),
+            "not a range",
+        ),
         (
             lambda: WredSettings(kmin_bytes=1, kmax_bytes=1, probability=2.0),
             "not a probability",
@@ -343,13 +346,16 @@ def test_shared_headroom_is_the_limit_of_all() -> None:
             lambda: LinkFault(kind="loss", port=0, at_ns=0, until_ns=1),
             "needs probability",
         ),
-        (lambda: LinkFault(kind="down", port=0, at_ns=5, until_ns=5), "no time"),
+        (
+            lambda: LinkFault(kind="down", port=0, at_ns=5, until_ns=5),
+            "not a time interval",
+        ),
         (lambda: replace(fifo([FAST], queue_bytes=[1]), pools=()), "no pool"),
         (
             lambda: SwitchSpec(
                 name="s", settings=fifo([FAST], queue_bytes=[1]), ports=()
             ),
-            "settings of 1 ports for 0",
+            "settings of 1 ports, but 0 ports",
         ),
     ],
 )

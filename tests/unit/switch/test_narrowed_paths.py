@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chakram.switch.ecmp import Flow, KernelPaths, NarrowedPaths
+from chakram.switch.ecmp import Flow, KernelPaths, RestrictedPaths
 
 HASH = KernelPaths(seed=7)
 
@@ -21,14 +21,14 @@ def flow(source_port: int) -> Flow:
 
 
 def test_flows_are_spread_over_the_next_hops_that_are_kept() -> None:
-    narrowed = NarrowedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
+    narrowed = RestrictedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
     chosen = Counter(narrowed.chooser(flow(each))(3, 4) for each in range(2000, 2400))
     assert set(chosen) == {0, 2}
     assert min(chosen.values()) > 100
 
 
 def test_other_switches_and_other_choices_are_those_of_the_hash() -> None:
-    narrowed = NarrowedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
+    narrowed = RestrictedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
     for source_port in range(2000, 2050):
         inner, outer = (
             HASH.chooser(flow(source_port)),

@@ -166,7 +166,7 @@ def test_headroom_that_the_switch_computes_is_computed() -> None:
             "profile",
             "none",
             "db: BUFFER_PG.Ethernet0|3-4.profile: refers to BUFFER_PROFILE 'none' "
-            "(which is not there)",
+            "(add it, or remove the reference)",
         ),
         (
             "BUFFER_PROFILE",
@@ -174,7 +174,7 @@ def test_headroom_that_the_switch_computes_is_computed() -> None:
             "pool",
             "p",
             "db: BUFFER_PROFILE.egress_lossy_profile.pool: there is no pool 'p' "
-            "(see BUFFER_POOL)",
+            "(choose from BUFFER_POOL)",
         ),
         (
             "BUFFER_PROFILE",
@@ -182,23 +182,23 @@ def test_headroom_that_the_switch_computes_is_computed() -> None:
             "dynamic_th",
             "99",
             "db: BUFFER_PROFILE.egress_lossy_profile.dynamic_th: '99' is not a number "
-            "of -16..16 (a whole number)",
+            "in -16..16 (use a whole number in this range)",
         ),
         (
             "BUFFER_POOL",
             "egress_lossy_pool",
             "size",
             "4k",
-            "db: BUFFER_POOL.egress_lossy_pool.size: '4k' is not a number of "
-            "0..1152921504606846976 (a whole number)",
+            "db: BUFFER_POOL.egress_lossy_pool.size: '4k' is not a number in "
+            "0..1152921504606846976 (use a whole number in this range)",
         ),
         (
             "TC_TO_QUEUE_MAP",
             "AZURE",
             "3",
             "5",
-            "db: TC_TO_QUEUE_MAP: maps the lossless class 3 to 5 (the model has one "
-            "number for both: map it to itself)",
+            "db: TC_TO_QUEUE_MAP: maps the lossless class 3 to 5 (map it to itself: "
+            "the model has one number for both)",
         ),
         (
             "PFC_WD",
@@ -206,36 +206,36 @@ def test_headroom_that_the_switch_computes_is_computed() -> None:
             "action",
             "reboot",
             "db: PFC_WD.Ethernet0.action: 'reboot' is not known "
-            "(drop, forward or alert)",
+            "(use drop, forward or alert)",
         ),
         (
             "SCHEDULER",
             "strict",
             "type",
             "FQ",
-            "db: SCHEDULER.strict.type: 'FQ' is not known (DWRR, WRR or STRICT)",
+            "db: SCHEDULER.strict.type: 'FQ' is not known (use DWRR, WRR or STRICT)",
         ),
         (
             "PORT_QOS_MAP",
             "Ethernet0",
             "pfc_enable",
             "3,9",
-            "db: PORT_QOS_MAP.Ethernet0.pfc_enable: '9' is not a class (0 to 7)",
+            "db: PORT_QOS_MAP.Ethernet0.pfc_enable: '9' is not a class (use 0 to 7)",
         ),
         (
             "WRED_PROFILE",
             "AZURE_LOSSLESS",
             "green_max_threshold",
             "1",
-            "db: WRED_PROFILE.AZURE_LOSSLESS: thresholds 250000..1 are no range (see "
-            "its thresholds)",
+            "db: WRED_PROFILE.AZURE_LOSSLESS: thresholds 250000..1 are not a range "
+            "(check its thresholds)",
         ),
         (
             "DSCP_TO_TC_MAP",
             "AZURE",
             "64",
             "1",
-            "db: DSCP_TO_TC_MAP.AZURE.64: is not a number of the map (0 to 63)",
+            "db: DSCP_TO_TC_MAP.AZURE.64: is not a number of the map (use 0 to 63)",
         ),
     ],
 )

@@ -203,5 +203,5 @@ def test_send_recv_goes_round_the_group() -> None:
 
 def test_a_root_is_in_its_group() -> None:
     stream = {"op": "gather", "members": 2, "root": 2}
-    with pytest.raises(ConfigError, match="there is no place 2 in a group of 2"):
+    with pytest.raises(ConfigError, match="there is no position 2 in a group of 2"):
         make("collectives", ranks=4, streams=stream)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.write.writer import write_synthesis
 from chakram.foundation.errors import TraceError
 from chakram.synth.recorded_splits import read_splits
 from chakram.synth.settings import MoeTrace
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, write_synthesis
 
 
 def read(path: Path, text: str, **settings: int) -> tuple[object, ...]:
@@ -51,18 +50,18 @@ def test_a_matrix_has_bytes(tmp_path: Path) -> None:
         ("x.json", "[]", "has no list of dispatches"),
         ("x.json", '{"dispatches": [], "unit": "x"}', "unit is 'x'"),
         ("x.json", '{"dispatches": []}', "has no dispatch"),
-        ("x.json", '{"dispatches": [[1]]}', "dispatch 0: is no list of rows"),
-        ("x.json", '{"dispatches": [[[1, 2]]]}', "1 sources, and a group has 2 ranks"),
+        ("x.json", '{"dispatches": [[1]]}', "dispatch 0: is not a list of rows"),
+        ("x.json", '{"dispatches": [[[1, 2]]]}', "1 sources, but a group has 2 ranks"),
         ("x.json", '{"dispatches": [[[1], [2]]]}', "has 1 counts for 2 ranks"),
-        ("x.json", '{"dispatches": [[[-1, 2], [1, 1]]]}', "-1 is no count"),
-        ("x.json", '{"dispatches": [[[true, 2], [1, 1]]]}', "True is no count"),
-        ("x.json", '{"dispatches": [[[1e3, 2], [1, 1]]]}', "1000.0 is no count"),
-        ("x.json", f'{{"dispatches": [[[{2**60}, 0], [1, 1]]]}}', "is too much"),
-        ("x.csv", "0,0,1,x\n", "x.csv:1: 'x' is no count"),
+        ("x.json", '{"dispatches": [[[-1, 2], [1, 1]]]}', "-1 is not a count"),
+        ("x.json", '{"dispatches": [[[true, 2], [1, 1]]]}', "True is not a count"),
+        ("x.json", '{"dispatches": [[[1e3, 2], [1, 1]]]}', "1000.0 is not a count"),
+        ("x.json", f'{{"dispatches": [[[{2**60}, 0], [1, 1]]]}}', "is too large"),
+        ("x.csv", "0,0,1,x\n", "x.csv:1: 'x' is not a count"),
         ("x.csv", "0,0\n", "has 2 numbers"),
-        ("x.csv", "0,0,1,1\n0,0,1,1\n", "source 0 of dispatch 0 comes twice"),
+        ("x.csv", "0,0,1,1\n0,0,1,1\n", "source 0 of dispatch 0 occurs twice"),
         ("x.csv", "0,1,1,1\n0,2,1,1\n", "has the sources [1, 2]"),
-        ("x.txt", "1 2\n3 -4\n", "x.txt:2: '-4' is no count"),
+        ("x.txt", "1 2\n3 -4\n", "x.txt:2: '-4' is not a count"),
         ("x.txt", "", "has 0 sources"),
     ],
 )
@@ -108,7 +107,7 @@ def test_a_trace_set_without_such_splits_is_refused(tmp_path: Path) -> None:
     write_moe(
         tmp_path / "hot", layers=1, routing={"law": "zero_rank", "target": 1}, experts=4
     )
-    with pytest.raises(TraceError, match="it has some between 2"):
+    with pytest.raises(TraceError, match="it has all-to-alls between 2"):
         read_splits(tmp_path / "hot", nranks=4, token_bytes=1)
 
 

@@ -116,10 +116,10 @@ def test_leaves_choose_among_spines_and_nobody_else_does() -> None:
 
 def test_a_choice_is_met_at_a_switch_or_behind_it() -> None:
     fabric = clos(3, 2, 1, GBIT, GBIT)
-    assert [fabric.meets_choice(switch) for switch in fabric.switches] == [
+    assert [fabric.path_has_choice(switch) for switch in fabric.switches] == [
         switch.startswith("leaf") for switch in fabric.switches
     ]
-    assert not single_switch(3, GBIT).meets_choice("s0")
+    assert not single_switch(3, GBIT).path_has_choice("s0")
     # A row of three switches; the second has two links to the third.
     row = Topology(
         hosts=("h0", "h1"),
@@ -136,7 +136,7 @@ def test_a_choice_is_met_at_a_switch_or_behind_it() -> None:
             )
         ),
     )
-    assert [row.meets_choice(switch) for switch in row.switches] == [
+    assert [row.path_has_choice(switch) for switch in row.switches] == [
         *(True, True, True),
         False,  # it is connected to nothing
     ]

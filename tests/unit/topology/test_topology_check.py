@@ -16,8 +16,8 @@ def test_check_names_every_problem_of_names() -> None:
         link("h0:eth0", "h0:h0", name="x"), hosts=("h0",), switches=("h0",)
     ) == [
         "switch h0: the name is used twice",
-        "link x: connects h0 with itself",
-        "host h0: has 2 links, must have exactly one",
+        "link x: connects h0 to itself",
+        "host h0: has 2 links, but must have exactly one",
     ]
     found = problems_of(link("h0:eth0", "s0:h0", name="a/b"))
     assert len(found) == 1
@@ -45,4 +45,4 @@ def test_check_names_every_problem_of_links() -> None:
         link("h1:eth0", "s0:p", name="y"),
         hosts=("h0", "h1"),
     ) == ["link y: port s0:p has two links"]
-    assert problems_of() == ["host h0: has 0 links, must have exactly one"]
+    assert problems_of() == ["host h0: has 0 links, but must have exactly one"]

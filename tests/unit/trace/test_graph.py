@@ -80,7 +80,7 @@ def test_groups_of_many_nodes_share_their_name() -> None:
 
 
 def test_an_id_that_stands_twice_is_refused() -> None:
-    with pytest.raises(TraceError, match="node id 1 stands twice in the file"):
+    with pytest.raises(TraceError, match="node id 1 occurs twice in the file"):
         trace(0, [label(1), label(1)])
 
 

@@ -155,9 +155,9 @@ def test_dimensions_say_what_groups_are() -> None:
     assert members(made, 9, 3) == tuple(range(24))
     check_that_it_runs(made)
     assert made.notes == (
-        "REPLICATED: all 24 ranks do what the trace of rank 0 says; what other ranks "
-        "did is not known (tp: 2 ranks 1 apart; a: 3 ranks 2 apart; b: 2 ranks 1 apart "
-        "x 4 ranks 6 apart; c: all ranks)",
+        "REPLICATED: all 24 ranks do the same as the trace of rank 0; the operations "
+        "of the other ranks are unknown (tp: 2 ranks 1 apart; a: 3 ranks 2 apart; b: 2 "
+        "ranks 1 apart x 4 ranks 6 apart; c: all ranks)",
     )
 
 
@@ -239,20 +239,20 @@ def test_an_uneven_all_to_all_is_turned() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "text"),
     [
-        ([collective(1, group="x")], {}, "is defined nowhere"),
+        ([collective(1, group="x")], {}, "is not defined"),
         ([collective(1, group="x")], {"known": {"x": (1, 2)}}, "does not have rank 0"),
         (
             [collective(1, group="x")],
             {"known": {"x": (0, 1, 3)}},
-            "has ranks not evenly apart: [0, 1, 3]",
+            "has ranks that are not evenly spaced: [0, 1, 3]",
         ),
         (
             [collective(1, group="x")],
             {"known": {"x": (0, 2, 4)}, "nranks": 8},
-            "is 3 ranks 2 apart; 8 ranks do not divide so",
+            "has 3 ranks with stride 2, which do not divide 8 ranks",
         ),
         ([send(1, 3), receive(2, 3, size=1)], {}, "receives 1 bytes"),
-        ([send(1, 3)], {}, "sends 64 bytes, and the rank receives no other"),
+        ([send(1, 3)], {}, "sends 64 bytes, but the rank receives no other"),
         (
             [send(1, 3), receive(2, 3)],
             {"nranks": 3},

@@ -110,7 +110,7 @@ def test_traces_with_bytes_keep_them(chakram_data: Path) -> None:
     scaled = source(path).listed(AR, nranks=8, root=0, size_scale=Fraction(1, 64))
     assert {each.nbytes for each in scaled.transfers} == {2048}
     (warning,) = source(path).warnings()
-    assert "says bytes, not chunks" in warning
+    assert "has sizes in bytes, not chunks" in warning
     with pytest.raises(ScheduleError, match="is an algorithm for all_reduce"):
         listed(path, CollectiveOp.ALL_GATHER, nranks=8)
 
@@ -120,7 +120,7 @@ def test_bytes_cannot_follow_splits_but_chunks_can(tmp_path: Path) -> None:
     sized = write(tmp_path / "a", [[send(1), receive(1)], [send(0), receive(0)]])
     with pytest.raises(ScheduleError) as caught:
         listed(sized, op)
-    assert "says bytes, the same for collectives of any size" in str(caught.value)
+    assert "has sizes in bytes, which are the same for all" in str(caught.value)
     chunks = [
         [send(1, 1), receive(1, 1)],
         [send(0, 0), receive(0, 0)],
@@ -149,7 +149,7 @@ def exchange(*, adds: bool = True) -> list[list[dict[str, object]]]:
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     assert len(listed(write(tmp_path, exchange(), name="allreduce")).transfers) == 4
     with pytest.raises(
-        ScheduleError, match=r"part 1 in i\[1\] without what rank 0 must contribute"
+        ScheduleError, match=r"part 1 in i\[1\] without the contribution of rank 0"
     ):
         listed(write(tmp_path, exchange(adds=False), name="allreduce"))
 
@@ -157,11 +157,11 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ranks", "told"),
     [
-        ([[send(1)], [receive(0)]], "nothing of rank 1 can have reached rank 0"),
+        ([[send(1)], [receive(0)]], "no data of rank 1 can reach rank 0"),
         ([[send(1), send(1)], [receive(0)]], "rank 0 sends 2 messages to rank 1"),
         (
             [[receive(1), send(1)], [receive(0), send(0)]],
-            "body.0.et: node 0 waits for ever for a message from rank 1",
+            "body.0.et: node 0 waits forever for a message from rank 1",
         ),
         (
             [[send(1, comm_size=5), receive(1)], [receive(0), send(0)]],
@@ -169,7 +169,10 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         ),
         ([[send(1, 0), receive(1)], [receive(0), send(0, 0)]], "parts of no and of 2"),
         ([[send(2)], [receive(0)]], "comm_dst is 2"),
-        ([[send(1, after=[9])], [receive(0)]], "depends on node 9, which is not there"),
+        (
+            [[send(1, after=[9])], [receive(0)]],
+            "depends on node 9, which does not exist",
+        ),
         (
             [[send(1, after=[1]), receive(1, after=[0])], [receive(0), send(0)]],
             "its dependencies form a cycle",
@@ -206,8 +209,8 @@ def test_a_rank_that_moves_nothing_is_told() -> None:
         [sized(receive, 0, 0), sized(send, 0, 9)],
     ]
     told = only(ranks, CollectiveOp.ALL_GATHER)
-    assert "rank 0 sends no bytes, and must have some to give" in told
-    assert "rank 1 receives no bytes, and must have some to get" in told
+    assert "rank 0 sends no bytes, but must send some" in told
+    assert "rank 1 receives no bytes, but must receive some" in told
 
 
 def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
@@ -223,8 +226,8 @@ def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
     ]
     told = only(ranks, CollectiveOp.BROADCAST)
     assert (
-        "body.1.et: node 2: rank 1 sends 100 bytes, and can have 60 by then: nothing "
-        "of its own, and 60 bytes received" in told
+        "body.1.et: node 2: rank 1 sends 100 bytes, but can have only 60 at that "
+        "point: it has no data of its own; it has received 60 bytes" in told
     )
 
 
@@ -249,8 +252,8 @@ def test_a_gathered_message_is_no_larger_than_its_source_and_what_it_got() -> No
         [sized(receive, 0, 10), sized(send, 0, 30)],
     ]
     told = only(ranks, CollectiveOp.ALL_GATHER)
-    assert "rank 1 sends 30 bytes, and can have 20 by then" in told
-    assert "a buffer of 10 bytes is the most that its messages are enough for" in told
+    assert "rank 1 sends 30 bytes, but can have only 20 at that point" in told
+    assert "its messages allow a buffer of at most 10 bytes" in told
 
 
 def test_sums_are_no_larger_than_one_buffer() -> None:
@@ -258,11 +261,13 @@ def test_sums_are_no_larger_than_one_buffer() -> None:
         [sized(send, 1, 10), sized(receive, 1, 30)],
         [sized(receive, 0, 10), sized(send, 0, 30)],
     ]
-    assert "rank 1 sends 30 bytes, and can have 10 by then" in only(ranks, AR)
+    assert "rank 1 sends 30 bytes, but can have only 10 at that point" in only(
+        ranks, AR
+    )
 
 
 def test_a_folder_without_one_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScheduleError, match="holds no sets of files"):
+    with pytest.raises(ScheduleError, match="contains no sets of files"):
         listed(tmp_path)
     write(tmp_path / "a", exchange())
     (tmp_path / "a/body.1.et").unlink()

@@ -113,7 +113,7 @@ def test_steps_become_transfers_that_wait_for_what_came_before() -> None:
     ]
     assert how.chunk_bytes(0, nranks=2, input_bytes=101) == 50
     assert how.chunk_bytes(1, nranks=2, input_bytes=101) == 51
-    assert how.unfit(3) == "it is made for 2 ranks"
+    assert how.unfit(3) == "it is for 2 ranks"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_what_is_missing_is_told_by_rank_and_chunk() -> None:
         [block(0, -1, 0, [("rrc", "i0", "i0")])],
     ]
     assert problems(algo("allreduce", short, chunks=1)) == [
-        "rank 0 ends with part 0 in i[0] without what rank 1 must contribute"
+        "rank 0 ends with part 0 in i[0] without the contribution of rank 1"
     ]
     gather = [
         [block(0, 1, -1, [("s", "o0", "o0")])],
@@ -284,9 +284,9 @@ def test_a_deadlock_is_told_before_anything_runs() -> None:
         [block(0, 0, 0, [("r", "i0", "i0"), ("s", "i0", "i0")])],
     ]
     assert problems(algo("allreduce", gpus, chunks=1)) == [
-        "a.xml:1: GPU 0 tb 0 step 0 waits for ever for a message from rank 1 on "
+        "a.xml:1: GPU 0 tb 0 step 0 waits forever for a message from rank 1 on "
         "channel 0",
-        "a.xml:1: GPU 1 tb 0 step 0 waits for ever for a message from rank 0 on "
+        "a.xml:1: GPU 1 tb 0 step 0 waits forever for a message from rank 0 on "
         "channel 0",
     ]
 
@@ -301,33 +301,33 @@ LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
         (b"hello", "a.xml:1: is not XML"),
         (
             b"<?xml version='1.0' encoding='utf-7'?><algo/>",
-            "a.xml:1: is in an encoding that is not read: multi-byte encodings are not "
+            "a.xml:1: has an unsupported encoding: multi-byte encodings are not "
             "supported (save it as UTF-8)",
         ),
-        (b"<?xml version='1.0' encoding='hex'?><algo/>", "is in an encoding"),
-        (b"<?xml version='1.0' encoding='idna'?><algo/>", "is in an encoding"),
-        (b"<?xml version='1.0' encoding='nosuch'?><algo/>", "is in an encoding"),
+        (b"<?xml version='1.0' encoding='hex'?><algo/>", "has an unsupported encoding"),
+        (b"<?xml version='1.0' encoding='idna'?><algo/>", "an unsupported encoding"),
+        (b"<?xml version='1.0' encoding='nosuch'?><algo/>", "unsupported encoding"),
         (b"<algo/>", "is for the collective ''"),
         (b'<!DOCTYPE algo [<!ENTITY x "y">]><algo/>', "document type declaration"),
-        (b"<gpu/>", "<gpu> does not belong here"),
+        (b"<gpu/>", "<gpu> is not allowed here"),
         (algo("custom", PAIR, chunks=2), "is for the collective 'custom'"),
-        (algo("allgather", PAIR, chunks=3), "its 3 chunks are not the same number"),
-        (algo("allreduce", PAIR, chunks=1), "i[1..1], and i has 1 chunks"),
+        (algo("allgather", PAIR, chunks=3), "its 3 chunks do not divide evenly"),
+        (algo("allreduce", PAIR, chunks=1), "i[1..1], but i has 1 chunks"),
         (
             algo("allreduce", [[] for _ in range(64)], chunks=65_536),
-            "its buffers have 8388608 chunks in all",
+            "its buffers have 8388608 chunks in total",
         ),
         (
             algo("allreduce", LONE, chunks=1),
-            "rank 0 sends 1 messages to rank 1 on channel 0, which receives 0",
+            "rank 0 sends 1 messages to rank 1 on channel 0, but rank 1 receives 0",
         ),
         (
             algo("allreduce", [[block(0, -1, 1, [("s", "i0", "i0")])], []], chunks=1),
-            "GPU 0 tb 0 sends to nobody",
+            "GPU 0 tb 0 sends to no GPU",
         ),
         (
             algo("allreduce", [[block(0, 1, 1, [("x", "i0", "i0")])], []], chunks=1),
-            "a step of type 'x' is not known",
+            "the step type 'x' is unknown",
         ),
         (
             algo(
@@ -335,14 +335,14 @@ LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
                 [[block(0, 1, 1, [("s", "i0", "i0", 1, (4, 0))])], []],
                 chunks=1,
             ),
-            "waits for step 0 of thread block 4, which is not there",
+            "waits for step 0 of thread block 4, which does not exist",
         ),
         (algo("allreduce", PAIR, chunks=2).replace(b'ngpus="2"', b'ngpus="3"'),
-         "says ngpus is 3, and has 2 GPUs"),
+         "has ngpus 3, but 2 GPUs"),
         (algo("allreduce", PAIR, chunks=2).replace(b'cnt="1"', b'cnt="-7"'),
-         "cnt is -7 (from 1 to 65536)"),
+         "cnt is -7 (use a number from 1 to 65536)"),
         (algo("allreduce", PAIR, chunks=2).replace(b'cnt="1"', b'cnt="x"'),
-         "cnt is 'x', not a whole number"),
+         "cnt is 'x', but must be a whole number"),
     ],
 )  # fmt: skip
 def test_what_is_no_algorithm_is_refused(text: bytes, told: str) -> None:
@@ -371,7 +371,7 @@ def test_an_algorithm_serves_its_own_purpose_only(tmp_path: Path) -> None:
     source = load_source(UserAlgorithm(kind="msccl", path=str(path)))
     for op, nranks, told in (
         (CollectiveOp.ALL_GATHER, 2, "is an algorithm for all_reduce"),
-        (CollectiveOp.ALL_REDUCE, 4, "is made for 2 ranks, and a group has 4"),
+        (CollectiveOp.ALL_REDUCE, 4, "is for 2 ranks, but a group has 4"),
     ):
         with pytest.raises(ScheduleError, match=told):
             source.listed(op, nranks=nranks, root=0, size_scale=Fraction(1))

@@ -108,8 +108,8 @@ def test_a_schedule_says_how_many_chunks_there_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        ("half", r"position 1 ends with \[1\] of chunk 0, not with \[0, 1\]"),
-        ("nothing", "returns int .yield Transfers"),
+        ("half", r"position 1 ends with \[1\] of chunk 0, but must have \[0, 1\]"),
+        ("nothing", "returns int .yield Transfer objects"),
         ("odd", "transfer 0 is transfer"),
         ("fails", r"mine.py:27: ZeroDivisionError"),
         ("endless", "yields more than 131072 transfers"),
@@ -129,5 +129,5 @@ def test_code_that_does_not_run_is_refused_with_its_line(tmp_path: Path) -> None
     with pytest.raises(ScheduleError, match=r"mine.py:1: ModuleNotFoundError"):
         listed(tmp_path, "star", code="import nothing_of_that_name\n")
     user = UserAlgorithm(kind="python", path=str(tmp_path / "a.py"), function="f")
-    with pytest.raises(ScheduleError, match="there is no such file"):
+    with pytest.raises(ScheduleError, match="does not exist"):
         load_source(user)

@@ -1,1 +1,1 @@
-"""Parts of traces: fewer ranks, fewer nodes, no names."""
+"""Extraction of partial traces: fewer ranks, fewer nodes, anonymous names."""

@@ -1,9 +1,11 @@
-"""Leave nodes out of a graph, so that what came after what still does.
+"""Removal of graph nodes that preserves the order of the remaining nodes.
 
-What depended on a node that is left out depends on what that one depended on.  Done
-blindly, a node that joins m others before n becomes m * n edges.  So an edge that
-others imply is not written, where a short search shows it; and a node that would cost
-more edges than it has stays, as one that does nothing: a join.
+The dependents of a removed node inherit its dependencies. Without limits, removing a
+node with m dependencies and n dependents would create m * n edges. Two measures prevent
+that:
+
+* Edges that other edges imply are left out if a short search finds them.
+* A node whose removal would add edges stays as an empty node, called a join.
 """
 
 from __future__ import annotations
@@ -17,19 +19,20 @@ if TYPE_CHECKING:
 
 
 _WIDEST = 64
-"""Dependencies above which a node becomes a join in any case.
+"""Number of dependencies above which a removed node always becomes a join.
 
-A chain that gathers one more at every node would be copied over and over otherwise.
+Without this limit, a chain in which every node adds one dependency would copy its
+growing list of dependencies at every node.
 """
 
 _SEARCH = 256
-"""Edges that are looked at for one that is implied, per node."""
+"""Maximum number of edges examined per node to find implied edges."""
 
 
 class Bridged(NamedTuple):
-    """The dependencies, by position, of the nodes that are left; and which are joins.
+    """The dependencies of the remaining nodes by position, and which nodes are joins.
 
-    They stand in topological order, ties as in the graph they come from.
+    The nodes are in topological order. Ties are in the order of the original graph.
     """
 
     dependencies: Mapping[int, Sequence[int]]
@@ -37,10 +40,10 @@ class Bridged(NamedTuple):
 
 
 def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
-    """Return the dependencies among the nodes that are kept.
+    """Return the dependencies among the kept nodes.
 
-    One of them is reachable from another exactly if it was in *graph*.  There are at
-    most as many joins as nodes that are left out.
+    One kept node is reachable from another if and only if it was reachable in *graph*.
+    There are at most as many joins as removed nodes.
 
     Args:
         graph: The graph.
@@ -53,7 +56,7 @@ def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
     dependents = _dependents(graph, kept, order)
     place = {position: number for number, position in enumerate(order)}
     left: dict[int, Sequence[int]] = {}
-    # By position: what stands for the node among the dependencies of others.
+    # By position: the dependencies that replace a dependency on the node.
     stands_for: list[Sequence[int]] = [()] * len(graph)
     for position in order:
         if not kept[position] and not dependents[position]:
@@ -81,7 +84,7 @@ def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
 def _dependents(
     graph: TraceGraph, kept: Sequence[int], order: Sequence[int]
 ) -> list[int]:
-    """Return how many dependents a node has that are kept or lead to one that is."""
+    """Return, by node, how many dependents are kept or lead to a kept node."""
     dependents = [0] * len(graph)
     for position in reversed(order):
         if kept[position] or dependents[position]:
@@ -93,7 +96,7 @@ def _dependents(
 def _reduced(
     found: Iterable[int], left: Mapping[int, Sequence[int]], place: Mapping[int, int]
 ) -> Sequence[int]:
-    """Return *found* without what the rest of it depends on, as far as looked."""
+    """Return *found* without the implied positions that a bounded search finds."""
     found = tuple(found)
     if len(found) < 2:
         return found
@@ -107,7 +110,7 @@ def _reduced(
             budget -= 1
             if each in wanted:
                 implied.add(each)
-            # Nothing of what is looked for comes before the first of it.
+            # No node before *first* depends on a wanted node.
             if each not in seen and place[each] > first:
                 seen.add(each)
                 ahead.append(each)
@@ -115,7 +118,7 @@ def _reduced(
 
 
 def _drop_idle(left: dict[int, Sequence[int]], kept: Sequence[int]) -> None:
-    """Drop joins that nothing depends on: others implied all edges to them."""
+    """Drop joins on which no node depends, because other edges imply those edges."""
     needed: set[int] = set()
     for position in reversed(list(left)):
         if kept[position] or position in needed:

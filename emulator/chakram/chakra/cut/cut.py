@@ -1,8 +1,8 @@
-"""Cut a part out of a trace set: fewer ranks, fewer nodes, no names.
+"""Extraction of a part of a trace set: fewer ranks, fewer nodes, anonymous names.
 
-What is left is a trace set that replays as that part of the whole did: nodes stay in
-their order, also those that no dependency orders, so that the same collectives and
-messages of the ranks belong together as before.
+The result is a trace set that replays like that part of the original set. Nodes keep
+their order, even where no dependency enforces it. So collectives and messages match
+across ranks as before.
 """
 
 from __future__ import annotations
@@ -39,30 +39,32 @@ _WORDS = {
 
 
 class Dropped(StrEnum):
-    """Why nodes went, in words that go on from their number."""
+    """Reasons for dropping nodes, as text that follows a count."""
 
-    MESSAGES = "sends and receives with ranks left out were dropped"
-    ROOTLESS = "nodes of collectives whose root is left out were dropped"
+    MESSAGES = "sends and receives with removed ranks were dropped"
+    ROOTLESS = "nodes of collectives with a removed root were dropped"
     ALONE = (
-        "nodes of collectives were dropped, since no other rank of their group is left"
+        "nodes of collectives were dropped because no other rank of their group is left"
     )
     HALVES = (
-        "nodes of collectives and messages were dropped, since other ranks' nodes of "
-        "the same ones are not among those kept"
+        "nodes of collectives and messages were dropped because the matching nodes of "
+        "other ranks are not kept"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOptions:
-    """What to leave.
+    """The part of a trace set to keep.
 
     Attributes:
-        iteration: Number of the one profiler step to keep; None keeps all.
-        ranks: The ranks to keep, ascending; None keeps all.
-        keep_numbers: Whether ranks keep their numbers; else they count from 0.
-        node_ids: First and last id of the nodes to keep; None keeps all.
-        communication_only: Whether to keep collectives, sends and receives only.
-        anonymise: Whether names become kinds with numbers.
+        iteration: Number of the profiler step to keep. None keeps all.
+        ranks: The ranks to keep, ascending. None keeps all.
+        keep_numbers: Whether ranks keep their numbers. Otherwise they are numbered from
+            0.
+        node_ids: First and last id of the nodes to keep. None keeps all.
+        communication_only: Whether to keep only collectives, sends and receives.
+        anonymise: Whether to replace each node name with a kind and a number, such as
+            ``all_reduce_1``.
     """
 
     iteration: int | None = None
@@ -74,22 +76,22 @@ class CutOptions:
 
     def __post_init__(self) -> None:
         if self.ranks is not None and list(self.ranks) != sorted(set(self.ranks)):
-            raise ValueError("the ranks do not ascend")
+            raise ValueError("the ranks are not in ascending order")
         if self.node_ids is not None and self.node_ids[0] > self.node_ids[1]:
             raise ValueError("the last node id is smaller than the first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRank:
-    """What is left of one rank.
+    """The remaining part of one rank.
 
     Attributes:
-        graph: Its nodes; its rank is the new one.
-        from_rank: Its rank in the set that was cut.
-        nodes_before: How many nodes it had.
-        joins: How many nodes were made that only join dependencies.
-        dropped: How many nodes went for which reason.
-        renumbered: Whether nodes got new ids, without which their order would differ.
+        graph: The remaining nodes, with the new rank number.
+        from_rank: The rank in the original set.
+        nodes_before: Number of nodes before the cut.
+        joins: Number of nodes that remain only to join dependencies.
+        dropped: Number of dropped nodes by reason.
+        renumbered: Whether nodes got new ids. New ids preserve the order of the nodes.
     """
 
     graph: TraceGraph
@@ -101,13 +103,13 @@ class CutRank:
 
 
 class Cut:
-    """A part of a trace set; ranks are cut one by one, as they are asked for.
+    """A part of a trace set. Each rank is cut when it is requested.
 
     Attributes:
-        ranks: The ranks that are kept, as they were, ascending.
-        numbers: Their new numbers.
-        groups: By name as before: the group that is left, with its new name.
-        renamed: New names of groups, by the old ones, where they differ.
+        ranks: The original numbers of the kept ranks, ascending.
+        numbers: The new numbers of the kept ranks, by their original numbers.
+        groups: By original group name: the remaining ranks, with their new numbers.
+        renamed: The new names of renamed groups, by their original names.
     """
 
     def __init__(
@@ -116,13 +118,14 @@ class Cut:
         groups: Mapping[str, ProcessGroup],
         options: CutOptions,
     ) -> None:
-        """Look at the set.
+        """Select the ranks and nodes to keep.
 
         Raises:
-            ConfigError: If the options name ranks, nodes or an iteration that the set
-                has not.
-            TraceError: If it cannot be decided what belongs to an iteration.
-            MatchingError: If nodes of the ranks do not fit, where that is needed.
+            ConfigError: If the options name ranks, nodes or an iteration that do not
+                exist.
+            TraceError: If the nodes of an iteration cannot be determined.
+            MatchingError: If the cut needs matching nodes across ranks, and nodes do
+                not match.
         """
         self._graphs = graphs
         self._groups_before = groups
@@ -147,18 +150,18 @@ class Cut:
             self._select()
 
     def rank(self, rank: int) -> CutRank:
-        """Return what is left of a rank, which is one of ``ranks``.
+        """Return the remaining part of a rank in ``ranks``.
 
         Raises:
-            TraceError: If its dependencies form a cycle.
+            TraceError: If the dependencies of the rank form a cycle.
         """
         graph = self._graphs[rank]
         kept, dropped = self._kept(graph)
         dropped[Dropped.HALVES] = self._halves[rank]
         bridged = bridge(graph, kept)
         left = self._build(graph, bridged, ids=None)
-        # Without what is left out, other ties may go to other nodes; only ids that
-        # ascend keep the order, and so the k-th collective the k-th.
+        # Removing nodes can change how ties are broken. Ascending ids keep the order,
+        # so that the k-th collective stays the k-th.
         positions = sorted(bridged.dependencies)
         order = [positions[each] for each in left.topological_order()]
         renumbered = _only(graph, order) != _only(graph, bridged.dependencies)
@@ -175,12 +178,12 @@ class Cut:
         )
 
     def _kept(self, graph: TraceGraph) -> tuple[bytearray, Counter[Dropped]]:
-        """Return the nodes to keep, and how many communicate and go."""
+        """Return the nodes to keep, and the number of dropped nodes by reason."""
         kept = bytearray(self._in_range.get(graph.rank, b"\1" * len(graph)))
         dropped: Counter[Dropped] = Counter()
         for position in range(len(graph)):
-            # What means nothing for a network has no type that all readers take; but
-            # steps are cut by their markers.
+            # Nodes that do not affect the network have no type that all readers accept.
+            # Step markers stay, because cutting by iteration needs them.
             kept[position] &= graph.kind(position) is not NodeKind.PASS or is_step(
                 graph.name(position)
             )
@@ -197,13 +200,13 @@ class Cut:
         return kept, dropped
 
     def _dropped(self, graph: TraceGraph, position: int) -> Dropped | None:
-        """Return why a node of communication goes when ranks do; None: it stays."""
+        """Return the reason to drop a communication node, or None to keep it."""
         if graph.kind(position) is not NodeKind.COLLECTIVE:
             peer = graph.node(position).peer
             gone = peer is not None and peer not in self.numbers
             return Dropped.MESSAGES if gone else None
         if self._left_of_group(graph, position) < 2:
-            # Nothing moves in it, and ASTRA-sim waits for it for ever.
+            # The collective moves no data, and ASTRA-sim would hang on it.
             return Dropped.ALONE
         if graph.op(position) in ROOTED:
             group = self._groups_before.get(graph.group(position) or WORLD)
@@ -221,9 +224,9 @@ class Cut:
         return len(self.groups.get(name, ()))
 
     def _select(self) -> None:
-        """Find the nodes of a range of ids or an iteration, whole on all ranks.
+        """Select the nodes of an id range or iteration, consistently on all ranks.
 
-        A collective of which one member's node is outside would wait for ever.
+        A collective would hang if one member's node were outside of the selection.
         """
         options = self._options
         for rank in self.ranks:
@@ -239,7 +242,7 @@ class Cut:
         if not any(map(any, self._in_range.values())):
             raise ConfigError(
                 "--nodes" if options.iteration is None else "--iteration, --nodes",
-                "no rank has such a node",
+                "no rank has a node in this range",
                 _ids_hint([self._graphs[rank] for rank in self.ranks]),
             )
         parts: dict[Hashable, list[tuple[int, int]]] = {}
@@ -260,10 +263,10 @@ class Cut:
                 )
                 raise TraceError(
                     self._graphs[rank].locate(position),
-                    f"starts outside of step {options.iteration}, on other ranks it "
-                    "starts inside",
-                    "steps overlap, so no start says which one a node is of; cut by "
-                    "--nodes",
+                    f"starts outside step {options.iteration}, but inside it on other "
+                    "ranks",
+                    "cut by --nodes instead: the steps overlap, so start times do not "
+                    "determine the step of a node",
                 )
             for rank, position in nodes:
                 self._halves[rank] += self._in_range[rank][position]
@@ -272,7 +275,7 @@ class Cut:
     def _build(
         self, graph: TraceGraph, bridged: Bridged, *, ids: Mapping[int, int] | None
     ) -> TraceGraph:
-        """Return the graph of the nodes that are left, in file order."""
+        """Return the graph of the remaining nodes, in file order."""
         builder = TraceGraphBuilder(rank=self.numbers[graph.rank], source=graph.source)
         id_of = graph.node_id if ids is None else ids.__getitem__
         for position in sorted(bridged.dependencies):
@@ -290,7 +293,7 @@ class Cut:
         return builder.build()
 
     def _columns(self, node: TraceNode, rank: int) -> dict[str, Any]:
-        """Return a node's columns in the new set, but for its dependencies."""
+        """Return a node's columns in the new set, except its dependencies."""
         columns: dict[str, Any] = {
             "kind": node.kind,
             "name": self._name(node),
@@ -327,10 +330,11 @@ class Cut:
     def _restricted(
         self, node: TraceNode, members: Sequence[int], position: int
     ) -> dict[str, Any]:
-        """Return what changes in a collective whose group loses members.
+        """Return the columns that change for a collective whose group loses members.
 
-        Its size stays: it is what one rank contributes.  Only where parts have
-        recorded sizes each part stays what it was, on members with even parts too.
+        The size stays the same, because it is the contribution of one rank. The
+        exception is an all-to-all in a set with recorded split sizes: each remaining
+        part keeps its size, and even parts become explicit splits.
         """
         left = [at for at, rank in enumerate(members) if rank in self.numbers]
         if node.root is not None and node.op in ROOTED and node.root in left:
@@ -368,14 +372,14 @@ def _kept_ranks(
     if missing or not options.ranks:
         raise ConfigError(
             "--ranks",
-            f"there is no rank {missing[0]}" if missing else "names no rank",
+            f"there is no rank {missing[0]}" if missing else "no rank is given",
             f"the set has the ranks {ranks_text(sorted(graphs))}",
         )
     return options.ranks
 
 
 def _new_names(groups: Mapping[str, ProcessGroup]) -> dict[str, str]:
-    """Return numbers for the names that a group file cannot have."""
+    """Return numeric names for the groups whose names a group file cannot store."""
     numbers = {int(name) for name in groups if name.isdecimal()}
     unfit = [
         name
@@ -387,7 +391,7 @@ def _new_names(groups: Mapping[str, ProcessGroup]) -> dict[str, str]:
 
 
 def _only(graph: TraceGraph, positions: Iterable[int]) -> list[int]:
-    """Return those of the positions that communicate."""
+    """Return only the positions of nodes that communicate."""
     return [position for position in positions if _communicates(graph, position)]
 
 

@@ -1,4 +1,4 @@
-"""Write a part of a trace set as a set of its own."""
+"""Write a part of a trace set as a separate set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chakram.chakra.cut.cut import Cut, CutOptions, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
 from chakram.chakra.sets.find_files import find_trace_set
-from chakram.chakra.write.compatibility import Elsewhere
+from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, ranks_text
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 PRODUCER = "chakram trace cut"
-"""What the metadata of the files says of their origin."""
+"""Name of the producer in the metadata of the written files."""
 
 _ROUNDED = "durations were rounded to microseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLeft:
-    """What was left of a rank, in numbers; *rank* is the new one."""
+    """Node counts of one rank after the cut. *rank* is its new number."""
 
     rank: int
     from_rank: int
@@ -44,7 +44,7 @@ class RankLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenCut:
-    """What was written, what was left, and what changed, in sentences."""
+    """The written files, the remaining ranks and groups, and notes on the changes."""
 
     written: tuple[Path, ...]
     ranks: tuple[RankLeft, ...]
@@ -61,19 +61,20 @@ def write_cut(
     force: bool = False,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> WrittenCut:
-    """Write the part of a set that *options* name, with its group file.
+    """Write the part of a set that *options* selects, with its group file.
 
     Args:
-        path: The set; its files say what the new ones are named, and whether gzipped.
-        folder: Where to.
-        traces: What was read from there.
-        options: What to leave.
-        force: Replace files that are there.
-        on_rank: Called with (ranks written, ranks in all) after every file.
+        path: The set. Its file names determine the prefix and the compression of the
+            output.
+        folder: The target folder.
+        traces: The traces that were read from *path*.
+        options: The part to keep.
+        force: Replace existing files.
+        on_rank: Called with (ranks written, total ranks) after every file.
 
     Raises:
-        ChakramError: As ``Cut`` does.
-        RunDirectoryError: If it cannot be written, or something is there already.
+        ChakramError: As for ``Cut``.
+        RunDirectoryError: If the files cannot be written or already exist.
     """
     with find_trace_set(path) as found:
         names = dict(found.files)
@@ -89,7 +90,7 @@ def write_cut(
             for name, members in cut.groups.items()
             if name != WORLD and len(members) > 1
         }
-        elsewhere = Elsewhere()
+        elsewhere = GraphCompatibility()
         for rank in cut.ranks:
             part = cut.rank(rank)
             gz = ".gz" if names[rank].endswith(".gz") else ""
@@ -122,7 +123,7 @@ def write_cut(
 
 
 class _Notes:
-    """Adds up over ranks what has to be said."""
+    """Notes on changes, collected over all ranks."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -139,8 +140,8 @@ class _Notes:
         lines = [f"{count} {what}" for count, what in told if count]
         if self._renumbered:
             lines.append(
-                f"nodes have new ids on ranks {ranks_text(self._renumbered)}: with the "
-                "old ones their order would differ"
+                f"nodes have new ids on ranks {ranks_text(self._renumbered)}: the old "
+                "ids would change their order"
             )
         return lines
 
@@ -149,18 +150,18 @@ def _notes_of_set(cut: Cut, traces: TraceSet, options: CutOptions) -> Iterator[s
     if len(cut.ranks) < traces.nranks:
         yield (
             f"kept ranks {ranks_text(cut.ranks)} of {traces.nranks}; process groups "
-            "have these ranks only, and collectives the sizes that they had"
+            "contain only these ranks, and collectives keep their sizes"
         )
     if list(cut.numbers.values()) != list(range(len(cut.numbers))):
         yield (
-            "ranks keep their numbers and have gaps: chakram replays sets from rank 0 "
-            "without gaps only"
+            "ranks keep their numbers, which have gaps: chakram replays only sets "
+            "whose ranks are numbered from 0 without gaps"
         )
     elif any(old != new for old, new in cut.numbers.items()):
-        yield "ranks are numbered anew, from 0"
+        yield "ranks are renumbered from 0"
     gone = len(traces.groups) - len(cut.groups)
     if gone:
-        yield f"{gone} process groups without ranks left were dropped"
+        yield f"{gone} process groups without remaining ranks were dropped"
     if cut.renamed:
         yield f"{len(cut.renamed)} process groups have numbers instead of names"
 

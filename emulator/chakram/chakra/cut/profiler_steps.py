@@ -1,8 +1,8 @@
-"""Which nodes belong to one step of PyTorch's profiler.
+"""Selection of the nodes that belong to one step of PyTorch's profiler.
 
-The profiler marks every step by a node ``ProfilerStep#N``; what starts while it lasts
-is of that step.  Nothing else in a trace says where an iteration ends: structure that
-repeats may as well be layers or micro-batches.
+The profiler marks every step with a node ``ProfilerStep#N``. Nodes that start during a
+step belong to it. Nothing else in a trace shows where an iteration ends: a repeating
+structure can also be a layer or a micro-batch.
 """
 
 from __future__ import annotations
@@ -18,32 +18,35 @@ if TYPE_CHECKING:
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 _SHOWN = 8
-_BY_NODES = "--nodes FIRST..LAST cuts by node ids"
+_BY_NODES = "use --nodes FIRST..LAST to cut by node ids"
 
 
 def is_step(name: str) -> bool:
-    """Say whether a node of this name marks a step."""
+    """Return whether a node with this name marks a step."""
     return _STEP.fullmatch(name) is not None
 
 
 def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:
-    """Return by position whether a node is of a step.
+    """Return, by position, whether a node belongs to a step.
 
-    A step lasts until the next one starts, and the last one as long as its marker says.
+    A step ends when the next step starts. The last step lasts as long as its marker.
 
     Args:
         graph: The trace of one rank.
         step: Number of the step, as the profiler counts it.
 
     Raises:
-        TraceError: If there are no such markers, not this one, or times are missing.
+        TraceError: If there are no markers, if this step has none, or if times are
+            missing.
     """
     markers = _markers(graph)
     if step not in markers:
         shown = ", ".join(map(str, sorted(markers)[:_SHOWN]))
         more = ", ..." if len(markers) > _SHOWN else ""
         raise TraceError(
-            graph.source, f"has no ProfilerStep#{step}", f"has {shown}{more}"
+            graph.source,
+            f"has no ProfilerStep#{step}",
+            f"steps in this trace: {shown}{more}",
         )
     start_ns, end_ns = _window(graph, markers, step)
     communicates = set(graph.communication())
@@ -55,7 +58,7 @@ def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:
         elif position in communicates:
             raise TraceError(
                 graph.locate(position),
-                "has no recorded start, which says what step it is of",
+                "has no recorded start, so its step is unknown",
                 _BY_NODES,
             )
     return inside
@@ -71,27 +74,27 @@ def _markers(graph: TraceGraph) -> dict[int, int]:
         if int(match[1]) in markers:
             raise TraceError(
                 graph.locate(position),
-                "marks a step for the second time, so it is not clear where it begins",
+                "marks the same step again, so the start of the step is ambiguous",
                 _BY_NODES,
             )
         markers[int(match[1])] = position
     if not markers:
         raise TraceError(
             graph.source,
-            "has no nodes ProfilerStep#N, so nothing says where an iteration ends",
-            f"structure that repeats may as well be layers; {_BY_NODES}",
+            "has no ProfilerStep#N nodes, so the ends of iterations are unknown",
+            f"{_BY_NODES}; a repeating structure may be layers instead of iterations",
         )
     return markers
 
 
 def _window(graph: TraceGraph, markers: dict[int, int], step: int) -> tuple[int, int]:
-    """Return when a step starts and ends."""
+    """Return the start and end of a step."""
     starts_ns = {}
     for number, position in markers.items():
         start_ns = graph.start_ns(position)
         if not start_ns:
             raise TraceError(
-                graph.locate(position), "marks a step without its start", _BY_NODES
+                graph.locate(position), "marks a step but has no start time", _BY_NODES
             )
         starts_ns[number] = start_ns
     start_ns = starts_ns[step]
@@ -100,7 +103,7 @@ def _window(graph: TraceGraph, markers: dict[int, int], step: int) -> tuple[int,
     if end_ns <= start_ns:
         raise TraceError(
             graph.locate(markers[step]),
-            "is the last step, and does not say how long it took",
+            "marks the last step but has no duration",
             _BY_NODES,
         )
     return start_ns, end_ns

@@ -1,1 +1,1 @@
-"""What is wrong in traces, and what misleads."""
+"""Checks for problems and warnings in trace sets."""

@@ -1,7 +1,7 @@
-"""All that is wrong or odd about a trace set, as one list: ``chakram trace lint``.
+"""All findings about a trace set as one list, for ``chakram trace lint``.
 
-A set that cannot be read is a finding too, and does not hide what is wrong with its
-other files.
+A set that cannot be read is a finding too. The other files of the set are still
+checked.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.lint.rule_table import RULES, Severity
 from chakram.chakra.lint.traffic_warnings import warnings_of
 from chakram.chakra.read.reader import settle
-from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions
 from chakram.chakra.sets.find_files import find_trace_set
 from chakram.chakra.sets.profiles import Profiles, open_rank
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import (
     GarbageTrace,
     OversizedRecord,
@@ -30,7 +31,7 @@ from chakram.foundation.errors import (
 )
 
 if TYPE_CHECKING:
-    from chakram.chakra.trace_warning import Remark
+    from chakram.chakra.trace_warning import TraceWarning
 
 
 ERROR_RULES: Final[Mapping[type, str]] = {
@@ -41,30 +42,33 @@ ERROR_RULES: Final[Mapping[type, str]] = {
     UnknownDimensions: "unknown-dimensions",
     TraceError: "unreadable",
 }
-"""What an error that ends the reading of a file is called, by its nearest class."""
+"""Rule name by error class, for errors that stop the reading of a file.
+
+The most specific class of an error determines the rule.
+"""
 
 NOTE_RULE: Final = "collective-order"
-"""What notes on how ranks were brought to agree are called."""
+"""Rule name for notes on how collectives were matched across ranks."""
 
-# As readers and graphs write places: FILE: offset N: rank N node N 'NAME'.  The reader
-# of host traces leaves out the rank, others all but the offset.
+# Locations have the format FILE: offset N: rank N node N 'NAME'. The reader of host
+# traces omits the rank. Some locations end after the offset.
 _PLACE = re.compile(r": offset (\d+)(?:: (?:rank (\d+) )?node (\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What breaks a rule.
+    """A violation of a rule.
 
     Attributes:
         rule: Name of the rule.
-        severity: How bad it is.
-        rank: The rank, None where it belongs to no single one.
-        node: Id of the node, None where it belongs to none.
-        offset: Byte of the (decompressed) file, None where it belongs to none.
-        where: The place, in words.
-        found: What is there.
+        severity: The severity.
+        rank: The rank, or None if the finding is not about a single rank.
+        node: Id of the node, or None if the finding is not about a node.
+        offset: Byte offset in the (decompressed) file, or None.
+        where: The location, as text.
+        found: Description of the finding.
         remedy: What to do.
-        count: How often there is one of the kind in this rank; this is the first.
+        count: Number of findings of this kind in this rank. This finding is the first.
     """
 
     rule: str
@@ -80,9 +84,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintReport:
-    """The findings, and what they are about.
+    """The findings about a trace set.
 
-    ``ranks`` and ``nodes`` are 0 where the set could not be read.
+    ``ranks`` and ``nodes`` are 0 if the set could not be read.
     """
 
     name: str
@@ -91,7 +95,7 @@ class LintReport:
     findings: tuple[Finding, ...]
 
     def of(self, *severities: Severity) -> list[Finding]:
-        """Return the findings of some severities."""
+        """Return the findings with any of the given severities."""
         return [each for each in self.findings if each.severity in severities]
 
 
@@ -103,18 +107,19 @@ def lint_trace_set(
     options: ReadOptions | None = None,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> LintReport:
-    """Return all that is wrong or odd about a trace set.
+    """Return all findings about a trace set.
 
     Args:
         path: The set.
-        comm_groups: The group file, where it does not stand beside the traces.
-        kineto: The profiles, where they do not stand there.
-        options: How to read; data dependencies on missing nodes are problems, unless
-            it says to drop them.
-        on_rank: Called with (ranks read, ranks in all) after every file.
+        comm_groups: The group file, if it is not next to the traces.
+        kineto: The profiles, if they are not next to the traces.
+        options: Reader options. Data dependencies on missing nodes are problems, unless
+            the options say to drop them.
+        on_rank: Called with (ranks read, total ranks) after every file.
     """
     options = options or ReadOptions()
-    # Dropped for the time being: then all of them are found, and all else too.
+    # Drop missing dependencies while reading. Otherwise the first one would hide all
+    # other findings.
     reading = replace(options, drop_missing_dependencies=True)
     try:
         traces = load_trace_set(
@@ -149,12 +154,12 @@ def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
         findings.append(_finding(NOTE_RULE, where, found))
     findings += map(_of_remark, problems)
     if any(each.severity is Severity.PROBLEM for each in findings):
-        # What cannot be replayed cannot mislead.
+        # Warnings concern misleading replay results, but this set cannot be replayed.
         return findings
     return [*findings, *map(_of_remark, warnings_of(traces))]
 
 
-def _of_reading(warning: Remark, missing: Severity) -> Finding:
+def _of_reading(warning: TraceWarning, missing: Severity) -> Finding:
     severity = Severity.WARNING
     if warning.kind in CORRECTIONS:
         severity = Severity.CORRECTION
@@ -165,7 +170,7 @@ def _of_reading(warning: Remark, missing: Severity) -> Finding:
     return _of_remark(warning, severity)
 
 
-def _of_remark(remark: Remark, severity: Severity | None = None) -> Finding:
+def _of_remark(remark: TraceWarning, severity: Severity | None = None) -> Finding:
     return _finding(
         remark.kind,
         remark.where,
@@ -183,7 +188,7 @@ def _unreadable(
     error: TraceError,
     options: ReadOptions,
 ) -> list[Finding]:
-    """Return what keeps a set from being read: the first error, and other files'."""
+    """Return the errors that prevent reading: *error* and those of other files."""
     found = {error.where: _of_error(error)}
     try:
         with (
@@ -194,7 +199,8 @@ def _unreadable(
             for rank in files.files:
                 try:
                     opened = open_rank(files, rank, profiles, options=options)
-                    # What ranks tell together only is no fault of one of them.
+                    # Skip a trace whose groups can only be inferred together with other
+                    # ranks.
                     if opened.unnamed is None:
                         settle({rank: opened})
                 except TraceError as other:
@@ -219,7 +225,7 @@ def _finding(
     severity: Severity | None = None,
     count: int = 1,
 ) -> Finding:
-    """Return a finding at the place that *where*, or else *found*, names."""
+    """Return a finding at the location named in *where*, or else in *found*."""
     place = _PLACE.search(where) or _PLACE.search(found)
     offset, its_rank, node = (
         (None, None, None) if place is None else map(_number, place.groups())

@@ -1,8 +1,8 @@
-"""What is wrong in traces: inside each rank's, in groups, and between ranks.
+"""Problems in trace sets: within one rank's trace, in groups, and between ranks.
 
-A check gives problems instead of raising.  What stands in one rank's trace is checked
-here, all of it; what ranks must agree about is checked by ``chakram.program.matching``,
-and by ``chakram.program.ordering``, which shows the first deadlock.
+Checks return problems instead of raising errors. This module checks each rank's trace.
+``chakram.program.matching`` checks the agreement between ranks, and
+``chakram.program.ordering`` finds the first deadlock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from chakram.chakra.trace_warning import Remark, remark_at
+from chakram.chakra.trace_warning import TraceWarning, warning_at
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.foundation.errors import MatchingError, TraceError
 from chakram.program.matching import check_matching
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 PROBLEMS_KEPT = 1000
-"""Problems of one kind that are told one by one."""
+"""Number of problems of one kind that are reported individually."""
 
 
 class ProblemKind(StrEnum):
-    """What makes a trace impossible to replay."""
+    """Faults that make a trace impossible to replay."""
 
     UNKNOWN_GROUP = "unknown-group"
     NOT_A_MEMBER = "not-a-member"
@@ -47,10 +47,11 @@ def check_trace_set(
     graphs: Mapping[int, TraceGraph],
     groups: Mapping[str, ProcessGroup],
     least_ranks: Mapping[int, int] | None = None,
-) -> list[Remark]:
-    """Return the faults of the set, of ranks by rank and position, then of groups.
+) -> list[TraceWarning]:
+    """Return the problems of a set: missing ranks, then nodes by rank, then groups.
 
-    Of a kind the first ``PROBLEMS_KEPT`` are told, the rest is counted.
+    Only the first ``PROBLEMS_KEPT`` node problems of a kind are returned. A further
+    problem of that kind states how many were omitted.
 
     Args:
         graphs: The traces of all ranks.
@@ -62,7 +63,8 @@ def check_trace_set(
     used: set[str] = set()
     for rank in sorted(graphs):
         graph = graphs[rank]
-        # Most nodes are collectives of groups that the rank is in: no view of those.
+        # Most nodes are collectives of a group that contains the rank. Checking them
+        # does not need a ``TraceNode``.
         is_member: dict[str | None, bool] = {}
         for position in graph.communication():
             name = graph.group(position)
@@ -81,7 +83,7 @@ def check_trace_set(
                         problems.append(problem)
         problems.extend(_cycle(graph))
     problems.extend(
-        _not_told(kind, count - PROBLEMS_KEPT)
+        _omitted_problems(kind, count - PROBLEMS_KEPT)
         for kind, count in counts.items()
         if count > PROBLEMS_KEPT
     )
@@ -93,8 +95,8 @@ def check_trace_set(
 
 def check_across_ranks(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
-) -> tuple[list[Remark], tuple[str, ...]]:
-    """Return what ranks disagree about, and what is odd about their agreement.
+) -> tuple[list[TraceWarning], tuple[str, ...]]:
+    """Return disagreements between ranks, and warnings about how they were matched.
 
     The traces must have passed ``check_trace_set``.
     """
@@ -102,10 +104,10 @@ def check_across_ranks(
     if matching is None:
         problems = [_across_ranks(ProblemKind.MISMATCH, error) for error in faults.kept]
         if faults.more:
-            problems.append(_not_told(ProblemKind.MISMATCH, faults.more))
+            problems.append(_omitted_problems(ProblemKind.MISMATCH, faults.more))
         return problems, ()
     if len(graphs) == 1:
-        # Collectives are counted in an order that the one rank can run them in.
+        # Matching uses an order that a single rank can always execute.
         return [], matching.warnings
     try:
         ordering = order_collectives(graphs, matching)
@@ -114,23 +116,23 @@ def check_across_ranks(
     return [], (*matching.warnings, *ordering.warnings)
 
 
-def _not_told(kind: StrEnum, count: int) -> Remark:
-    return Remark(
+def _omitted_problems(kind: StrEnum, count: int) -> TraceWarning:
+    return TraceWarning(
         kind,
         None,
         "and more",
-        f"{count} more of this kind are not told one by one",
-        hint="they are like those above",
+        f"{count} more findings of this kind are not listed",
+        hint="see the findings above, which are similar",
     )
 
 
-def _across_ranks(kind: ProblemKind, error: MatchingError) -> Remark:
-    return Remark(
+def _across_ranks(kind: ProblemKind, error: MatchingError) -> TraceWarning:
+    return TraceWarning(
         kind,
         None,
         error.where,
         error.found,
-        hint=error.hint or "do the traces come from one run?",
+        hint=error.hint or "check that the traces come from one run",
     )
 
 
@@ -139,10 +141,10 @@ def require_replayable(
     groups: Mapping[str, ProcessGroup],
     least_ranks: Mapping[int, int] | None = None,
 ) -> None:
-    """Refuse a trace set with faults.
+    """Refuse a trace set that has problems.
 
     Raises:
-        TraceError: With the first fault, and how many more there are.
+        TraceError: With the first problem, and the number of further ones.
     """
     problems = check_trace_set(graphs, groups, least_ranks)
     if problems:
@@ -153,18 +155,20 @@ def require_replayable(
 
 def _missing_ranks(
     graphs: Mapping[int, TraceGraph], least_ranks: Mapping[int, int]
-) -> Iterator[Remark]:
-    """Yield the problem that the job had more ranks than the set has files."""
+) -> Iterator[TraceWarning]:
+    """Yield a problem if the job had more ranks than the set has files."""
     rank = max(least_ranks, key=lambda each: (least_ranks[each], -each), default=None)
     if rank is not None and least_ranks[rank] > len(graphs):
-        yield Remark(
+        yield TraceWarning(
             ProblemKind.MISSING_RANKS,
             rank,
             graphs[rank].source,
-            f"states that the job had {least_ranks[rank]} ranks; the set has "
-            f"files of {len(graphs)}",
-            hint="give the files of all ranks; `replicate` makes a job of one rank's "
-            "trace",
+            f"states that the job had {least_ranks[rank]} ranks, but the set has files "
+            f"of {len(graphs)}",
+            hint=(
+                "add the files of all ranks, or use `replicate` to make a job from one "
+                "rank's trace"
+            ),
         )
 
 
@@ -172,23 +176,25 @@ def _is_member(rank: int, group: ProcessGroup | None) -> bool:
     return group is not None and rank in group
 
 
-def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
-    """Yield a problem of a set without communication in which PyTorch did some.
+def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
+    """Yield a problem if a set without communication contains PyTorch's CPU transfers.
 
-    chakra_converter makes communication of the kernels of a GPU only; a run with gloo
-    has none.  Which group an operation belongs to is not in what is left of it.
+    chakra_converter creates communication nodes only for GPU kernels, so a run with
+    gloo has none. The remaining nodes do not state their process groups.
     """
     for rank in sorted(graphs):
         graph = graphs[rank]
         for position in range(len(graph)):
             if graph.node(position).name.startswith("c10d::"):
-                yield Remark(
+                yield TraceWarning(
                     ProblemKind.LOST_COMMUNICATION,
                     rank,
                     graph.locate(position),
-                    "is communication on a CPU, of which the converter made no "
-                    "communication node; no other node of the set communicates either",
-                    hint="replay the host traces (JSON) that it was made from",
+                    "is communication on a CPU, for which the converter created no "
+                    "communication node; no other node of the set communicates",
+                    hint=(
+                        "replay the host traces (JSON) that the set was converted from"
+                    ),
                 )
                 return
 
@@ -198,64 +204,64 @@ def _node_problems(
     node: TraceNode,
     groups: Mapping[str, ProcessGroup],
     nranks: int,
-) -> Iterator[Remark]:
-    def problem(kind: ProblemKind, found: str, hint: str) -> Remark:
-        return remark_at(kind, graph, node.position, found, hint=hint)
+) -> Iterator[TraceWarning]:
+    def problem(kind: ProblemKind, found: str, hint: str) -> TraceWarning:
+        return warning_at(kind, graph, node.position, found, hint=hint)
 
     name = node.group or WORLD
     group = groups.get(name)
     if group is None and name != WORLD:
         yield problem(
             ProblemKind.UNKNOWN_GROUP,
-            f"names process group {name!r}, which nothing defines",
-            "define it in comm_group.json beside the traces, or name the group file "
+            f"names process group {name!r}, which is not defined",
+            "define it in comm_group.json next to the traces, or name the group file "
             "(--comm-groups)",
         )
     elif group is not None and graph.rank not in group:
         yield problem(
             ProblemKind.NOT_A_MEMBER,
-            f"uses process group {name!r}, which is {list(group.ranks)[:16]}",
-            f"the group must have rank {graph.rank}",
+            f"uses process group {name!r}, whose ranks are {list(group.ranks)[:16]}",
+            f"add rank {graph.rank} to the group",
         )
     if node.kind is NodeKind.COLLECTIVE:
         if node.comm_bytes < 0:
             yield problem(
                 ProblemKind.NO_SIZE,
                 f"is {node.op} without a size",
-                "its producer dropped comm_size; convert the trace anew",
+                "convert the trace again: its producer dropped comm_size",
             )
         return
     if node.peer is None:
         yield problem(
             ProblemKind.NO_PEER,
-            "is a message without its other side",
-            "comm_dst of a send and comm_src of a receive say it",
+            "is a message without a peer",
+            "set comm_dst of a send, and comm_src of a receive",
         )
     elif node.peer >= nranks:
         yield problem(
             ProblemKind.RANK_OUT_OF_RANGE,
-            f"is a message with rank {node.peer}; the set has {nranks} ranks",
-            "are all files of the set there?",
+            f"is a message with rank {node.peer}, but the set has {nranks} ranks",
+            "check that the set has the files of all ranks",
         )
     elif node.peer == graph.rank:
         yield problem(
             ProblemKind.SELF_MESSAGE,
             "is a message of a rank with itself",
-            "such a message meets no network; remove it",
+            "remove it: such a message does not use the network",
         )
     if not node.comm_bytes:
         yield problem(
             ProblemKind.NO_SIZE,
             "is a message without a size",
-            "the body of a custom collective is no workload",
+            "do not replay the body of a custom collective: it is not a workload",
         )
 
 
-def _cycle(graph: TraceGraph) -> Iterator[Remark]:
+def _cycle(graph: TraceGraph) -> Iterator[TraceWarning]:
     try:
         graph.topological_order()
     except TraceError as error:
-        yield Remark(
+        yield TraceWarning(
             ProblemKind.CYCLE,
             graph.rank,
             error.where,
@@ -266,14 +272,14 @@ def _cycle(graph: TraceGraph) -> Iterator[Remark]:
 
 def _group_problems(
     groups: Mapping[str, ProcessGroup], used: set[str], nranks: int
-) -> Iterator[Remark]:
+) -> Iterator[TraceWarning]:
     for name in sorted(used & groups.keys()):
         beyond = [rank for rank in groups[name].ranks if rank >= nranks]
         if beyond:
-            yield Remark(
+            yield TraceWarning(
                 ProblemKind.RANK_OUT_OF_RANGE,
                 None,
                 f"process group {name!r}",
-                f"has rank {beyond[0]}; the set has {nranks} ranks",
-                hint="are all files of the set there?",
+                f"has rank {beyond[0]}, but the set has {nranks} ranks",
+                hint="check that the set has the files of all ranks",
             )

@@ -1,7 +1,7 @@
-"""The rules of ``chakram trace lint``: what each means, and what to do about it.
+"""The rules of ``chakram trace lint``, their meanings and remedies.
 
-Names and remedies stand here, the checks in ``lint`` and the reader.  The table of
-``docs/reference/lint-rules.md`` is this one.
+The checks are in ``chakram.chakra.lint`` and in the reader.
+``docs/reference/lint-rules.md`` shows this table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """How bad it is: a problem keeps a set from being replayed."""
+    """Severity of a finding. A problem makes a set impossible to replay."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -21,9 +21,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule: its name, what breaking it means, and what to do.
+    """A lint rule: its name, the meaning of a violation, and the remedy.
 
-    A finding may have better advice of its own.
+    A finding can have more specific advice.
     """
 
     name: str
@@ -49,241 +49,255 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "oversized-record",
-            "a record claims to be longer than any real one",
-            "is it a Chakra trace? a damaged length looks like this too",
+            "the stated length of a record exceeds that of any real record",
+            "check that this is a Chakra trace; a damaged length also causes this",
         ),
         (
             "garbage",
-            "bytes are not what the format has there",
-            "fetch the file again, or name the right one",
+            "the bytes do not match the file format",
+            "fetch the file again, or name the right file",
         ),
         (
             "unsupported-form",
-            "the file is recognised, but not of a form that is read",
-            "convert it, or take another output of its producer",
+            "the file format is recognized, but this form of it is not supported",
+            "convert the file, or use another output of its producer",
         ),
         (
             "unreadable",
-            "the file or the set cannot be read, or a node cannot mean anything",
-            "see what was found",
+            "the file or the set cannot be read, or a node is invalid",
+            "see the description of the finding",
         ),
         (
             "unknown-dimensions",
-            "a collective covers some dimensions of the ranks only (`involved_dim`), "
-            "and nothing says what the dimensions are",
-            "say how many ranks each has: --dimensions, trace.dimensions",
+            "a collective covers only some dimensions of the ranks (`involved_dim`), "
+            "and the dimensions are unknown",
+            "set the number of ranks of each dimension: --dimensions, trace.dimensions",
         ),
         (
             "missing-data-dependency",
             "a node waits for a node that is not in the file",
-            "is the trace complete? --drop-missing-dependencies goes on without",
+            "check that the trace is complete, or use --drop-missing-dependencies",
         ),
         (
             "unknown-group",
-            "a node names a process group that nothing defines",
-            "define it in comm_group.json beside the traces",
+            "a node names a process group that is not defined",
+            "define it in comm_group.json next to the traces",
         ),
         (
             "not-a-member",
-            "a rank uses a process group that it is not in",
-            "correct the group file, or the numbers of the files",
+            "a rank uses a process group that does not contain it",
+            "correct the group file, or the rank numbers in the file names",
         ),
         (
             "rank-out-of-range",
-            "a message or a group has a rank without a file",
-            "are all files of the set there?",
+            "a message or a group has a rank that has no file",
+            "check that the set has the files of all ranks",
         ),
         (
             "missing-ranks",
             "a trace states that its job had more ranks than the set has files",
-            "give the files of all ranks; `replicate` makes a job of one rank's trace",
+            "add the files of all ranks, or use `replicate` to make a job from one "
+            "rank's trace",
         ),
         (
             "no-size",
-            "a message or collective does not say how large it is",
-            "the body of a custom collective is no workload; else ask its producer",
+            "a message or collective has no size",
+            "do not replay the body of a custom collective; otherwise, fix the "
+            "producer",
         ),
         (
             "no-peer",
-            "a message does not say to or from whom",
-            "its producer must write comm_dst and comm_src",
+            "a message has no peer",
+            "fix the producer: it must write comm_dst and comm_src",
         ),
         (
             "self-message",
-            "a rank sends a message to itself: it meets no network",
+            "a rank sends a message to itself, which does not use the network",
             "remove it",
         ),
         (
             "cycle",
-            "nodes of a rank wait for one another: a replay would never end",
+            "nodes of a rank wait for each other: a replay would never end",
             "break the cycle in the producer",
         ),
         (
             "mismatch",
-            "members of a group disagree about a collective, or a message lacks its "
-            "other end: they would wait for ever, or move other bytes than meant",
-            "do the traces come from one run, and from all of its ranks?",
+            "members of a group disagree about a collective, or a message has only one "
+            "end: a replay would wait forever or move the wrong bytes",
+            "check that the traces come from one run and include all of its ranks",
         ),
         (
             "deadlock",
-            "ranks wait for one another across collectives and messages",
-            "the traces do not belong together, or their producer lost an order",
+            "ranks wait for each other across collectives and messages",
+            "check that the traces belong together and that their producer kept the "
+            "order of operations",
         ),
         (
             "lost-communication",
-            "the converter made no communication node of what PyTorch communicated",
-            "replay the host traces (JSON) that it was made from",
+            "the converter created no communication nodes for PyTorch's communication",
+            "replay the host traces (JSON) that the set was converted from",
         ),
     ),
     **_rules(
         Severity.WARNING,
         (
             "no-metadata",
-            "the file has no metadata record: nothing tells its producer and schema",
-            "see whether sizes and durations are as expected (chakram trace show)",
+            "the file has no metadata record, so its producer and schema are unknown",
+            "check sizes and durations (chakram trace show)",
         ),
         (
             "no-nodes",
-            "a rank has nothing to do",
-            "was its producer interrupted?",
+            "a rank has no operations",
+            "check that its producer was not interrupted",
         ),
         (
             "unknown-node-type",
-            "a node of a type that the schema does not have ends at once",
-            "is there a newer Chakram?",
+            "a node has a type that the schema does not define; it takes no time",
+            "check whether a newer version of Chakram exists",
         ),
         (
             "scaled-bytes",
-            "sizes are multiplied although this producer is known to write bytes",
-            "leave out --bytes-per-element",
+            "sizes are multiplied, although this producer is known to write bytes",
+            "omit --bytes-per-element",
         ),
         (
             "collective-body",
-            "the file is the body of one custom collective, no workload",
-            "give it to ASTRA-sim as an algorithm, not to a replay as a trace",
+            "the file is the body of one custom collective, not a workload",
+            "use it as an algorithm in ASTRA-sim, not as a trace in a replay",
         ),
         (
             "no-times",
-            "a host trace has no times: computation takes none",
+            "a host trace has no times, so computation takes no time",
             "give the profile of the run: --kineto",
         ),
         (
             "profile-left-out",
-            "a profile was found for host traces that is not theirs, or not clearly so",
+            "a profile was found, but it does not clearly belong to the host traces",
             "give the profile of the run: --kineto",
         ),
         (
             "group-of-pointer",
-            "groups are named by pointers; the only one is taken for all ranks",
+            "pointers name the groups; the only group is assumed to contain all ranks",
             "record with PyTorch 2.3 or later, which writes the groups",
         ),
         (
             "group-inferred",
-            "operations name no group; what they and other ranks did leaves only one",
-            "nothing to do; --unnamed-group states it instead",
+            "operations name no group; only one group fits them and the operations of "
+            "other ranks",
+            "nothing to do; to set the group explicitly, use --unnamed-group",
         ),
         (
             "wait-inferred",
-            "nothing records a wait for an asynchronous operation, and by the profile "
-            "the host stood still until it had ended",
-            "nothing to do: the replay waits there, too",
+            "no wait is recorded for an asynchronous operation, but in the profile the "
+            "host stalled until the operation ended",
+            "nothing to do: the replay waits at the same place",
         ),
         (
             "wait-unknown",
-            "neither a record, nor the profile, nor a later wait in its group shows "
-            "when the host waited for an asynchronous operation",
-            "the replay may overlap more than the run did; NCCL records its waits",
+            "neither a record, the profile nor a later wait in the group shows when "
+            "the host waited for an asynchronous operation",
+            "record with NCCL, which records its waits; the replay may overlap more "
+            "than the run did",
         ),
         (
             "unknown-communication",
-            "communication of a kind that is not known is left out",
-            "is there a newer Chakram?",
+            "communication of an unknown kind is omitted",
+            "check whether a newer version of Chakram exists",
         ),
         (
             "collective-order",
-            "the collectives of a group were matched by name, or ordered anew",
+            "the collectives of a group were matched by name, or reordered",
             "nothing to do if the traces come from one run",
         ),
         (
             "elements-as-bytes",
-            "sizes are taken for bytes, but this producer is known to write elements",
-            "--bytes-per-element 2 for bf16; nothing to do if it writes bytes by now",
+            "sizes are read as bytes, but this producer is known to write elements",
+            "use --bytes-per-element 2 for bf16; nothing to do if the producer now "
+            "writes bytes",
         ),
         (
             "group-differs",
-            "the group file gives a group other ranks, or another order, than the "
-            "trace itself; the file counts",
-            "correct one of the two; without the file the trace counts",
+            "the group file gives a group other ranks or another order than the trace "
+            "does; the group file takes precedence",
+            "correct the file or the trace; without the group file, the trace is used",
         ),
         (
             "nothing-waits",
-            "no computation waits for a collective: what communication delays cannot "
-            "be told",
-            "its producer lost edges, or writes none behind collectives; do not read "
-            "times of iterations or exposed times from a replay",
+            "no computation waits for a collective, so delays due to communication are "
+            "unknown",
+            "fix the producer: it writes no edges after collectives or lost them; do "
+            "not rely on iteration times or exposed times",
         ),
         (
             "no-costs",
-            "computations state neither durations nor operations nor sizes: they take "
+            "computations have neither durations, operations nor sizes, so they take "
             "no time",
-            "see the times of collectives only, not those of iterations",
+            "use only the times of collectives, not those of iterations",
         ),
         (
             "partial-durations",
-            "most computations of a rank state no duration, the others do",
-            "was its profile cut off? see what it lacks with chakram trace show",
+            "most computations of a rank have no duration, but others do",
+            "check what the profile lacks (chakram trace show); it may be truncated",
         ),
         (
             "equal-durations",
-            "all computations take the same time: a default of a generator",
-            "compute.scale, or a trace with measured times",
+            "all computations take the same time, probably the default of a generator",
+            "use compute.scale, or a trace with measured times",
         ),
         (
             "time-backwards",
-            "a node was recorded as starting before one that it waits for",
-            "do not replay by order: start_times; were clocks or files mixed up?",
+            "a node started before a node that it waits for",
+            "check whether clocks or files are mixed up; do not replay with order: "
+            "start_times",
         ),
         (
             "implausible-size",
-            "a buffer of 64 GiB or more, or more than a day of traffic in an iteration",
-            "are sizes in the unit that was told? size_scale makes the replay shorter",
+            "a buffer has 64 GiB or more, or an iteration has more than a day of "
+            "traffic",
+            "check the unit of sizes; to shorten the replay, use size_scale",
         ),
         (
             "empty-collective",
             "a collective other than a barrier has 0 bytes on all members",
-            "its producer lost comm_size, or the collective may be left out",
+            "check whether the producer lost comm_size; otherwise, remove the "
+            "collective",
         ),
         (
             "ambiguous-messages",
-            "messages of unequal size between two ranks have one tag and no order",
-            "its producer must give them tags, or edges that order them",
+            "messages of different sizes between two ranks have the same tag and no "
+            "order",
+            "fix the producer: it must write tags, or edges that order the messages",
         ),
         (
             "rootless",
-            "several rooted collectives of a group state no root: the first rank is "
-            "that of all",
-            "do not read hot ports from a replay; host traces (JSON) have the roots",
+            "several rooted collectives of a group have no root; the first rank is "
+            "used as root of all",
+            "use host traces (JSON), which contain the roots; do not rely on hot ports "
+            "of a replay",
         ),
         (
             "lone-rank",
-            "a collective has nobody to talk to and sends nothing",
-            "give the files of all ranks; `replicate` makes a job of one rank's trace",
+            "a collective has only one rank and sends nothing",
+            "add the files of all ranks, or use `replicate` to make a job from one "
+            "rank's trace",
         ),
         (
             "unused-groups",
-            "smaller groups are defined, but every collective is one of all ranks",
-            "did its producer drop pg_name? then sizes and peers are those of no run",
+            "smaller groups are defined, but every collective uses all ranks",
+            "check whether the producer dropped pg_name; if so, sizes and peers match "
+            "no real run",
         ),
         (
             "lost-groups",
-            "ASTRA-sim's text file was hybrid (HYBRID_DATA_MODEL, HYBRID_MODEL_DATA); "
-            "its converter drops the groups",
-            "sizes and peers are those of no run: give the nodes groups (pg_name)",
+            "ASTRA-sim's text file was hybrid (HYBRID_DATA_MODEL, HYBRID_MODEL_DATA), "
+            "but its converter drops the groups",
+            "set the groups of the nodes (pg_name); sizes and peers match no real run",
         ),
         (
             "unsorted-group",
-            "ranks of a group do not ascend; ASTRA-sim mixes both orders",
-            "list them in ascending order unless their order is meant",
+            "the ranks of a group are not in ascending order; ASTRA-sim mixes both "
+            "orders",
+            "list them in ascending order unless this order is intended",
         ),
     ),
     **_rules(
@@ -291,7 +305,7 @@ RULES: Final[dict[str, Rule]] = {
         (
             "missing-control-dependency",
             "a control dependency on a node that is not in the file was dropped",
-            "PyTorch writes callers that are no nodes; nothing to do",
+            "nothing to do: PyTorch writes callers that are not nodes",
         ),
         (
             "self-control-dependency",
@@ -300,33 +314,34 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "control-dependencies-only",
-            "a file without data dependencies: its control dependencies order",
-            "--dependencies says it explicitly",
+            "a file has no data dependencies, so its control dependencies set the "
+            "order",
+            "to state this explicitly, use --dependencies",
         ),
         (
             "collective-label",
-            "a collective on the CPU is the label of the one on the GPU",
+            "a collective on the CPU is a label of the collective on the GPU",
             "nothing to do",
         ),
         (
             "element-sizes",
-            "sizes are elements, and were turned into bytes",
-            "--bytes-per-element says how many bytes one has",
+            "sizes are in elements and were converted to bytes",
+            "to set the bytes per element, use --bytes-per-element",
         ),
         (
             "divided-sizes",
-            "sizes were divided by the ranks of the group, and were multiplied again",
-            "--uncorrected leaves them as stored",
+            "sizes were divided by the number of ranks in the group; this was reverted",
+            "to keep the stored sizes, use --uncorrected",
         ),
         (
             "untyped-collective",
-            "a collective without a type got the one that its name tells",
-            "--uncorrected refuses it",
+            "a collective without a type got its type from its name",
+            "to refuse such nodes, use --uncorrected",
         ),
         (
             "unordered-kernels",
-            "kernels of a stream without order were put into that of their ids",
-            "--uncorrected leaves them as stored",
+            "unordered kernels of a stream were ordered by their ids",
+            "to keep the stored order, use --uncorrected",
         ),
     ),
 }

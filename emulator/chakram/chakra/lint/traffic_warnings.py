@@ -1,7 +1,7 @@
-"""Warnings about what is sent: sizes, who takes part, which message is which.
+"""Warnings about communication: sizes, participants, and the order of messages.
 
-``chakram trace lint`` tells every warning.  A table of times is read by people who
-never saw that: ``misleading`` says the same on top of it, in a few sentences.
+``chakram trace lint`` prints every warning. ``summarize_warnings`` condenses them into
+a few sentences for the top of a table of times.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.lint.warnings import LintWarningKind, check_computation
 from chakram.chakra.read.producers import ONE_RANK_PER_FILE
-from chakram.chakra.read.reader_options import WarningKind, counted_name
-from chakram.chakra.trace_warning import Remark, remark_at
+from chakram.chakra.read.reader_options import counted_name
+from chakram.chakra.trace_warning import TraceWarning, WarningKind, warning_at
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp, nccl_size_bytes
 from chakram.foundation.units import about_size
@@ -28,21 +28,24 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 LARGE_BYTES: Final = 64 * 2**30
-"""A buffer that no GPU has room for beside a model: they hold 80 to 288 GB."""
+"""Smallest implausible buffer size. GPUs have 80 to 288 GB, shared with the model."""
 
 DAY_BYTES: Final = 400 * 10**9 // 8 * 86_400
-"""What a port of 400 Gbit/s sends in a day; an iteration takes seconds."""
+"""Bytes that a port of 400 Gbit/s sends in a day. Real iterations take seconds."""
 
 _STEPS: Final = 1_000_000
-"""Edges of one rank that are followed to see what orders its messages."""
+"""Maximum number of edges followed per rank to determine the order of messages."""
 
 _SHOWN = 5
 
 _TEXT_NAME: Final = re.compile(
     r"COMM_COLL_NODE_(?P<layer>.+?)(?P<input>_IG_COMM_)?_[A-Z]+"
 )
-"""Names of ASTRA-sim's text converter: of a collective for the gradient of a layer's
-input, and of those that go forward or are for the gradient of its weights."""
+"""Pattern of the collective names that ASTRA-sim's text converter writes.
+
+``input`` matches only for the gradient of a layer's input. Other collectives are for
+the forward pass or for the gradient of the weights.
+"""
 
 
 def check_traffic(
@@ -50,23 +53,23 @@ def check_traffic(
     groups: Mapping[str, ProcessGroup],
     *,
     recorded: bool,
-) -> list[Remark]:
-    """Return what is doubtful about communication.
+) -> list[TraceWarning]:
+    """Return the warnings about communication.
 
     Args:
-        graphs: The trace of every rank; nothing keeps them from being replayed.
+        graphs: The trace of every rank. The set must be replayable.
         groups: The process groups by name.
-        recorded: Whether their producer writes one file per rank of a job.
+        recorded: Whether the producer writes one file per rank of a job.
     """
     found = _Traffic(graphs, groups)
-    warnings: list[Remark] = []
+    warnings: list[TraceWarning] = []
     for graph in graphs.values():
         warnings += found.rank(graph)
     return [*warnings, *found.groups(), *found.whole(recorded=recorded)]
 
 
 class _Traffic:
-    """What there is of communication in all ranks."""
+    """Communication of all ranks, collected for the warnings."""
 
     def __init__(
         self, graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
@@ -74,14 +77,15 @@ class _Traffic:
         self._graphs = graphs
         self._groups = groups
         self._uneven = any(graph.has_splits for graph in graphs.values())
-        # By group that collectives use: the first of them.
+        # By group in use: its first collective.
         self._used: dict[str, tuple[TraceGraph, int]] = {}
-        # By group: the first collective without a root, and how many one rank has.
+        # By group: the first collective without a root, and the highest number of such
+        # collectives in any rank.
         self._rootless: dict[str, tuple[TraceGraph, int]] = {}
         self._most_rootless: dict[str, int] = {}
         self._nodes = 0
 
-    def rank(self, graph: TraceGraph) -> Iterator[Remark]:
+    def rank(self, graph: TraceGraph) -> Iterator[TraceWarning]:
         """Yield the warnings about one rank."""
         large: list[int] = []
         empty: list[int] = []
@@ -114,71 +118,71 @@ class _Traffic:
         if large:
             yield self._large(graph, large)
         elif total_bytes >= DAY_BYTES:
-            yield Remark(
+            yield TraceWarning(
                 LintWarningKind.IMPLAUSIBLE_SIZE,
                 graph.rank,
                 f"rank {graph.rank}",
                 f"its communication adds up to {about_size(total_bytes)} in one "
-                "iteration, for which a port of 400 Gbit/s takes more than a day",
+                "iteration, which takes a 400 Gbit/s port more than a day",
             )
         if empty:
-            yield remark_at(
+            yield warning_at(
                 LintWarningKind.EMPTY_COLLECTIVE,
                 graph,
                 empty[0],
-                f"is {graph.op(empty[0])} of 0 bytes: it moves nothing",
+                f"is {graph.op(empty[0])} of 0 bytes, so it moves nothing",
                 len(empty),
             )
         yield from _ambiguous(graph, messages)
 
-    def groups(self) -> Iterator[Remark]:
-        """Yield the warnings about process groups that are used."""
+    def groups(self) -> Iterator[TraceWarning]:
+        """Yield the warnings about the process groups in use."""
         for name in sorted(self._used):
             group = self._groups.get(name)
             if group is None:
                 continue
             graph, position = self._used[name]
             if group.ranks != tuple(sorted(group.ranks)):
-                yield Remark(
+                yield TraceWarning(
                     LintWarningKind.UNSORTED_GROUP,
                     None,
                     f"process group {name!r}",
-                    f"has its ranks as {', '.join(map(str, group.ranks[:8]))}"
-                    f"{', ...' if len(group.ranks) > 8 else ''}: that is the order of "
-                    "its rings and the count of its roots",
+                    f"has its ranks in the order {', '.join(map(str, group.ranks[:8]))}"
+                    f"{', ...' if len(group.ranks) > 8 else ''}, which is the order of "
+                    "its rings and roots",
                 )
             if len(group.ranks) == 1 and len(self._graphs) > 1:
-                yield Remark(
+                yield TraceWarning(
                     LintWarningKind.LONE_RANK,
                     None,
                     f"process group {name!r}",
-                    "has one rank only, so its collectives send nothing, the "
-                    f"first being {graph.locate(position)}",
+                    "has only one rank, so its collectives send nothing; the first is "
+                    f"{graph.locate(position)}",
                 )
             if self._most_rootless.get(name, 0) > 1:
                 graph, position = self._rootless[name]
-                yield Remark(
+                yield TraceWarning(
                     LintWarningKind.ROOTLESS,
                     None,
                     f"process group {name!r}",
-                    f"{self._most_rootless[name]} of its collectives state no "
-                    f"root, so rank {group.ranks[0]} is that of all, the first being "
+                    f"{self._most_rootless[name]} of its collectives have no root, so "
+                    f"rank {group.ranks[0]} is the root of all; the first is "
                     f"{graph.locate(position)}",
                     self._most_rootless[name],
                 )
 
-    def whole(self, *, recorded: bool) -> Iterator[Remark]:
+    def whole(self, *, recorded: bool) -> Iterator[TraceWarning]:
         """Yield the warnings about the set."""
         if not self._used:
             return
         graph, position = next(iter(self._used.values()))
         if len(self._graphs) == 1 and recorded:
-            yield remark_at(
+            yield warning_at(
                 LintWarningKind.LONE_RANK,
                 graph,
                 position,
-                "communicates in a set of one rank, as do "
-                f"{self._nodes} nodes in all: nothing is sent",
+                f"communicates in a set of one rank, as do {self._nodes} nodes in "
+                "total, so nothing is sent",
                 self._nodes,
             )
         if self._used.keys() == {WORLD} and len(self._graphs) > 1:
@@ -195,12 +199,12 @@ class _Traffic:
                 for name in sorted(parts)[:_SHOWN]
             )
             more = len(parts) - _SHOWN
-            yield Remark(
+            yield TraceWarning(
                 LintWarningKind.UNUSED_GROUPS,
                 None,
                 "process groups",
-                f"{shown}{f' and {more} more' if more > 0 else ''} are defined, "
-                "but every collective is one of all ranks, the first being "
+                f"{shown}{f' and {more} more' if more > 0 else ''} are defined, but "
+                "every collective uses all ranks; the first is "
                 f"{graph.locate(position)}",
             )
 
@@ -211,27 +215,29 @@ class _Traffic:
     def _should_move(self, op: CollectiveOp) -> bool:
         if op is CollectiveOp.BARRIER:
             return False
-        # Where all-to-alls are uneven, one rank may have nothing to send.
+        # With uneven all-to-alls, a rank may have nothing to send.
         return not (self._uneven and op.startswith(CollectiveOp.ALL_TO_ALL))
 
-    def _large(self, graph: TraceGraph, large: Sequence[int]) -> Remark:
+    def _large(self, graph: TraceGraph, large: Sequence[int]) -> TraceWarning:
         position = large[0]
         what = graph.op(position) or "a message"
         size = about_size(graph.comm_bytes(position))
-        return remark_at(
+        return warning_at(
             LintWarningKind.IMPLAUSIBLE_SIZE,
             graph,
             position,
-            f"is {what} of {size}: no GPU has room for such a buffer beside a model",
+            f"is {what} of {size}: no GPU has memory for a model and such a buffer",
             len(large),
         )
 
 
-def _lost_groups(graph: TraceGraph) -> Iterator[Remark]:
-    """Yield a warning where layers are model and data parallel at once, in one group.
+def _lost_groups(graph: TraceGraph) -> Iterator[TraceWarning]:
+    """Yield a warning for hybrid-parallel layers whose collectives all use one group.
 
-    Such a layer has a collective forward, one for the gradient of its input and one for
-    that of its weights; those that are either have at most the first two, or the last.
+    A layer that is both model and data parallel has three collectives: one in the
+    forward pass, one for the input gradient and one for the weight gradient. A
+    model-parallel layer has at most the first two. A data-parallel layer has only the
+    last one.
     """
     of_input: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -244,12 +250,12 @@ def _lost_groups(graph: TraceGraph) -> Iterator[Remark]:
     layers = [layer for layer, count in of_input.items() if others[layer] >= 2 * count]
     if layers:
         position = min(first[layer] for layer in layers)
-        yield Remark(
+        yield TraceWarning(
             LintWarningKind.LOST_GROUPS,
             None,
             graph.locate(position),
-            f"is of a layer, as are those of {len(layers)} in all, that is model "
-            "and data parallel at once, yet all its collectives are of all ranks",
+            f"belongs to one of {len(layers)} layers that are model and data parallel "
+            "at once, but all their collectives use all ranks",
             len(layers),
         )
 
@@ -257,8 +263,8 @@ def _lost_groups(graph: TraceGraph) -> Iterator[Remark]:
 def _ambiguous(
     graph: TraceGraph,
     messages: Mapping[tuple[NodeKind, int | None, int], Sequence[int]],
-) -> Iterator[Remark]:
-    """Yield a warning where ids alone tell unequal messages apart."""
+) -> Iterator[TraceWarning]:
+    """Yield a warning if only node ids order messages of different sizes."""
     unequal = {
         key: positions
         for key, positions in messages.items()
@@ -283,13 +289,13 @@ def _ambiguous(
         return
     kind, peer, tag, before, after = first
     sends = kind is NodeKind.SEND
-    yield remark_at(
+    yield warning_at(
         LintWarningKind.AMBIGUOUS_MESSAGES,
         graph,
         after,
-        f"{'goes to' if sends else 'comes from'} rank {peer} with tag {tag} as "
-        f"does node {graph.node_id(before)}, and neither waits for the other: ids "
-        "alone say which is which, and the sizes of such messages differ",
+        f"{'goes to' if sends else 'comes from'} rank {peer} with tag {tag}, as does "
+        f"node {graph.node_id(before)}, but neither waits for the other: only ids "
+        "order these messages, and their sizes differ",
         count,
     )
 
@@ -297,9 +303,10 @@ def _ambiguous(
 def _follows(
     graph: TraceGraph, before: int, after: int, index_of: Sequence[int], left: int
 ) -> tuple[bool, int]:
-    """Say whether a node waits for another, within *left* edges; and what is left.
+    """Return whether *after* depends on *before*, and the remaining edge budget.
 
-    What cannot be decided within them is taken for ordered.
+    *left* is the budget: the maximum number of edges to follow. If it is used up, the
+    nodes count as ordered.
     """
     dependencies, ends = graph.edges()
     earliest = index_of[before]
@@ -318,14 +325,14 @@ def _follows(
     return False, left
 
 
-KINDS_TOLD: Final = 3
-"""Kinds of warnings that have a sentence of their own; further ones share one."""
+KINDS_LISTED: Final = 3
+"""Number of warning kinds with a separate sentence. Further kinds share a sentence."""
 
 
-def warnings_of(traces: TraceSet) -> list[Remark]:
-    """Return all warnings about a set that can be replayed.
+def warnings_of(traces: TraceSet) -> list[TraceWarning]:
+    """Return all warnings about a replayable set.
 
-    The bodies of custom collectives are no workloads: there is nothing to mislead.
+    The body of a custom collective is not a workload, so it has no warnings.
     """
     if any(each.kind is WarningKind.COLLECTIVE_BODY for each in traces.warnings):
         return []
@@ -336,11 +343,12 @@ def warnings_of(traces: TraceSet) -> list[Remark]:
     ]
 
 
-def misleading(warnings: Sequence[Remark]) -> tuple[str, ...]:
-    """Return what misleads in at most ``KINDS_TOLD + 1`` sentences.
+def summarize_warnings(warnings: Sequence[TraceWarning]) -> tuple[str, ...]:
+    """Summarize the warnings in at most ``KINDS_LISTED + 1`` sentences.
 
-    Every kind has one: its first warning, what to do or not to do, and how many there
-    are. What concerns all times comes first, as in ``LintWarningKind``.
+    Each sentence gives the first warning of a kind, the remedy and the number of
+    warnings. Kinds that affect all times come first, in the order of
+    ``LintWarningKind``.
     """
     kinds = [
         (kind, [warning for warning in warnings if warning.kind is kind])
@@ -350,15 +358,15 @@ def misleading(warnings: Sequence[Remark]) -> tuple[str, ...]:
     sentences = [
         f"MISLEADING: {alike[0].where}: {alike[0].found} "
         f"({RULES[kind].remedy}) {_counted(kind, alike)}"
-        for kind, alike in told[:KINDS_TOLD]
+        for kind, alike in told[:KINDS_LISTED]
     ]
-    if others := told[KINDS_TOLD:]:
+    if others := told[KINDS_LISTED:]:
         names = ", ".join(_counted(kind, alike) for kind, alike in others)
         sentences.append(f"MISLEADING: also {names}; see chakram trace lint")
     return tuple(sentences)
 
 
-def _counted(kind: LintWarningKind, alike: Sequence[Remark]) -> str:
+def _counted(kind: LintWarningKind, alike: Sequence[TraceWarning]) -> str:
     return counted_name(
         kind,
         count=sum(warning.count for warning in alike),

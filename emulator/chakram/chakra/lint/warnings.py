@@ -1,8 +1,8 @@
-"""What can be replayed, and yet misleads: a warning is no problem.
+"""Warnings about traces that can be replayed but give misleading results.
 
-A warning is told where a result would not mean what it seems to: computation that takes
-no time, communication that nothing waits for, traffic that nobody recorded.  Each is
-held to real traces: a healthy one gives none.
+Examples are computation that takes no time, communication that no node waits for, and
+traffic that was never recorded. Every warning is tested against real traces: a healthy
+trace triggers none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from chakram.chakra.trace_warning import Remark, remark_at
+from chakram.chakra.trace_warning import TraceWarning, warning_at
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.units import format_time
 from chakram.trace.node import NodeKind
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 _LEAST_EQUAL = 16
-"""So many computations of one rank do not all take the same time by chance."""
+"""Smallest number of computations per rank whose equal times cannot be chance."""
 
 _SHORTEST_NS = 1_000
-"""The schema has microseconds: many a small model takes the least of all."""
+"""The shortest duration that the schema can express. It is common in small models."""
 
 _OF_GRADIENTS = frozenset({CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE_SCATTER})
 
 
 class LintWarningKind(StrEnum):
-    """What makes the result of a replay mean less than it seems to."""
+    """Properties of a trace that make the results of a replay misleading."""
 
     NOTHING_WAITS = "nothing-waits"
     NO_COSTS = "no-costs"
@@ -48,11 +48,11 @@ class LintWarningKind(StrEnum):
     UNSORTED_GROUP = "unsorted-group"
 
 
-def check_computation(graphs: Mapping[int, TraceGraph]) -> list[Remark]:
-    """Return what is doubtful about times, and about what waits for what.
+def check_computation(graphs: Mapping[int, TraceGraph]) -> list[TraceWarning]:
+    """Return the warnings about computation times and dependencies.
 
     Args:
-        graphs: The trace of every rank, of which no dependencies form a cycle.
+        graphs: The trace of every rank. The dependencies must not form a cycle.
     """
     return [
         *_nothing_waits(graphs),
@@ -61,12 +61,12 @@ def check_computation(graphs: Mapping[int, TraceGraph]) -> list[Remark]:
     ]
 
 
-def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
-    """Yield a warning where no computation of any rank waits for a collective.
+def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
+    """Yield a warning if no computation of any rank waits for a collective.
 
-    A step of pure data parallelism ends with the sums of its gradients, for which
-    nothing in the same step need wait: such sets are left out.  Barriers have no
-    result.
+    A step of pure data parallelism ends with the reduction of its gradients, and
+    nothing in the same step needs to wait for the reduction. Such sets trigger no
+    warning. Barriers have no result and are ignored.
     """
     if not any(NodeKind.COMPUTE in graph.kinds() for graph in graphs.values()):
         return
@@ -85,18 +85,18 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
     if first is None or only_gradients or any(map(_waits, graphs.values())):
         return
     graph, position = first
-    yield remark_at(
+    yield warning_at(
         LintWarningKind.NOTHING_WAITS,
         graph,
         position,
-        f"is the first of {count} collectives; no computation of any rank waits "
-        "for one of them, so they take time only where they outlast all computation",
+        f"is the first of {count} collectives; no computation of any rank waits for "
+        "any of them, so they take time only if they outlast all computation",
         count,
     )
 
 
 def _waits(graph: TraceGraph) -> bool:
-    """Say whether a computation waits for a collective, over whatever nodes."""
+    """Return whether a computation waits for a collective, directly or indirectly."""
     kinds = graph.kinds()
     if NodeKind.COLLECTIVE not in kinds:
         return False
@@ -113,8 +113,8 @@ def _waits(graph: TraceGraph) -> bool:
     return False
 
 
-def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
-    """Yield warnings about how long computations take."""
+def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
+    """Yield warnings about the duration of computations."""
     firsts: list[tuple[TraceGraph, int]] = []
     computations = 0
     any_cost = any_communication = False
@@ -146,46 +146,46 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
         return
     graph, position = firsts[0]
     if not any_cost:
-        yield remark_at(
+        yield warning_at(
             LintWarningKind.NO_COSTS,
             graph,
             position,
-            f"is the first of {computations} computations, of which none states "
-            "a duration, operations or sizes of tensors: they take no time, and "
-            "communication follows communication",
+            f"is the first of {computations} computations, none of which states a "
+            "duration, operations or tensor sizes: they take no time, and only "
+            "communication does",
             computations,
         )
-    # As many operations everywhere may well take the same time.
+    # Computations with equal operation counts may well take equal times.
     if (
         len(durations_ns) == 1
         and (len(operations) > 1 or operations == {0})
         and max(durations_ns) > _SHORTEST_NS
         and most_stated >= _LEAST_EQUAL
     ):
-        yield remark_at(
+        yield warning_at(
             LintWarningKind.EQUAL_DURATIONS,
             graph,
             position,
-            f"takes {format_time(min(durations_ns))}, as do all computations of "
-            "the set: nobody measured that",
+            f"takes {format_time(min(durations_ns))}, like all computations of the "
+            "set, so the time was not measured",
             computations,
         )
 
 
-def _partial(graph: TraceGraph, computations: list[int], unstated: int) -> Remark:
+def _partial(graph: TraceGraph, computations: list[int], unstated: int) -> TraceWarning:
     first = next(at for at in computations if not graph.duration_ns(at))
-    return remark_at(
+    return warning_at(
         LintWarningKind.PARTIAL_DURATIONS,
         graph,
         first,
-        f"states no duration, as {unstated} of {len(computations)} computations "
-        "of this rank: they take no time, the others do",
+        f"is one of {unstated} computations without a duration, of {len(computations)} "
+        "in this rank: they take no time, but the others do",
         unstated,
     )
 
 
-def _time_backwards(graph: TraceGraph) -> Iterator[Remark]:
-    """Yield a warning where a node started before one that it waits for."""
+def _time_backwards(graph: TraceGraph) -> Iterator[TraceWarning]:
+    """Yield a warning if a node started before one of its dependencies."""
     starts_ns = list(map(graph.start_ns, range(len(graph))))
     if not any(starts_ns):
         return
@@ -204,11 +204,11 @@ def _time_backwards(graph: TraceGraph) -> Iterator[Remark]:
     if first is None:
         return
     position, before = first
-    yield remark_at(
+    yield warning_at(
         LintWarningKind.TIME_BACKWARDS,
         graph,
         position,
-        f"was recorded as starting before node {graph.node_id(before)} "
-        f"{graph.name(before)!r}, for which it waits",
+        f"started before node {graph.node_id(before)} {graph.name(before)!r}, for "
+        "which it waits",
         count,
     )

@@ -1,1 +1,1 @@
-"""From the bytes of traces, whoever wrote them, to graphs."""
+"""Readers that turn trace files of any producer into graphs."""

@@ -1,9 +1,9 @@
-"""Attributes of nodes that count, by number; a bit each says that one is there."""
+"""Numbers of the relevant node attributes, for use as bit positions in a set."""
 
 from __future__ import annotations
 
 ATTRIBUTES = (
-    # What has to be an integer.
+    # Integers up to is_cpu_op, then a group name and a list of booleans.
     b"num_ops",
     b"tensor_size",
     b"stream",
@@ -16,11 +16,11 @@ ATTRIBUTES = (
     b"is_cpu_op",
     b"pg_name",
     b"involved_dim",
-    # Of these two only counts that they are there, and not twice.
+    # Only the presence of these two matters, but they must not be repeated.
     b"group_size",
     b"group_count",
     b"op_type",
-    # With any of these a node is not plain.
+    # A node with any of these is not plain.
     b"ranks",
     b"root",
     b"in_split_sizes",
@@ -30,7 +30,7 @@ ATTRIBUTES = (
 OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG = range(8)
 GROUP_NUMBER, ON_CPU, GROUP, INVOLVED = range(8, 12)
 OP_TYPE = ATTRIBUTES.index(b"op_type")
-FIRST_ODD = ATTRIBUTES.index(b"ranks")
+FIRST_NOT_PLAIN = ATTRIBUTES.index(b"ranks")
 
 _LABEL = len(ATTRIBUTES) - 1
 OF_COMPUTE = 1 << OPS | 1 << TENSOR | 1 << STREAM | 1 << ON_CPU | 1 << _LABEL

@@ -1,24 +1,26 @@
-"""Which form a trace file has, and which era of the Chakra schema it belongs to.
+"""Detection of the format and the Chakra schema era of a trace file.
 
-There is no reliable version marker.  Since schema 0.0.4 (October 2023) the first record
-is a GlobalMetadata; but files of that schema without one exist, and every older file
-lacks it too.  Read with today's schema an older file gives no error, only nonsense:
-its compute nodes become memory stores.  So the bytes are looked at first:
+There is no reliable version marker. Since schema 0.0.4 (October 2023), the first record
+is a GlobalMetadata. But some files of that schema have no such record, and no older
+file has one. Reading an older file with the current schema gives wrong results instead
+of an error: its compute nodes become memory stores. Therefore the bytes are checked
+first:
 
-* a GlobalMetadata has only the fields 1 and 2, both length-delimited; a Node starts
-  with field 1 or 3 as a varint;
-* only proto2, that is a schema before 0.0.4, writes a zero (``08 00``) or an unpacked
-  list of parents (field 4 as a varint);
-* attributes stood in field 11 in 0.0.2 and 0.0.3; in 0.0.1 there were none, and the
-  fields 12 to 20 were numbers;
-* packed lists of dependencies, and attributes in field 10, are written since 0.0.4.
+* A GlobalMetadata has only the fields 1 and 2, both length-delimited. A Node starts
+  with field 1 or 3 as a varint.
+* Only proto2, which means a schema before 0.0.4, writes a zero (``08 00``) or an
+  unpacked list of parents (field 4 as a varint).
+* Attributes were in field 11 in 0.0.2 and 0.0.3. In 0.0.1 there were none, and the
+  fields 12 to 20 were numbers.
+* Packed lists of dependencies, and attributes in field 10, exist since 0.0.4.
 
-A file without metadata in which no node shows any of this is not to be trusted: a node
-of 0.0.1 may consist of nothing but fields that mean something else today.
+A file without metadata is refused if no node shows any of these signs, because a node
+of 0.0.1 may consist only of fields that have another meaning today.
 
-Traces travel in one binary form and several JSON ones; names of files say little: the
-same ``.json`` may be any of them.  This is the one place that tells them apart, by the
-first bytes; which reader belongs to a form says ``chakram.chakra.read.reader``.
+Traces come in one binary format and several JSON formats. File names are not reliable:
+a ``.json`` file may have any of the JSON formats. This module distinguishes all formats
+by the first bytes of a file. ``chakram.chakra.read.reader`` selects the reader for each
+format.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
 _FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11
 _FIELD_INVOLVED = 14
 _STORAGE_NODE = 8
-"""Since July 2026 field 11 holds a storage operation, in nodes of this type only."""
+"""Node type in which field 11 is a storage operation, since July 2026."""
 
 
 class FirstRecord(Enum):
-    """What the first record of a file is."""
+    """The type of the first record of a file."""
 
     METADATA = "metadata"
     NODE = "node"
@@ -45,25 +47,25 @@ class FirstRecord(Enum):
 
 
 def classify_first_record(body: bytes) -> FirstRecord:
-    """Tell a GlobalMetadata from a Node by the top-level fields."""
+    """Distinguish a GlobalMetadata from a Node by the top-level fields."""
     try:
         fields = [(number, wire_type) for number, wire_type, _ in fields_of(body)]
     except ValueError:
         return FirstRecord.NEITHER
     if all(field in ((1, LENGTH_DELIMITED), (2, LENGTH_DELIMITED)) for field in fields):
         return FirstRecord.METADATA
-    # A name (field 2) alone would be a node of type INVALID: no producer writes that.
+    # A name (field 2) alone would be a node of type INVALID. No producer writes that.
     if (_FIELD_TYPE, VARINT) in fields or (_FIELD_ID, VARINT) in fields:
         return FirstRecord.NODE
     return FirstRecord.NEITHER
 
 
 def old_schema_of_metadata(body: bytes) -> str | None:
-    """Return the name of an unreadable schema that a metadata record betrays, or None.
+    """Return the unsupported schema that a metadata record reveals, or None.
 
-    In August 2023, and for one commit of the 0.0.4 series, attributes stood in field 1,
-    where the version is now: an attribute starts with the tag of its name, a version
-    with a digit.
+    In August 2023, and for one commit of the 0.0.4 series, attributes were in field 1,
+    which is now the version. An attribute starts with the tag of its name field; a
+    version starts with a digit.
     """
     for number, _, value in fields_of(body):
         if number == 1 and isinstance(value, bytes) and value.startswith(b"\n"):
@@ -72,7 +74,7 @@ def old_schema_of_metadata(body: bytes) -> str | None:
 
 
 class NodeEra(Enum):
-    """What one node record says of its schema."""
+    """The schema era that a node record reveals."""
 
     TODAY = "0.0.4 or later"
     FIRST = "0.0.1"
@@ -87,13 +89,12 @@ class NodeEra(Enum):
 
 
 def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
-    """Return the era that a node record betrays.
+    """Return the schema era that a node record reveals.
 
     Args:
         body: The record.
-        has_metadata: Whether the file starts with a metadata record that states
-            something.  Then a writer that spells out zeros or does not pack its lists
-            is merely unusual.
+        has_metadata: Whether the file starts with a metadata record that is not empty.
+            In such a file, explicit zeros and unpacked lists are unusual but valid.
     """
     node_type: int | bytes = 0
     old_attribute = today = proto2 = numbers = False
@@ -107,43 +108,44 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
             elif 12 <= number <= 20 and wire_type == VARINT and not has_metadata:
                 return NodeEra.FIRST
             elif number == _FIELD_INVOLVED and not has_metadata:
-                # Which dimensions are involved: one by one above, or packed.
+                # Involved dimensions: handled above if unpacked, here if packed.
                 return NodeEra.FIRST
             elif number in (6, 7) and wire_type == LENGTH_DELIMITED:
-                # Shapes and types of inputs, where times are now.
+                # Shapes and types of inputs. Today these fields are times.
                 return NodeEra.SECOND
             elif wire_type == VARINT and not has_metadata:
                 if number == _FIELD_PARENT or (number == _FIELD_ID and value == 0):
                     proto2 = True
                 numbers = numbers or _FIELD_PARENT < number < _FIELD_ATTRIBUTE
             elif number == _FIELD_PARENT and wire_type == LENGTH_DELIMITED:
-                # Today's control dependencies, which are packed.
+                # Packed control dependencies of the current schema.
                 today = True
             elif number == _FIELD_DATA and min(text, default=32) < 32:
-                # Packed data dependencies; in 0.0.2 a text stood there.
+                # Packed data dependencies. In 0.0.2 this field was a string.
                 today = True
             elif number in (8, 9, _FIELD_ATTRIBUTE) and text[:1] == b"\n":
-                # A message that starts with its field 1; in 0.0.2 texts stood there.
+                # A message that starts with its field 1. In 0.0.2 these fields were
+                # strings.
                 today = True
     except ValueError:
         return NodeEra.UNKNOWN
     if old_attribute and node_type != _STORAGE_NODE:
         return NodeEra.SECOND
     if proto2:
-        # Only in 0.0.1 were sizes and run times numbers.
+        # Sizes and run times were numbers only in 0.0.1.
         return NodeEra.FIRST if numbers else NodeEra.OLD
     return NodeEra.TODAY if today else NodeEra.UNKNOWN
 
 
 SNIFF_BYTES: Final = 64 * 1024
-"""How much of a file is looked at: the first nodes of a linked trace lie within."""
+"""Bytes examined at the start of a file: enough for a linked trace's first nodes."""
 
 TEXT_LOOK: Final = 64
-"""So many printable bytes behind a brace no binary trace starts with."""
+"""Bytes to check for text. No binary trace starts with a brace and printable bytes."""
 
 
 class Form(Enum):
-    """The forms of trace files, each by the name that users read."""
+    """The formats of trace files, with their user-visible names."""
 
     BINARY = "Chakra's binary form"
     JSONIZER = "the output of chakra_jsonizer"
@@ -152,7 +154,7 @@ class Form(Enum):
     PYTORCH_HOST = "a PyTorch host execution trace"
     PYTORCH_LINKED = "a PyTorch host trace linked with a profile (chakra_trace_link)"
     KINETO = "a Kineto profile"
-    OTHER_JSON = "JSON of no known form"
+    OTHER_JSON = "JSON of an unknown form"
 
 
 _KEYS: Final = {
@@ -167,10 +169,10 @@ _KEYS: Final = {
     "traceEvents": Form.KINETO,
     "nodes": Form.STAGE,
 }
-# A key, not a value: a jsonizer's metadata holds attributes of the name "schema".
+# Match keys, not values: metadata from chakra_jsonizer has attributes named "schema".
 _KEY: Final = re.compile(f'"({"|".join(_KEYS)})"[ \\t\\r\\n]*:'.encode())
-# Messages without a value are empty objects: metadata often is.  But a lone one is more
-# likely something else.
+# Messages without values are empty objects, and metadata is often empty. But a single
+# empty object is probably not a trace.
 _JSONIZER: Final = re.compile(
     rb'\s*((\{\s*\}\s*){2,}\Z|(\{\s*\}\s*)*\{\s*"(version|attr|id|name|type|ctrlDeps'
     rb'|dataDeps|startTimeMicros|durationMicros|inputs|outputs)"\s*:)'
@@ -179,10 +181,10 @@ _LINKED_KEYS: Final = (b'"inclusive_dur"', b'"exclusive_dur"', b'"inter_thread_d
 
 
 def recognise(start: bytes) -> Form:
-    """Return the form of a file.
+    """Return the format of a file.
 
     Args:
-        start: Its first ``SNIFF_BYTES``, decompressed; all of it if it is shorter.
+        start: The first ``SNIFF_BYTES`` decompressed bytes, or all of a shorter file.
     """
     head = start[:TEXT_LOOK]
     if head.lstrip()[:1] not in (b"{", b"[") or not all(

@@ -1,15 +1,16 @@
-"""Records of a trace file: a length as base-128 varint, then that many bytes.
+"""Framing of records: a length as base-128 varint, followed by that many bytes.
 
-A file is nothing but such records: no magic number, no count, no end marker.  So a
-reader has to tell four outcomes apart by itself, and this module names them:
+A file consists only of such records. It has no magic number, record count or end
+marker. Therefore a reader must distinguish four outcomes:
 
-* **clean end**: the bytes end where a record ends; the iterator is exhausted.
-* **truncation**: the bytes end inside a length or a body; ``TruncatedTrace``.
-* **oversized record**: a length beyond the limit; ``OversizedRecord``, before any of
-  the body is kept.
-* **garbage**: a length that no 32-bit varint can be; ``GarbageTrace``.
+* **clean end**: the bytes end at the end of a record. The iterator is exhausted.
+* **truncation**: the bytes end inside a length or a body. The error is
+  ``TruncatedTrace``.
+* **oversized record**: a length exceeds the limit. The error is ``OversizedRecord``,
+  raised before any of the body is stored.
+* **garbage**: a length is not a 32-bit varint. The error is ``GarbageTrace``.
 
-A record of length zero is legal: a message in which every field has its default.
+A record of length zero is valid: a message in which every field has its default.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 DEFAULT_RECORD_LIMIT_BYTES = 64 * 2**20
-"""Far above any record met: the largest, an embedded input file, has 28 KiB."""
+"""Default limit of a record. The largest known record, an embedded input: 28 KiB."""
 
 _MAX_VARINT_BYTES = 5
-"""Bytes of a 32-bit varint; Chakra's own readers and writers have 32-bit lengths."""
+"""Bytes of a 32-bit varint. Chakra's own readers and writers use 32-bit lengths."""
 
 
 def read_records(
@@ -32,18 +33,18 @@ def read_records(
     limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES,
     take_first: Callable[[bytearray, int, int], int] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, body)`` of every record; offsets count decompressed bytes.
+    """Yield ``(offset, body)`` of every record. Offsets count decompressed bytes.
 
-    How the bytes are cut into *chunks* makes no difference.  At most one record and
-    one chunk are held.
+    The division of the bytes into *chunks* does not matter. At most one record and one
+    chunk are in memory.
 
     Args:
         chunks: The bytes.
         source: Name of the file, for messages.
-        limit_bytes: Longest body.
-        take_first: Called with bytes, the place in them where a record begins, and the
-            offset of the first of them; may take records itself, and returns where the
-            first begins that it did not take.  Those that it took are not yielded.
+        limit_bytes: Maximum length of a body.
+        take_first: Called with a buffer, the index at which a record begins, and the
+            file offset of the buffer. It can consume records and returns the index of
+            the first record that it did not consume. Consumed records are not yielded.
 
     Raises:
         TruncatedTrace, OversizedRecord, GarbageTrace: After the last whole record.
@@ -63,8 +64,9 @@ def read_records(
             if length > limit_bytes:
                 raise OversizedRecord(
                     f"{source}: offset {buffer_offset + position}",
-                    f"a record claims {length} bytes; the limit is {limit_bytes}",
-                    "most likely these bytes are not a Chakra trace",
+                    f"a record has a stated length of {length} bytes, but the limit is "
+                    f"{limit_bytes}",
+                    "check that this is a Chakra trace",
                 )
             if start + length > len(buffer):
                 break
@@ -72,7 +74,8 @@ def read_records(
             position = start + length
             if take_first is not None:
                 position = take_first(buffer, position, buffer_offset)
-        # Cut once per chunk: cutting once per record would move the rest each time.
+        # Delete consumed bytes once per chunk. Deleting them after every record would
+        # move the remaining bytes each time.
         del buffer[:position]
         buffer_offset += position
     if buffer:
@@ -86,14 +89,14 @@ def read_records(
         raise TruncatedTrace(
             f"{source}: offset {buffer_offset}",
             found,
-            "the producer or a copy was interrupted; fetch the file again",
+            "fetch the file again: the producer or a copy was interrupted",
         )
 
 
 def _length_at(
     buffer: bytearray, position: int, source: str, buffer_offset: int
 ) -> tuple[int, int] | None:
-    """Return a record's length and the bytes of that varint; None if more is needed."""
+    """Return a record's length and its varint's size, or None if bytes are missing."""
     value = 0
     for index, byte in enumerate(buffer[position : position + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * index)
@@ -107,15 +110,15 @@ def _length_at(
     raise GarbageTrace(
         f"{source}: offset {buffer_offset + position}",
         "the length of a record is not a 32-bit number",
-        "these bytes are not a Chakra trace, or an earlier length is wrong",
+        "check that this is a Chakra trace; an earlier length may also be wrong",
     )
 
 
 def frame(body: bytes) -> bytes:
-    """Return *body* as a record: its length, then itself.
+    """Return *body* as a record: its length followed by the body.
 
     Raises:
-        ValueError: If it is longer than a 32-bit length can say.
+        ValueError: If the body is too long for a 32-bit length.
     """
     length = len(body)
     if length >= 2**32:

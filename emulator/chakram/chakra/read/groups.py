@@ -1,8 +1,8 @@
-"""Process groups as traces spell them: a JSON file beside, a node inside, an attribute.
+"""Process groups in traces: in a JSON file, in a dedicated node, or in attributes.
 
-A name that is a number may be written ``4`` or ``4.0``; both are ``4`` here.  Group
-``0``, or no name, stands for all ranks, unless a group file defines a ``0``: the
-reference simulator ignores such a definition, but producers that write one mean it.
+A numeric name may be written ``4`` or ``4.0``. Both are normalized to ``4``. Group
+``0`` or an empty name means all ranks, unless a group file defines group ``0``. The
+reference simulator ignores such a definition, but producers that write one rely on it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,34 @@ if TYPE_CHECKING:
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")
 _INIT_NODE = "process_group:init"
 RECORD = "record_param_comms"
-"""Name of the node in which a backend of PyTorch states what it was asked for."""
+"""Name of the node in which a PyTorch backend records the arguments of a transfer."""
 
 _MOST_RANKS = 1 << 20
 GROUPS_ATTRIBUTE = "process_groups"
-"""Attribute of the metadata that carries the process groups of traces of Chakram."""
+"""Metadata attribute with the process groups, in traces that Chakram wrote."""
 
 _INIT_TEXT_LIMIT = 4 * 2**20
-_INIT_HINT = "PyTorch writes a list with one JSON text there"
+_INIT_HINT = "use a list with one JSON text, as PyTorch writes it"
 
 _NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
 _LONGEST_PURPOSE = 60
 
 ALL_RANKS_NAMES = frozenset({"", "0"})
-"""Names that stand for all ranks where no group file defines them."""
+"""Names that mean all ranks, unless a group file defines them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialGroup:
     """One group of a ``process_group:init`` node.
 
-    No ranks stand for all of the job.  ``pointer`` is what operations of schema 1.0.2
-    name it by, ``purpose`` what it is for, in the words of who made it, and
-    ``least_ranks`` how many ranks a job with this group has at least.
+    Attributes:
+        name: The name.
+        ranks: The members. Empty: all ranks of the job.
+        size: Number of members.
+        pointer: The value that identifies the group in operations of schema 1.0.2.
+        purpose: The purpose, as described by the creator of the group.
+        least_ranks: Minimum number of ranks in a job with this group.
     """
 
     name: str
@@ -65,7 +69,7 @@ class InitialGroup:
 
 
 def normal_name(name: str) -> str:
-    """Return a group's name with a number in its shortest form: ``04.0`` is ``4``."""
+    """Return a group's name with numbers in their shortest form: ``04.0`` is ``4``."""
     name = whole_text(name).strip()
     if _DECIMAL.fullmatch(name):
         return name.partition(".")[0].lstrip("0") or "0"
@@ -73,17 +77,17 @@ def normal_name(name: str) -> str:
 
 
 def parse_group_file(text: bytes, source: str) -> dict[str, tuple[int, ...]]:
-    """Return the groups of a ``comm_group.json``: ids to lists of global ranks.
+    """Return the groups of a ``comm_group.json``: ids mapped to lists of global ranks.
 
     Raises:
-        TraceError: If it is not one object of lists of distinct ranks.
+        TraceError: If the content is not one object of lists of distinct ranks.
     """
     hint = 'e.g. {"1": [0, 1], "2": [2, 3]}'
     try:
         pairs = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise TraceError(source, f"is not JSON: {error}", hint) from error
-    # Objects come as tuples of pairs, which shows a key that stands twice.
+    # Objects are parsed as tuples of pairs, which reveals duplicate keys.
     if not isinstance(pairs, tuple):
         raise TraceError(source, "is not one JSON object", hint)
     groups: dict[str, tuple[int, ...]] = {}
@@ -95,7 +99,7 @@ def parse_group_file(text: bytes, source: str) -> dict[str, tuple[int, ...]]:
             raise TraceError(
                 source,
                 f"defines the group {WORLD!r}",
-                "that name is all ranks; rename it",
+                "rename it: this name is reserved for the group of all ranks",
             )
         groups[name] = _ranks(ranks, f"{source}: group {name!r}")
         if not groups[name]:
@@ -104,7 +108,7 @@ def parse_group_file(text: bytes, source: str) -> dict[str, tuple[int, ...]]:
 
 
 def is_process_group_init(name: str) -> bool:
-    """Say whether a metadata node of this name carries PyTorch's process groups."""
+    """Return whether a metadata node of this name contains PyTorch's process groups."""
     return _INIT_NODE in name
 
 
@@ -112,20 +116,21 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
     """Return the groups of PyTorch's ``process_group:init`` node.
 
     Args:
-        values: Its ``inputs.values``: the text of a Python list whose one element is a
-            JSON text, a list of groups.
-        where: Place of the node.
+        values: The ``inputs.values`` of the node: the text of a Python list with one
+            element. The element is a JSON text with a list of groups.
+        where: Location of the node.
 
     Returns:
-        The groups in the order of their making; the default one, ``0``, is all ranks.
+        The groups in the order of their creation. The default group, ``0``, contains
+        all ranks.
 
     Raises:
-        TraceError: If the text is something else.
+        TraceError: If the text has another format.
     """
     if len(values) > _INIT_TEXT_LIMIT:
-        raise TraceError(where, f"holds {len(values)} characters of groups", _INIT_HINT)
+        raise TraceError(where, f"has {len(values)} characters of groups", _INIT_HINT)
     try:
-        # literal_eval builds plain values only; nothing of the text is executed.
+        # literal_eval builds only plain values and executes no code.
         outer = ast.literal_eval(values)
         text = outer[0]
     except (TypeError, LookupError, *_NO_LITERAL) as error:
@@ -134,19 +139,19 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
 
 
 def initial_groups(text: object, where: str) -> list[InitialGroup]:
-    """Return the groups of PyTorch's JSON text, or of ``groups_text``, in their order.
+    """Return the groups from PyTorch's JSON text or that of ``groups_text``, in order.
 
     Raises:
-        TraceError: If the text is something else.
+        TraceError: If the text has another format.
     """
     if not isinstance(text, str) or len(text) > _INIT_TEXT_LIMIT:
         raise _unread_groups(where)
-    with suppress(TraceError):  # told again below, with its place
+    with suppress(TraceError):  # raised again below, with its location
         return list(_same_groups(text))
     return _read_groups(text, where)
 
 
-# All ranks of a job bring the same text, and thousands of ranks thousands of members.
+# All ranks of a job have the same text, with thousands of members in large jobs.
 @lru_cache(maxsize=4)
 def _same_groups(text: str) -> tuple[InitialGroup, ...]:
     return tuple(_read_groups(text, ""))
@@ -194,20 +199,21 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
 
 
 def group_of_record(values: str) -> InitialGroup | None:
-    """Return the group that a ``record_param_comms`` states; None if it states none.
+    """Return the group that a ``record_param_comms`` states, or None.
 
-    Chakra's converter leaves such nodes as computations.  No name stands for one that
-    means nothing outside of its process.
+    Chakra's converter leaves such nodes as computations. The name is empty if the node
+    identifies the group by a value that is valid only within its process.
 
     Args:
-        values: Its ``inputs.values``, the text of a Python list: behind tensors the
-            number of the operation, group, rank and name of the operation; splits, and
-            first rank, distance and number of the members.
+        values: The ``inputs.values`` of the node, the text of a Python list. The list
+            contains the tensors, then sequence number, group, rank and name of the
+            operation, the two splits, and the first rank, stride and number of the
+            members.
     """
     if len(values) > _INIT_TEXT_LIMIT:
         return None
     try:
-        # literal_eval builds plain values only; nothing of the text is executed.
+        # literal_eval builds only plain values and executes no code.
         parts = ast.literal_eval(values)
     except _NO_LITERAL:
         return None
@@ -217,7 +223,7 @@ def group_of_record(values: str) -> InitialGroup | None:
     if not texts or texts[-1] < 3:
         return None
     group = parts[texts[-1] - 2]
-    if isinstance(group, list | tuple) and group:  # name and description
+    if isinstance(group, list | tuple) and group:  # [name, description]
         group = group[0]
     ranks, size = even_ranks(parts[texts[-1] + 3 : texts[-1] + 6])
     if not size:
@@ -227,10 +233,10 @@ def group_of_record(values: str) -> InitialGroup | None:
 
 
 def even_ranks(stated: Sequence[Any]) -> tuple[tuple[int, ...], int]:
-    """Return the members of a group and their number, by first, distance and number.
+    """Return a group's members and size, given its first rank, stride and size.
 
-    Of members that are not evenly apart the distance is -1, and only the number is
-    known; what means nothing gives none, and 0.
+    If the members are not evenly spaced, the stride is -1 and only the size is known.
+    Invalid values give no members and size 0.
     """
     numbers = [each for each in stated if type(each) is int]
     if len(numbers) != 3:
@@ -243,24 +249,24 @@ def even_ranks(stated: Sequence[Any]) -> tuple[tuple[int, ...], int]:
 
 
 def _purpose(text: object) -> str:
-    """Return what a group is for, nothing where nobody has said it."""
+    """Return the purpose of a group, or an empty text if none is stated."""
     if not isinstance(text, str) or text in _NO_PURPOSES:
         return ""
     return whole_text(text[:_LONGEST_PURPOSE])
 
 
 def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Return what ``initial_groups`` reads.
+    """Return the text that ``initial_groups`` parses.
 
     Args:
-        groups: Name, purpose and ranks of each.
+        groups: Name, purpose and ranks of each group.
     """
     return _groups_text(
         tuple((name, purpose, tuple(ranks)) for name, purpose, ranks in groups)
     )
 
 
-# All ranks of a group write the same: a text of the last few serves thousands.
+# All ranks of a group write the same text, so a small cache serves thousands of ranks.
 @lru_cache(maxsize=4)
 def _groups_text(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
     entries = [
@@ -278,28 +284,28 @@ def _groups_text(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
 
 
 def _unread_groups(where: str) -> TraceError:
-    return TraceError(where, "its process groups cannot be read", _INIT_HINT)
+    return TraceError(where, "its process groups are not readable", _INIT_HINT)
 
 
 def inline_group(
     name: str, ranks: AttributeValue, where: str
 ) -> tuple[str, tuple[int, ...]]:
-    """Return name and ranks of a group that a node spells out in its own attributes.
+    """Return the name and ranks of a group that is defined in a node's attributes.
 
-    Such names are those of a dimension ("tp"): ranks of different groups share them.
-    So the ranks become part of the name.
+    The stored name is that of a dimension ("tp"), and groups with different ranks share
+    it. Therefore the ranks become part of the returned name.
     """
     members = _ranks(ranks, f"{where}: attribute ranks")
     return ranks_name(name or "group", members), members
 
 
 def ranks_name(name: str, ranks: Sequence[int]) -> str:
-    """Return the name of a group that shares its own with groups of other ranks."""
+    """Return a group name extended by its ranks, to distinguish equal names."""
     return f"{name}[{_brief(ranks)}]"
 
 
 def _ranks(value: Any, where: str) -> tuple[int, ...]:
-    # Every one of a thousand ranks lists them all, so no step may be one of ours.
+    # Each of a thousand ranks lists all ranks, so avoid loops in Python here.
     if (
         not isinstance(value, list | tuple)
         or not {*map(type, value)} <= {int}
@@ -312,7 +318,7 @@ def _ranks(value: Any, where: str) -> tuple[int, ...]:
 
 
 def _brief(ranks: Sequence[int]) -> str:
-    """Return ranks as text, equal distances as in a Python slice: ``0:8:2``."""
+    """Return ranks as text. Evenly spaced ranks look like a Python slice: ``0:8:2``."""
     if len(ranks) > 2:
         step = ranks[1] - ranks[0]
         if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
@@ -321,10 +327,11 @@ def _brief(ranks: Sequence[int]) -> str:
 
 
 def encode_group_file(groups: Mapping[str, Sequence[int]]) -> bytes:
-    """Return the text of a ``comm_group.json``.
+    """Return the content of a ``comm_group.json``.
 
     Raises:
-        ValueError: If a name is not a number above 0, which the reference reader wants.
+        ValueError: If a name is not a positive number. The reference reader accepts no
+            other names.
     """
     for name in groups:
         if not name.isdecimal() or int(name) < 1:

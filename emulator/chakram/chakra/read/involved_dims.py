@@ -1,11 +1,12 @@
-"""Collectives of some dimensions of the ranks: the attribute ``involved_dim``.
+"""Collectives over some dimensions of the ranks: the attribute ``involved_dim``.
 
-It has a truth value for each dimension of the job, the one in which neighbours differ
-first.  All true means all ranks of the group.  Otherwise a collective is one of the
-ranks of its group that share their places in all dimensions that are not involved:
-of 2 x 4 ranks, the first dimension alone makes groups of 2 neighbours, the second
-groups of every 2nd rank.  ASTRA-sim numbers ranks so, and takes dimensions beyond those
-that there are for ones of one rank.
+The attribute has a boolean for each dimension of the job, innermost first: consecutive
+ranks differ in the first dimension. If all values are true, the collective covers all
+ranks of its group. Otherwise it covers the ranks of its group that have the same
+coordinates in all dimensions that are false. With 2 x 4 ranks, the first dimension
+alone gives groups of 2 neighbors, the second gives groups of every 2nd rank. ASTRA-sim
+numbers ranks in this way. It treats dimensions beyond the existing ones as having one
+rank.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from chakram.chakra.et_codec import AttributeValue
 
 
-_HINT = "e.g. a list of true and false, one for each dimension"
+_HINT = "use a list of true and false, one value per dimension"
 
 _LONGEST_EXAMPLE = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPart:
-    """The ranks of a group that do a collective of some dimensions.
+    """The ranks of a group that perform a collective over some dimensions.
 
     Attributes:
-        name: Its name in the graph.
-        group: Name of the whole group; None: all ranks.
-        ranks: All ranks of the job that share the places of the rank in the dimensions
-            that are not involved, be they of the group or not.
-        involved: The places of the dimensions that are involved.
+        name: Name of the part in the graph.
+        group: Name of the whole group. None: all ranks.
+        ranks: All ranks of the job with the same coordinates in the dimensions that are
+            not involved. They may be outside of the group.
+        involved: The indices of the involved dimensions.
     """
 
     name: str
@@ -48,10 +49,10 @@ class GroupPart:
 
 
 def all_involved(flags: AttributeValue, where: str) -> bool:
-    """Say whether ``involved_dim`` means all ranks of a group.
+    """Return whether ``involved_dim`` means all ranks of a group.
 
     Raises:
-        TraceError: If it is something else than a list of truth values.
+        TraceError: If *flags* is not a list of booleans.
     """
     if not isinstance(flags, tuple) or any(flag not in (0, 1) for flag in flags):
         raise TraceError(where, f"involved_dim is {str(flags)[:40]}", _HINT)
@@ -67,41 +68,41 @@ def part_of_group(
     nranks: int,
     where: str,
 ) -> GroupPart | None:
-    """Return the part of a group that a collective covers; None: all of it.
+    """Return the part of a group that a collective covers, or None for the whole group.
 
     Args:
-        flags: Its ``involved_dim``, of which not all are true.
-        group: Name of its group; None: all ranks.
-        rank: The rank whose collective it is.
-        dimensions: How many ranks there are along each, neighbours first.
-        nranks: Number of ranks of the set; 0: not known.
-        where: Place of the collective.
+        flags: The ``involved_dim`` of the collective, with at least one false value.
+        group: Name of the collective's group. None: all ranks.
+        rank: The rank that performs the collective.
+        dimensions: Number of ranks along each dimension, innermost first.
+        nranks: Number of ranks in the set. 0: not known.
+        where: Location of the collective.
 
     Raises:
-        TraceError: If that cannot be told.
+        TraceError: If the part cannot be determined.
     """
     shown = ", ".join("true" if flag else "false" for flag in flags[:8])
     shown += ", ..." if len(flags) > 8 else ""
     if not dimensions:
         raise UnknownDimensions(
             where,
-            f"is a collective of some dimensions only (involved_dim: {shown}), and "
-            "traces do not say how ranks stand in dimensions",
-            "say how many ranks each has, neighbours first: trace.dimensions, or "
-            f"--dimensions{_example(nranks, len(flags))}",
+            f"is a collective of only some dimensions (involved_dim: {shown}), but "
+            "traces do not contain the dimensions of the ranks",
+            "set the number of ranks of each dimension, neighbors first: "
+            f"trace.dimensions, or --dimensions{_example(nranks, len(flags))}",
         )
     if len(flags) < len(dimensions):
         raise UnknownDimensions(
             where,
-            f"involved_dim has {len(flags)} values ({shown}), there are "
+            f"involved_dim has {len(flags)} values ({shown}), but there are "
             f"{len(dimensions)} dimensions",
-            "give as many dimensions as the trace was made for",
+            "use the number of dimensions that the trace was created for",
         )
     if rank >= prod(dimensions):
         raise TraceError(
             where,
-            f"rank {rank} is none of the {prod(dimensions)} that the dimensions make",
-            "their product must be the number of ranks",
+            f"rank {rank} is not one of the {prod(dimensions)} ranks of the dimensions",
+            "choose dimensions whose product is the number of ranks",
         )
     shape, involved, stride = [], [], 1
     for place, size in enumerate(dimensions):
@@ -121,12 +122,12 @@ def part_of_group(
 
 
 def _example(nranks: int, count: int, before: str = " ") -> str:
-    """Return *count* dimensions that make all ranks, as text; none: it is empty."""
+    """Return *count* dimensions with the product *nranks* as text, or an empty text."""
     sizes = [1] * count
     rest, factor = nranks, 2
     factors = []
     while rest > 1:
-        # What is left without a factor up to its root is a prime.
+        # A remainder without a factor up to its square root is prime.
         factor = rest if factor * factor > rest else factor
         while rest % factor == 0:
             factors.append(factor)
@@ -139,16 +140,16 @@ def _example(nranks: int, count: int, before: str = " ") -> str:
 
 
 def check_dimensions(dimensions: Sequence[int], *, nranks: int, where: str) -> None:
-    """Refuse dimensions that do not make the ranks of a set.
+    """Refuse dimensions that do not match the number of ranks in a set.
 
     Raises:
-        TraceError: If there are some, and their product is not *nranks*.
+        TraceError: If dimensions are given and their product is not *nranks*.
     """
     if dimensions and prod(dimensions) != nranks:
         sizes = " x ".join(map(str, dimensions))
         raise TraceError(
             where,
-            f"has {nranks} ranks; dimensions of {sizes} make {prod(dimensions)}",
-            "their product must be the number of ranks"
-            f"{_example(nranks, len(dimensions), before=', e.g. ')}",
+            f"has {nranks} ranks, but the dimensions {sizes} have {prod(dimensions)}",
+            "choose dimensions whose product is the number of "
+            f"ranks{_example(nranks, len(dimensions), before=', e.g. ')}",
         )

@@ -1,15 +1,16 @@
-"""The JSON forms of Chakra traces, as the records that a binary file would have.
+"""Conversion of the JSON formats of Chakra traces to binary records.
 
-So there is one decoder, one set of rules and one lint for all forms.  A form that has
-no metadata record gets one that says what it is.
+All formats share the same decoder, rules and lint. A format without a metadata record
+gets one that identifies the format.
 
-* ``chakra_jsonizer`` writes every message in protobuf's JSON mapping, one behind the
-  other: metadata first, 64-bit numbers as texts, enums by name, defaults left out.
-* The *feeder JSON* of mlcommons/chakra has ``workload_graph``: node types and
-  collectives are numbers, ``runtime`` is in microseconds; there are no attributes, no
-  metadata and no groups.
-* STAGE's JSON has ``nodes``: types and collectives are lower and upper case words.
-  As in STAGE's binary files, sizes are numbers of elements.
+* ``chakra_jsonizer`` writes every message in protobuf's JSON mapping, one after
+  another. Metadata comes first, 64-bit integers are strings, enums are names, and
+  defaults are omitted.
+* The *feeder JSON* of mlcommons/chakra has ``workload_graph``. Node types and
+  collectives are numbers, and ``runtime`` is in microseconds. Attributes are direct
+  members of a node. The format has neither metadata nor groups.
+* STAGE's JSON has ``nodes``. Types are lower-case words, and collectives are upper-case
+  words. As in STAGE's binary files, sizes are numbers of elements.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 
-# Names of fields before schema 0.0.4, as protobuf's mapping spells them.
+# Field names before schema 0.0.4, as spelled by protobuf's JSON mapping.
 _OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})
 
 _FEEDER_ATTRIBUTES: Final = (
@@ -72,10 +73,10 @@ _STAGE_TYPES: Final[Mapping[str, NodeType]] = {
 def jsonizer_records(
     chunks: Iterable[bytes], source: str
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` of what chakra_jsonizer wrote.
+    """Yield ``(offset, record)`` from the output of chakra_jsonizer.
 
     Raises:
-        TraceError: At the first object that is none of its.
+        TraceError: At the first object that is not a message.
     """
     first = True
     for offset, message in JsonScanner(chunks, source=source).values():
@@ -84,7 +85,7 @@ def jsonizer_records(
         if old := _OLD_KEYS & members.keys():
             raise UnsupportedTrace(
                 where,
-                f"a node has {min(old)!r}: the trace had a Chakra schema before 0.0.4",
+                f"a node has {min(old)!r}: the trace has a Chakra schema before 0.0.4",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
         encode = encode_json_metadata if first else encode_json_node
@@ -93,10 +94,10 @@ def jsonizer_records(
 
 
 def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` of feeder JSON.
+    """Yield ``(offset, record)`` from feeder JSON.
 
     Raises:
-        TraceError: At the first node that is none.
+        TraceError: At the first invalid node.
     """
     yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
     scanner = JsonScanner(chunks, source=source)
@@ -119,10 +120,10 @@ def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
 
 
 def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` of STAGE's JSON.
+    """Yield ``(offset, record)`` from STAGE's JSON.
 
     Raises:
-        TraceError: At the first node that is none.
+        TraceError: At the first invalid node.
     """
     yield 0, encode_metadata(Metadata(attributes={"schema": STAGE_SCHEMA}))
     scanner = JsonScanner(chunks, source=source)
@@ -134,7 +135,7 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
             raise GarbageTrace(
                 where,
                 f"node_type is {word!r:.40}",
-                f"{', '.join(_STAGE_TYPES)} are",
+                f"use one of {', '.join(_STAGE_TYPES)}",
             )
         attributes = _chosen(members, _STAGE_ATTRIBUTES, where)
         if "comm_type" in members:
@@ -155,14 +156,16 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
 
 
 def members_of(value: Any, where: str) -> dict[str, Any]:
-    """Return the members of a node.
+    """Return the members of a node's JSON object.
 
     Raises:
-        GarbageTrace: At *where*, if it is none.
+        GarbageTrace: At *where*, if the value is not an object.
     """
     if not isinstance(value, dict):
         raise GarbageTrace(
-            where, f"there is {value!r:.40} instead of a node", "is the file complete?"
+            where,
+            f"there is {value!r:.40} instead of a node",
+            "check that the file is complete",
         )
     return value
 
@@ -170,7 +173,9 @@ def members_of(value: Any, where: str) -> dict[str, Any]:
 def _required(members: Mapping[str, Any], name: str, where: str) -> Any:
     if name not in members:
         raise GarbageTrace(
-            where, f"a node without {name!r}", "its producer is incomplete"
+            where,
+            f"a node has no {name!r}",
+            "fix the producer: it must write this field",
         )
     return members[name]
 
@@ -189,7 +194,7 @@ def _chosen(
             raise GarbageTrace(
                 where,
                 f"a node has a wrong value: {name} is {value!r:.40}",
-                "a number or a text is wanted",
+                "use a number or a text",
             )
     return chosen
 
@@ -199,13 +204,13 @@ def _stage_collective(word: Any, where: str) -> int:
         return CollectiveType[word]
     raise TraceError(
         where,
-        f"comm_type {word!r:.40} is no collective",
-        f"{', '.join(CollectiveType.__members__)} are",
+        f"comm_type {word!r:.40} is not a collective",
+        f"use one of {', '.join(CollectiveType.__members__)}",
     )
 
 
 def _whole(number: Any) -> Any:
-    """Return a number of microseconds without its fraction, all else as it is."""
+    """Truncate a number of microseconds to an integer. Keep other values unchanged."""
     return int(number) if isinstance(number, float) and abs(number) < 2**63 else number
 
 
@@ -219,5 +224,7 @@ def encode(where: str, **fields: Any) -> bytes:
         return encode_node(**fields)
     except (TypeError, ValueError) as error:
         raise GarbageTrace(
-            where, f"a node has a wrong value: {str(error)[:120]}", "is it damaged?"
+            where,
+            f"a node has a wrong value: {str(error)[:120]}",
+            "fetch the file again; it may be damaged",
         ) from error

@@ -1,9 +1,9 @@
-"""JSON piece by piece: the elements of a long array, or objects one behind the other.
+"""Incremental JSON parser: elements of a long array, or consecutive objects.
 
-The standard library decodes one value at a time; what is added here is where the next
-one starts.  So memory follows the longest element, not the file; every element has its
-offset, for messages; and an element is bounded in length and, by the interpreter's
-limit of recursion, in depth.
+The standard library decodes one value at a time. This module finds where the next value
+starts. Memory usage depends on the longest element instead of the file size. Every
+element has an offset for messages. The length of an element is limited, and the
+interpreter's recursion limit bounds its depth.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from typing import Any, Final
 from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 DEFAULT_ELEMENT_LIMIT: Final = 4 * 2**20
-"""Characters of one element.  The longest node met has 30,000; decoded, four million
-brackets take 25 times their length."""
+"""Maximum number of characters of one element.
+
+The longest known node has 30,000 characters. In the worst case, four million brackets,
+the decoded element needs 25 times as much memory as its text.
+"""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
@@ -28,33 +31,33 @@ _NUMBER_LOOK: Final = 3
 
 
 def whole_text(text: str) -> str:
-    r"""Return a text with U+FFFD for each half of a surrogate pair.
+    r"""Return a text with U+FFFD in place of each unpaired surrogate.
 
-    JSON can spell half a pair (``"\ud800"``), for which UTF-8 has no bytes: such a
-    name could not be sent to an agent, saved or printed.
+    JSON can spell half a surrogate pair (``"\ud800"``), which UTF-8 cannot encode. Such
+    a name could not be sent to an agent, saved or printed.
     """
     return _HALF_PAIR.sub("\ufffd", text)
 
 
-class _StandsTwice(Exception):
-    """A member of an object stands twice in it, with different values."""
+class _RepeatedMember(Exception):
+    """An object has a member twice, with different values."""
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object, whose members may stand twice only with the same value."""
+    """Return an object from its members. A repeated member must have equal values."""
     members = dict(pairs)
     if len(members) != len(pairs):
         for name, value in pairs:
             if members[name] != value:
-                raise _StandsTwice(
-                    f"the member {name!r:.40} stands twice in an object: "
-                    f"{value!r:.40} and {members[name]!r:.40}"
+                raise _RepeatedMember(
+                    f"the member {name!r:.40} occurs twice in an object: {value!r:.40} "
+                    f"and {members[name]!r:.40}"
                 )
     return members
 
 
 def _without_half_pairs(value: Any) -> Any:
-    """Return a decoded value with all of its texts whole."""
+    """Return a decoded value with unpaired surrogates replaced in all texts."""
     match value:
         case str():
             return whole_text(value)
@@ -69,17 +72,18 @@ def _without_half_pairs(value: Any) -> Any:
 
 
 class JsonScanner:
-    """Reads JSON from chunks of bytes, element by element.
+    """Incremental reader for JSON in chunks of bytes, element by element.
 
     Args:
         chunks: The bytes of the file.
         source: Name of the file, for messages.
-        limit: Characters that one element may have.
-        last_wins: Of a member that stands twice in an object the last one counts,
-            instead of being refused.
+        limit: Maximum number of characters of one element.
+        last_wins: Whether the last value of a repeated member counts. Otherwise, an
+            object that repeats a member with different values is refused.
 
     Attributes:
-        members: What stood in the object beside the array: texts and numbers only.
+        members: The other members of the object that holds the array: texts and numbers
+            only.
     """
 
     def __init__(
@@ -101,25 +105,26 @@ class JsonScanner:
         self._text = ""
         self._position = 0
         self._ended = False
-        # Of the first character in the text, in bytes of the file.
+        # The file offset, in bytes, of the first character of the text.
         self._offset = 0
 
     def values(self) -> Iterator[tuple[int, Any]]:
-        """Yield ``(offset, value)`` of values that follow one another.
+        """Yield ``(offset, value)`` of consecutive values.
 
         Raises:
-            TraceError: If that is not JSON, ends early or is too long.
+            TraceError: If the text is not JSON, is truncated, or has a value that is
+                too long.
         """
         while self._peek():
             yield self._value()
 
     def elements(self, key: str) -> Iterator[tuple[int, Any]]:
-        """Yield the elements of the array that stands under *key* in one object.
+        """Yield ``(offset, value)`` for each element of the array *key* of one object.
 
-        The other members of the object are passed over, but see ``members``.
+        The other members of the object are skipped, but see ``members``.
 
         Raises:
-            TraceError: As ``values`` does, or if there is no such array.
+            TraceError: As for ``values``, or if there is no such array.
         """
         found = False
         self._take("{")
@@ -129,10 +134,10 @@ class JsonScanner:
             while True:
                 offset, name = self._value()
                 if not isinstance(name, str):
-                    raise self._garbage(offset, "the name of a member is no text")
+                    raise self._garbage(offset, "the name of a member is not a string")
                 self._take(":")
                 if name == key and found:
-                    raise self._garbage(offset, f"{key!r} stands twice")
+                    raise self._garbage(offset, f"{key!r} occurs twice")
                 if name == key and self._peek() == "[":
                     found = True
                     yield from self._array()
@@ -143,7 +148,9 @@ class JsonScanner:
                 if self._take(",", "}") == "}":
                     break
         if self._peek():
-            raise self._garbage(self._here(), "there is more behind the object's end")
+            raise self._garbage(
+                self._here(), "there is more text after the end of the object"
+            )
         if not found:
             raise self._garbage(self._offset, f"there is no array {key!r}")
 
@@ -158,7 +165,7 @@ class JsonScanner:
                 return
 
     def _value(self) -> tuple[int, Any]:
-        """Return the next value and its offset."""
+        """Return the offset of the next value, and the value."""
         if not self._peek():
             raise self._truncated()
         while True:
@@ -170,13 +177,13 @@ class JsonScanner:
                 raise self._garbage(
                     self._here(), "arrays or objects are nested too deep"
                 ) from None
-            except _StandsTwice as error:
+            except _RepeatedMember as error:
                 raise self._garbage(self._here(), str(error)) from None
             except ValueError as error:
                 if self._more():
                     continue
                 raise self._undecoded(error) from error
-            # A number at the end of the text may go on, also behind "4." or "4e+".
+            # A number at the end of the text may be incomplete, as in "4." or "4e+".
             if end > len(self._text) - _NUMBER_LOOK and self._more():
                 continue
             if end - self._position > self._limit:
@@ -186,7 +193,7 @@ class JsonScanner:
             return offset, value
 
     def _take(self, *wanted: str) -> str:
-        """Pass over one of the *wanted* characters and return it."""
+        """Consume and return one of the *wanted* characters."""
         found = self._peek()
         if found in wanted and found:
             self._position += 1
@@ -199,7 +206,7 @@ class JsonScanner:
         )
 
     def _peek(self) -> str:
-        """Return the next character that is no space; none at the end."""
+        """Return the next non-space character, or an empty string at the end."""
         while True:
             space = _SPACE.match(self._text, self._position)
             if space is not None:
@@ -210,7 +217,7 @@ class JsonScanner:
                 return ""
 
     def _more(self) -> bool:
-        """Add to the text as much again as lies ahead in it; False at the end."""
+        """Read more text, at least doubling the unread part. Return False at end."""
         ahead = len(self._text) - self._position
         if ahead > self._limit:
             raise self._oversized()
@@ -223,7 +230,7 @@ class JsonScanner:
                 part = self._decoder.decode(chunk or b"", final=self._ended)
             except UnicodeDecodeError as error:
                 raise self._garbage(
-                    self._here(), f"it is not UTF-8: {error.reason}"
+                    self._here(), f"the text is not UTF-8: {error.reason}"
                 ) from error
             parts.append(part)
             added += len(part)
@@ -234,7 +241,7 @@ class JsonScanner:
         return added > 0
 
     def _here(self) -> int:
-        """Return the offset of the next character."""
+        """Return the file offset of the next character."""
         if not self._position:
             return self._offset
         if self._text.isascii():
@@ -242,8 +249,9 @@ class JsonScanner:
         return self._offset + len(self._text[: self._position].encode())
 
     def _undecoded(self, error: ValueError) -> Exception:
-        """Return what a value that cannot be decoded is: cut off, or garbage."""
-        # Texts are found open at their start, all else is missed where it should be.
+        """Return the error for an undecodable value: truncated, or garbage."""
+        # The decoder reports an unterminated string at its start, and other truncated
+        # values at the end of the text.
         if isinstance(error, json.JSONDecodeError):
             early = error.pos >= len(self._text.rstrip())
             if early or error.msg.startswith("Unterminated string"):
@@ -252,23 +260,25 @@ class JsonScanner:
             self._position = error.pos
         else:
             reason = "a number has too many digits"
-        return self._garbage(self._here(), f"it is not JSON: {reason}")
+        return self._garbage(self._here(), f"the text is not JSON: {reason}")
 
     def _truncated(self) -> TruncatedTrace:
         return TruncatedTrace(
             f"{self._source}: offset {self._here()}",
             "the file ends inside a JSON value",
-            "the producer or a copy was interrupted; fetch the file again",
+            "fetch the file again: the producer or a copy was interrupted",
         )
 
     def _oversized(self) -> OversizedRecord:
         return OversizedRecord(
             f"{self._source}: offset {self._here()}",
             f"a JSON value has more than {self._limit} characters",
-            "most likely this is not a Chakra trace",
+            "check that this is a Chakra trace",
         )
 
     def _garbage(self, offset: int, found: str) -> GarbageTrace:
         return GarbageTrace(
-            f"{self._source}: offset {offset}", found, "is this a Chakra trace?"
+            f"{self._source}: offset {offset}",
+            found,
+            "check that this is a Chakra trace",
         )

@@ -1,12 +1,12 @@
-"""The order of GPU kernels that PyTorch's converter loses.
+"""Reconstruction of the order of GPU kernels, which PyTorch's converter loses.
 
-A stream runs its kernels one after the other; but in converted traces no node depends
-on a kernel: computation does not wait for communication, nor a kernel for the one
-before it.  So each kernel is made to wait for the last one of its stream, in the order
-of ids, which is that of launches.
+A stream runs its kernels one after another. But in converted traces, no node depends on
+a kernel: computation does not depend on communication, and kernels do not depend on
+previous kernels. Therefore each kernel gets a dependency on the previous kernel of its
+stream, in the order of ids, which is the launch order.
 
-Where the trace names no streams, kernels that compute are taken for one stream, and
-those of each process group for one of their own, as PyTorch's NCCL back end has it.
+If the trace names no streams, all compute kernels are assumed to share one stream. The
+kernels of each process group have a separate stream, as in PyTorch's NCCL back end.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class Kernel:
 
 
 def kernel_order(graph: TraceGraph, kernels: Sequence[Kernel]) -> dict[int, int]:
-    """Return by position of a kernel that of the one before it in its stream.
+    """Return, by position of a kernel, the position of the previous one in its stream.
 
-    It is empty where a node depends on a kernel: then the trace has its own order.
+    The result is empty if any node depends on a kernel: such a trace is already
+    ordered.
     """
     dependencies, _ = graph.edges()
     if not {kernel.position for kernel in kernels}.isdisjoint(dependencies):
         return {}
-    # Stream 0 is what the converter writes where it knows none.
+    # The converter writes stream 0 if it does not know the stream.
     named = any(kernel.stream for kernel in kernels)
     before: dict[int, int] = {}
     last: dict[_Lane, int] = {}

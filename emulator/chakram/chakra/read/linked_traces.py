@@ -1,18 +1,17 @@
-"""PyTorch host traces linked with a profile, as Chakra's own converter would have them.
+"""Reader for PyTorch host traces that are linked with a profile.
 
-``chakra_trace_link`` adds the kernels of a GPU and all durations to a host trace;
-``chakra_converter`` makes Chakra nodes of that.  Here the first is read directly, into
-the records that the second writes:
+``chakra_trace_link`` adds GPU kernels and all durations to a host trace.
+``chakra_converter`` converts the result to Chakra nodes. This module reads linked
+traces directly and creates the same records as the converter:
 
-* what ran on the CPU is computation.  Each operation waits for the one before it, in
-  the order in which the tree of callers is walked, and for what the linker found in
-  other threads;
-* what ran on a GPU (it has a ``cat``) waits for the operation that launched it.  NCCL's
-  kernels are collectives or messages; their size is that of the input tensors, which
-  the linker took from the operation above;
-* the root of the tree is left out, as the converter does.
+* CPU operations are computation. Each one waits for the previous one in a traversal of
+  the caller tree, and for dependencies in other threads that the linker found.
+* GPU operations (nodes with a ``cat``) wait for the operation that launched them. NCCL
+  kernels are collectives or messages. Their size is the size of the input tensors,
+  which the linker copied from the calling operation.
+* The root of the tree is left out, as in the converter.
 
-The start times, which the converter drops, are kept.
+Unlike the converter, this module keeps the start times.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ _MEANINGS: Final = (
     ("send", (NodeType.COMM_SEND, None)),
     ("recv", (NodeType.COMM_RECV, None)),
 )
-"""What a caller's name contains, apart from case and underscores, and what it means."""
+"""Words in a caller's name, ignoring case and underscores, and their meanings."""
 _CALLERS_LOOK: Final = 3
 _TENSOR_FIELDS: Final = 6
-"""A tensor is [id, storage, offset, elements, bytes of each, device]."""
+"""A tensor is [id, storage, offset, elements, bytes per element, device]."""
 _MOST: Final = 2**62
 _DEEPEST: Final = 8
-"""How deep lists of tensors may be nested; one or two levels are met."""
+"""Maximum nesting depth of tensor lists. Real traces have one or two levels."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One node: what its record holds, and its place in the tree of callers."""
+    """One node: the content of its record, and its place in the caller tree."""
 
     offset: int
     node_id: int
@@ -73,10 +72,11 @@ class _Node:
 def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a linked trace.
 
-    The order of nodes is known once all are: they are held, without their tensors.
+    The order of nodes is known only at the end, so all nodes are held in memory,
+    without their tensors.
 
     Raises:
-        TraceError: At the first node that is none.
+        TraceError: At the first invalid node.
     """
     scanner = JsonScanner(chunks, source=source)
     nodes: dict[int, _Node] = {}
@@ -86,8 +86,8 @@ def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
         if nodes.setdefault(node.node_id, node) is not node:
             raise GarbageTrace(
                 where,
-                f"node id {node.node_id} stands twice in the file",
-                "ids must be unique within one rank",
+                f"node id {node.node_id} occurs twice in the file",
+                "use unique ids within each rank",
             )
     schema = scanner.members.get("schema", "")
     yield 0, encode_metadata(Metadata(attributes={"schema": str(schema)}))
@@ -105,7 +105,10 @@ def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
 
 
 def _order(root: _Node) -> None:
-    """Walk the tree below *root* by ids; each operation waits for the one before."""
+    """Make each operation below *root* wait for the previous one.
+
+    The order is that of a traversal of the caller tree by id.
+    """
     stack = [root]
     last: _Node | None = None
     last_on_cpu: _Node | None = None
@@ -154,7 +157,7 @@ def _record(
 def _send_receive(
     node: _Node, nodes: Mapping[int, _Node]
 ) -> tuple[NodeType, CollectiveType | None]:
-    """Return what a kernel that sends and receives is for: its callers' names tell."""
+    """Return the meaning of a send-receive kernel, derived from its callers' names."""
     caller: _Node | None = node
     for _ in range(_CALLERS_LOOK):
         caller = None if caller is None else nodes.get(caller.parent)
@@ -171,7 +174,9 @@ def _node(value: Any, offset: int, where: str) -> _Node:
     values = inputs.get("values") if isinstance(inputs, dict) else inputs
     name = raw.get("name")
     if not isinstance(name, str):
-        raise GarbageTrace(where, "a node without a name", "its producer is incomplete")
+        raise GarbageTrace(
+            where, "a node has no name", "fix the producer: it must write this field"
+        )
     on_gpu = raw.get("cat") is not None
     attributes: dict[str, AttributeValue] = {}
     if isinstance(raw.get("pg_name"), str):
@@ -202,30 +207,30 @@ def _number(raw: Mapping[str, Any], key: str, where: str) -> int:
     if isinstance(value, int) and 0 <= value < 2**64:
         return value
     raise GarbageTrace(
-        where, f"{key} of a node is {value!r:.40}", "a number of a node is wanted"
+        where, f"{key} of a node is {value!r:.40}", "use the number of a node"
     )
 
 
 def _micros(value: Any, where: str) -> int:
-    """Return a time, which has a fraction, in whole microseconds; absent is 0."""
+    """Return a fractional time as whole microseconds. A missing time is 0."""
     if value is None:
         return 0
     if isinstance(value, int | float) and 0 <= value < _MOST:
         return int(value)
-    raise GarbageTrace(
-        where, f"a time of a node is {value!r:.40}", "microseconds are wanted"
-    )
+    raise GarbageTrace(where, f"a time of a node is {value!r:.40}", "use microseconds")
 
 
 def _tensor_bytes(values: Any, where: str, depth: int = 0) -> int:
-    """Return the bytes of all tensors in the inputs of a node, also those in lists."""
+    """Return the total bytes of all tensors in the inputs, including nested lists."""
     if not isinstance(values, list) or depth == _DEEPEST:
         return 0
     if _is_tensor(values):
         size_bytes: int = values[3] * values[4]
         if not 0 <= size_bytes < _MOST:
             raise GarbageTrace(
-                where, f"a tensor has {size_bytes} bytes", "no buffer is as large"
+                where,
+                f"a tensor has {size_bytes} bytes",
+                "check the size: it exceeds any real buffer",
             )
         return size_bytes
     return sum(_tensor_bytes(value, where, depth + 1) for value in values)

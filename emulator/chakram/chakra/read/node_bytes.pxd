@@ -2,7 +2,7 @@
 
 cimport cython
 
-cdef int FIRST_ODD, GROUP, GROUP_NUMBER, INVOLVED, ON_CPU, OP_TYPE
+cdef int FIRST_NOT_PLAIN, GROUP, GROUP_NUMBER, INVOLVED, ON_CPU, OP_TYPE
 cdef int _COUNT
 cdef int _WIDTH
 cdef int _EDGES
@@ -26,12 +26,12 @@ cdef int _BOOL_LIST
 
 
 cdef class NodeBytes:
-    # Dependencies of several nodes, one after the other.
+    # Dependencies of several nodes, one after another.
     cdef unsigned long long[::1] _data
     cdef unsigned long long[::1] _control
     cdef int _edges
     cdef int _control_edges
-    # The node at hand: how far it is read, and what it holds.
+    # The current node: the read position, and its content.
     cdef Py_ssize_t _at
     cdef unsigned long long _node_id
     cdef unsigned long long _start
@@ -45,7 +45,7 @@ cdef class NodeBytes:
     cdef Py_ssize_t _op_type_end
     cdef int _seen
     cdef int _odd
-    # By number of an attribute: its value, and the length of its name; all the names.
+    # By attribute number: its value, and the length of its name. Then all names.
     cdef long long[::1] _numbers
     cdef const unsigned char[::1] _lengths
     cdef const unsigned char[::1] _names_of

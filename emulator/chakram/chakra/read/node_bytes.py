@@ -1,9 +1,9 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""The fields of one node, straight from the bytes of a file.
+"""Parser for the fields of one node, directly from the bytes of a file.
 
-What is not plain is *declined*: whatever a writer hardly ever writes, though protobuf
-reads it, and whatever needs more than a look at the bytes.
+The parser *declines* nodes that are not plain. Such nodes have encodings that protobuf
+accepts but writers rarely use, or fields whose bytes alone are not sufficient.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.chakra.et_codec import NodeType
 from chakram.chakra.read.attribute_bits import (
     ATTRIBUTES,
-    FIRST_ODD,
+    FIRST_NOT_PLAIN,
     GROUP,
     GROUP_NUMBER,
     INVOLVED,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["EDGES", "NodeBytes"]
 
 EDGES = 2048
-"""Dependencies that are held, of either kind.  A node with more is not plain."""
+"""Capacity for dependencies of each kind. A node with more is not plain."""
 
 _EDGES = EDGES
 _ZEROS = bytes(8 * EDGES)
@@ -45,15 +45,15 @@ _LAST_TYPE = int(NodeType.DATA_OP)
 _COUNT = len(ATTRIBUTES)
 _WIDTH = max(map(len, ATTRIBUTES))
 
-# Arms of an attribute's value.
+# Field numbers of the oneof that holds an attribute's value.
 _INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
 _BOOL_LIST = 28
 
 
 class NodeBytes:
-    """Reads the fields of one node after the other.
+    """Parser for the fields of nodes, one node at a time.
 
-    Dependencies are put behind those of the nodes before it.
+    The dependencies of each node are appended to those of previous nodes.
     """
 
     def __init__(self) -> None:
@@ -61,13 +61,13 @@ class NodeBytes:
         self._control = array("Q", _ZEROS)
         self._edges = 0
         self._control_edges = 0
-        # What a node does not have is never looked at, but it must be there.
+        # Entries of absent attributes are never read, but must exist.
         self._numbers = array("q", _ZEROS[: 8 * _COUNT])
         self._lengths = bytes(map(len, ATTRIBUTES))
         self._names_of = b"".join(name.ljust(_WIDTH) for name in ATTRIBUTES)
 
     def _read(self, data: Bytes, start: int, end: int) -> bool:
-        """Read the fields of a node; return False if they are not plain."""
+        """Parse the fields of a node. Return False if they are not plain."""
         self._node_id = self._start = self._duration = 0
         self._node_type = 0
         self._name_at = self._name_end = 0
@@ -82,8 +82,8 @@ class NodeBytes:
             if self._at < 0:
                 return False
             if wire_type == _VARINT:
-                # What stands twice, the long way tells; and a zero that is spelled
-                # out betrays an old schema.
+                # The slow path handles repeated fields. An explicit zero indicates an
+                # old schema.
                 if not value:
                     return False
                 if field == 1 and not self._node_id:
@@ -138,7 +138,7 @@ class NodeBytes:
         return True
 
     def _read_texts(self, data: Bytes, stop: int) -> bool:
-        """Pass over the values, shapes and types of inputs or outputs."""
+        """Skip the values, shapes and types of inputs or outputs."""
         while self._at < stop:
             tag = self._varint(data, stop)
             wire_type = tag & 7
@@ -208,7 +208,7 @@ class NodeBytes:
             return True
         bit = 1 << which
         if self._seen & bit:
-            # It occurs twice: the long way tells whether both values are the same.
+            # The attribute occurs twice. The slow path compares the values.
             return False
         self._seen |= bit
         if which == GROUP:
@@ -220,21 +220,21 @@ class NodeBytes:
                 self._odd |= bit
             self._op_type_at, self._op_type_end = value_at, value_end
         elif which == INVOLVED:
-            # All dimensions are all ranks of the group, as without it.
+            # If all values are true, the attribute means the same as its absence.
             if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):
                 self._odd |= bit
         elif which <= ON_CPU:
             self._set_number(which, arm, number)
-        elif which >= FIRST_ODD:
+        elif which >= FIRST_NOT_PLAIN:
             self._odd |= bit
         return True
 
     def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
-        """Pass over a list of values as *arm* has them one by one."""
+        """Skip a list attribute. *arm* is the oneof field for one of its values."""
         of_values = _wire_type_of(arm)
         while self._at < stop:
             tag = self._varint(data, stop)
-            # Numbers may also stand one by one, but nobody writes them so.
+            # Numbers may also be unpacked, but no producer writes them in that way.
             field, wire_type = tag >> 3, tag & 7
             if self._at < 0 or field != 1 or wire_type != _LENGTH_DELIMITED:
                 return False
@@ -260,12 +260,12 @@ class NodeBytes:
         return True
 
     def _set_number(self, which: int, arm: int, stored: int) -> None:
-        """Take an attribute that has to be an integer."""
+        """Store an attribute that must be an integer."""
         number = _NO_VALUE
         if arm == _INT64 or (arm == _UINT64 and stored <= _INT64_MAX):
             number = stored if stored <= _INT64_MAX else -1 - (_WORD_MASK - stored)
         elif arm in (_INT32, _UINT32):
-            # Only the lower half of what is stored counts.
+            # Only the lower 32 bits count.
             number = stored & 0xFFFFFFFF
             if arm == _INT32 and number > 0x7FFFFFFF:
                 number -= 0x100000000
@@ -277,7 +277,7 @@ class NodeBytes:
             self._numbers[which] = number
 
     def _which(self, data: Bytes, at: int, length: int) -> int:
-        """Return the number of an attribute that counts, -1 of all others."""
+        """Return the number of an attribute that matters, or -1 for others."""
         for which in range(_COUNT):
             if self._lengths[which] == length:
                 place = 0
@@ -290,7 +290,7 @@ class NodeBytes:
         return _NOWHERE
 
     def _varint(self, data: Bytes, end: int) -> int:
-        """Read a number and move behind it; to nowhere if it does not end."""
+        """Read a varint and advance. If it does not end, set the position to -1."""
         at = self._at
         if at < end and data[at] < 0x80:
             self._at = at + 1
@@ -319,10 +319,10 @@ def _is_ascii(data: Bytes, start: int, end: int) -> bool:
 
 
 def _all_true(data: Bytes, start: int, end: int) -> bool:
-    """Say whether a list of truth values has no other than ``true``, in one run."""
+    """Return whether a list of booleans is one packed run of only ``true``."""
     if start == end:
         return True
-    # A tag and a length of one byte: nobody has more than 127 dimensions.
+    # The tag and the length take one byte each: no job has more than 127 dimensions.
     if data[start] != 10 or start + 2 + data[start + 1] != end:
         return False
     at = start + 2
@@ -332,7 +332,7 @@ def _all_true(data: Bytes, start: int, end: int) -> bool:
 
 
 def _wire_type_of(arm: int) -> int:
-    """Return how the value of an arm of an attribute is written; -1: unknown arm."""
+    """Return the wire type of a oneof field of an attribute, or -1 for other fields."""
     if arm < 3 or arm > 32:
         return -1
     if arm & 1 == 0 or arm in (_STRING, _BYTES):

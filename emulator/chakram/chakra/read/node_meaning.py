@@ -1,7 +1,7 @@
-"""What one node message means: its kind and the numbers that a replay needs.
+"""Interpretation of a node message: its kind and the numbers needed for a replay.
 
-Producers agree on names of attributes, not on their types or presence; the table of
-what each really writes is in ``docs/reference/traces.md``.
+Producers agree on the names of attributes, but not on their types or presence.
+``docs/reference/traces.md`` has a table of the attributes that each producer writes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from chakram.chakra.et_codec import (
 )
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, inline_group, normal_name
 from chakram.chakra.read.involved_dims import GroupPart, all_involved, part_of_group
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 from chakram.trace.node import CPU_STREAM, NO_SIZE, NodeKind
 
-# REDUCE_SCATTER_BLOCK has equal parts, as has every reduce-scatter here.
+# REDUCE_SCATTER_BLOCK has equal parts, like every reduce-scatter here.
 COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
     each: CollectiveOp[each.name.removesuffix("_BLOCK")] for each in CollectiveType
 }
 
 Oddity: TypeAlias = tuple[WarningKind, str]
-"""What is odd about a node: its kind, and a clause."""
+"""A warning about a node: its kind, and a clause."""
 
 _OPS_BY_WORD: Final = (
     ("allreduce", CollectiveOp.ALL_REDUCE),
@@ -40,18 +40,23 @@ _OPS_BY_WORD: Final = (
     ("alltoall", CollectiveOp.ALL_TO_ALL),
     ("broadcast", CollectiveOp.BROADCAST),
 )
-"""What names of kernels and operators contain, apart from case and underscores."""
+"""Words in kernel and operator names, ignoring case and underscores."""
 
 _FLINT_MARKS = frozenset({"group_size", "group_count"})
 
 SENT_SPLITS, RECEIVED_SPLITS = "in_split_sizes", "out_split_sizes"
-"""Attributes of an uneven all-to-all: what a rank's input and output divide into, by
-position in the group, in the unit of ``comm_size``.  The words are PyTorch's; no other
-producer is known to write them into nodes of communication."""
+"""Attributes with the split sizes of an uneven all-to-all.
+
+They state how a rank's input and output are divided, by position in the group, in the
+unit of ``comm_size``. The names are PyTorch's. No other producer is known to write them
+into communication nodes.
+"""
 
 LABEL_TIME = "label_duration_micros"
-"""Attribute of a computation of no time that it labels, and what that took: types of
-nodes that say so keep others from reading a file."""
+"""Attribute that marks an empty computation as a label and states its duration.
+
+Dedicated node types for labels would make files unreadable for other tools.
+"""
 
 _COMPUTE_ATTRIBUTES = frozenset(
     {"num_ops", "tensor_size", "stream", "is_cpu_op", "op_type", LABEL_TIME}
@@ -86,22 +91,23 @@ _PASSED = frozenset(
 
 
 class NodeReader:
-    """Gives the columns of a node; collects the groups that nodes spell out.
+    """Interpreter of node messages. It also collects the groups that nodes define.
 
-    Nodes without anything odd are read by ``PlainNodes``, in the same sense.
+    ``PlainNodes`` reads nodes without anything unusual, with the same result.
 
     Args:
-        rank: The rank whose file it is; the side of a message that a node leaves out.
-        bytes_per_unit: What one unit of a stored size is worth.
-        zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
-        uncorrected: What is left as the file has it.
-        dimensions: How many ranks there are along each dimension; none: not known.
-        nranks: Number of ranks of the set; 0: not known.
+        rank: The rank of the file. Sends need not state it as their source, nor
+            receives as their destination.
+        bytes_per_unit: Bytes per unit of a stored size.
+        zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
+        uncorrected: Deviations that are left as they are in the file.
+        dimensions: Number of ranks along each dimension. Empty: not known.
+        nranks: Number of ranks in the set. 0: not known.
 
     Attributes:
-        duration_unit_ns: What one unit of a stored time is worth.
-        groups: The groups that nodes spelt out, by name.
-        parts: The parts of groups that collectives of some dimensions have, by name.
+        duration_unit_ns: Nanoseconds per unit of a stored time.
+        groups: The groups that nodes define, by name.
+        parts: The parts of groups for collectives over some dimensions, by name.
         counts_groups: Whether a collective stated the size and number of groups.
     """
 
@@ -129,12 +135,12 @@ class NodeReader:
     def columns(
         self, node: Node, where: str
     ) -> tuple[dict[str, Any], Sequence[Oddity]]:
-        """Return the arguments of ``TraceGraphBuilder.add``, and what is odd.
+        """Return the arguments of ``TraceGraphBuilder.add``, and the warnings.
 
-        Dependencies, offset, id and name are not among them.
+        The result does not include dependencies, offset, id and name.
 
         Raises:
-            TraceError: At *where*, if the node cannot mean anything.
+            TraceError: At *where*, if the node has no valid meaning.
         """
         node_type = int(node.type)
         columns: dict[str, Any] = {"kind": NodeKind.PASS}
@@ -154,7 +160,7 @@ class NodeReader:
             return columns, ()
         if node_type in _PASSED:
             return columns, ()
-        unknown = f"node type {node_type} is unknown; the node ends at once"
+        unknown = f"node type {node_type} is unknown; the node takes no time"
         return columns, [(WarningKind.UNKNOWN_NODE_TYPE, unknown)]
 
     def _add_compute(
@@ -174,8 +180,8 @@ class NodeReader:
         if isinstance(op_type, str):
             columns["op_type"] = op_type
         stream = _integer(values, "stream", where) if "stream" in values else -1
-        # Without is_cpu_op a node is a GPU's, as in Chakra's feeder; what a CPU does
-        # states a stream, too, without meaning anything.
+        # A node without is_cpu_op ran on a GPU, as in Chakra's feeder. CPU nodes can
+        # state a stream too, but it has no meaning.
         if "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0:
             columns["stream"] = CPU_STREAM
         elif stream >= 0:
@@ -192,22 +198,24 @@ class NodeReader:
             and WarningKind.COLLECTIVE_LABEL not in self._uncorrected
         ):
             label = (
-                "a collective of the CPU without type or size is taken for the "
-                "label of the one on the GPU; it ends at once"
+                "a collective on the CPU without type or size is read as a label of "
+                "the collective on the GPU; it takes no time"
             )
             return [(WarningKind.COLLECTIVE_LABEL, label)]
         oddities: list[Oddity] = []
-        # ALL_REDUCE is 0; but an attribute that is present says so, even with a 0.
+        # ALL_REDUCE is 0. An attribute that is present counts, even with the value 0.
         if "comm_type" in values:
             number = _count(values, "comm_type", where)
             op = COLLECTIVE_OPS.get(number)
             if op is None:
                 raise TraceError(
-                    where, f"comm_type {number} is no collective", "0 to 9 are"
+                    where,
+                    f"comm_type {number} is not a collective",
+                    "use a number from 0 to 9",
                 )
         else:
             op = self._op_of_name(node.name, where)
-            untyped = f"a collective without comm_type; by its name it is {op}"
+            untyped = f"a collective has no comm_type; its name implies {op}"
             oddities.append((WarningKind.UNTYPED_COLLECTIVE, untyped))
         columns["kind"] = NodeKind.COLLECTIVE
         columns["op"] = op
@@ -217,14 +225,14 @@ class NodeReader:
             factor = self._divided(op, values)
             if factor != 1:
                 divided = (
-                    "Flint divides the size of every collective by the ranks of its "
-                    f"group; that of {op} is multiplied by {factor}"
+                    "Flint divides the size of every collective by the number of ranks "
+                    f"in its group; the size of this {op} is multiplied by {factor}"
                 )
                 oddities.append((WarningKind.DIVIDED_SIZES, divided))
             columns["comm_bytes"] = min(size_bytes * factor, _INT64_MAX)
         elif op is not CollectiveOp.BARRIER:
             columns["comm_bytes"] = NO_SIZE
-            unsized = f"{op} without comm_size cannot be replayed"
+            unsized = f"{op} has no comm_size and cannot be replayed"
             oddities.append((WarningKind.NO_SIZE, unsized))
         if op is CollectiveOp.ALL_TO_ALL:
             splits = self._splits(values, where)
@@ -237,10 +245,10 @@ class NodeReader:
         return oddities
 
     def _op_of_name(self, name: str, where: str) -> CollectiveOp:
-        """Return the collective that the name of a kernel tells.
+        """Return the collective that the name of a kernel implies.
 
         Raises:
-            TraceError: If it tells none, or names are not to be believed.
+            TraceError: If the name implies none, or names must not be used.
         """
         if WarningKind.UNTYPED_COLLECTIVE not in self._uncorrected:
             plain = name.lower().replace("_", "")
@@ -248,14 +256,16 @@ class NodeReader:
                 if word in plain:
                     return op
         raise TraceError(
-            where, "a collective without comm_type", "its producer is incomplete"
+            where,
+            "a collective has no comm_type",
+            "fix the producer: it must write this attribute",
         )
 
     def _divided(self, op: CollectiveOp, values: Mapping[str, AttributeValue]) -> int:
-        """Return by what a size must be multiplied to be that of the input.
+        """Return the factor that converts a stored size to the size of the input.
 
-        Flint takes the size of the output and divides it by the ranks of the group,
-        which is right for an all-gather only.
+        Flint divides the size of the output by the number of ranks in the group. The
+        result is correct only for an all-gather.
         """
         ranks = values.get("ranks")
         if not isinstance(ranks, tuple) or not values.keys() >= _FLINT_MARKS:
@@ -270,7 +280,7 @@ class NodeReader:
     def _splits(
         self, values: Mapping[str, AttributeValue], where: str
     ) -> Splits | None:
-        """Return how an all-to-all divides its buffers; None: evenly."""
+        """Return how an all-to-all divides its buffers, or None for even parts."""
         rows: list[tuple[int, ...]] = []
         for name in (SENT_SPLITS, RECEIVED_SPLITS):
             stored = values.get(name, ())
@@ -278,7 +288,7 @@ class NodeReader:
                 raise TraceError(
                     where,
                     f"{name} is {str(stored)[:40]!r}",
-                    "a list of sizes is wanted",
+                    "use a list of sizes",
                 )
             sizes = ({name: size} for size in stored)
             rows.append(tuple(self._size(size, name, where) for size in sizes))
@@ -288,18 +298,18 @@ class NodeReader:
         if len(sent) != len(received):
             raise TraceError(
                 where,
-                f"{SENT_SPLITS} has {len(sent)} parts, {RECEIVED_SPLITS} has "
+                f"{SENT_SPLITS} has {len(sent)} parts, but {RECEIVED_SPLITS} has "
                 f"{len(received)}",
-                "a part for every member of its group, both ways",
+                "use one part per member of the group in each list",
             )
         if "comm_size" in values and self._size(values, "comm_size", where) != sum(
             sent
         ):
             raise TraceError(
                 where,
-                f"{SENT_SPLITS} adds up to {sum(sent)} bytes, comm_size to "
+                f"{SENT_SPLITS} adds up to {sum(sent)} bytes, but comm_size is "
                 f"{self._size(values, 'comm_size', where)}",
-                "comm_size is the whole send buffer",
+                "set comm_size to the size of the whole send buffer",
             )
         return Splits(sent, received)
 
@@ -314,28 +324,30 @@ class NodeReader:
             raise TraceError(
                 where,
                 f"{own} is {stated}, but this is the file of rank {self._rank}",
-                "are the files numbered by rank, from 0?",
+                "check that the files are numbered by rank, from 0",
             )
         columns["group"] = self._group(values, where)
         if "comm_tag" in values:
             columns["tag"] = _integer(values, "comm_tag", where)
         if "stream" in values:
             columns["stream"] = _integer(values, "stream", where)
-        # The generator of the reference tools puts a message's size into tensor_size.
+        # The generator of the reference tools stores the message size in tensor_size.
         size = next(
             (name for name in ("comm_size", "tensor_size") if name in values), None
         )
         if size is not None:
             columns["comm_bytes"] = self._size(values, size, where)
         peer = _integer(values, other, where) if other in values else -1
-        # A negative rank is how some tools write "none".
+        # Some tools write "none" as a negative rank.
         if peer >= 0:
             columns["peer"] = peer
         else:
-            alone = f"a message without {other} cannot be replayed"
+            alone = f"a message has no {other} and cannot be replayed"
             return [(WarningKind.NO_PEER, alone)]
         if size is None:
-            unsized = "a message without a size: the body of a custom collective?"
+            unsized = (
+                "a message has no size; it may be in the body of a custom collective"
+            )
             return [(WarningKind.NO_SIZE, unsized)]
         return ()
 
@@ -352,7 +364,7 @@ class NodeReader:
     def _involved(
         self, values: Mapping[str, AttributeValue], group: str | None, where: str
     ) -> str | None:
-        """Return the group of a collective: all ranks of *group*, or some of them."""
+        """Return the group of a collective: *group*, or the involved part of it."""
         flags = values.get("involved_dim", ())
         if all_involved(flags, where) or not isinstance(flags, tuple):
             return group
@@ -370,7 +382,7 @@ class NodeReader:
         return part.name
 
     def group_of(self, stored: str) -> str | None:
-        """Return the name of a process group as graphs have it; None: all ranks."""
+        """Return the name of a process group in the graph. None: all ranks."""
         name = normal_name(stored)
         if name in ALL_RANKS_NAMES and not (name and self._zero_is_a_group):
             return None
@@ -379,14 +391,18 @@ class NodeReader:
     def _time(self, stored: int, where: str) -> int:
         time_ns = stored * self.duration_unit_ns
         if time_ns > _INT64_MAX:
-            raise TraceError(where, f"a time of {stored} us", "that is over 292 years")
+            raise TraceError(
+                where, f"a time is {stored} us", "check the time: it exceeds 292 years"
+            )
         return time_ns
 
     def _size(self, values: Mapping[str, AttributeValue], name: str, where: str) -> int:
         size_bytes = _count(values, name, where) * self._bytes_per_unit
         if size_bytes > _INT64_MAX:
             raise TraceError(
-                where, f"{name} is {values[name]!r}", "no buffer is as large"
+                where,
+                f"{name} is {values[name]!r}",
+                "check the size: it exceeds any real buffer",
             )
         return size_bytes
 
@@ -394,12 +410,14 @@ class NodeReader:
 def _count(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
     value = _integer(values, name, where)
     if value < 0:
-        raise TraceError(where, f"{name} is {value}", "it cannot be negative")
+        raise TraceError(
+            where, f"{name} is {value}", "use a number that is not negative"
+        )
     return value
 
 
 def _integer(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
-    """Return an attribute as an integer, whatever arm it came in."""
+    """Return an attribute as an integer, from any field of the oneof."""
     value = values[name]
     number: int | None = None
     if isinstance(value, int):
@@ -410,7 +428,7 @@ def _integer(values: Mapping[str, AttributeValue], name: str, where: str) -> int
         number = int(value)
     if number is None:
         shown = repr(value)[:40]
-        raise TraceError(where, f"{name} is {shown}", "an integer is wanted")
+        raise TraceError(where, f"{name} is {shown}", "use an integer")
     if not -_INT64_MAX <= number <= _INT64_MAX:
-        raise TraceError(where, f"{name} is {number}", "it must fit 64 bits")
+        raise TraceError(where, f"{name} is {number}", "use a number that fits 64 bits")
     return number

@@ -51,9 +51,9 @@ cdef class PlainNodes(NodeBytes):
     cdef object _on_self_control
     cdef object _on_kernel
     cdef bint _notes_kernels
-    # By type of a node, what is written before its name for others.
+    # By node type: the prefix of its name.
     cdef list _prefixes
-    # How far the columns are filled, and what the builder has before them.
+    # The number of rows in use, and the number that the builder already has.
     cdef int _rows
     cdef int _comm
     cdef long long _comm_base
@@ -79,7 +79,7 @@ cdef class PlainNodes(NodeBytes):
     cdef long long[::1] _tags
     cdef long long[::1] _data_ends
     cdef long long[::1] _control_ends
-    # What the node at hand means.
+    # The interpretation of the current node.
     cdef long long _ops_count
     cdef long long _tensor_size
     cdef long long _stream

@@ -1,14 +1,14 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Plain nodes, straight from the bytes of a file into the columns of a graph.
+"""Fast path for plain nodes: from the bytes of a file to the columns of a graph.
 
-Nearly all nodes of a trace are plain: their names are ASCII, the attributes that count
-are integers in the usual arms, nothing is missing and nothing is odd.  They are read
-here without a message object in between.  Whatever is not plain is *declined*, and
-goes the long way: ``decode_node``, ``NodeReader``, ``TraceGraphBuilder.add``.  So this
-module refuses nothing and says nothing of oddities, and what it takes means what the
-long way would have made of it.  What ``NodeReader`` learns must be learnt here too, or
-be declined.
+Nearly all nodes of a trace are plain: names are ASCII, the relevant attributes are
+integers in their usual encoding, and nothing is missing or unusual. This module reads
+them without message objects. It *declines* all other nodes, which take the slow path:
+``decode_node``, ``NodeReader``, ``TraceGraphBuilder.add``. It raises no errors and
+reports no warnings, except for control dependencies of a node on itself. For a node
+that it takes, the result is the same as on the slow path. State that ``NodeReader``
+collects must be collected here too, or the node must be declined.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["PlainNodes"]
 
 _ROWS = 256
-"""Nodes that are given to the builder at once."""
+"""Number of nodes that are passed to the builder at once."""
 _EDGES = EDGES
 _WORDS, _HALF_WORDS = bytes(8 * _ROWS), bytes(4 * _ROWS)
 
@@ -63,7 +63,7 @@ _COMP = int(NodeType.COMP)
 _LOAD, _STORE = int(NodeType.MEM_LOAD), int(NodeType.MEM_STORE)
 _COLL = int(NodeType.COMM_COLL)
 _SEND_NODE, _RECV_NODE = int(NodeType.COMM_SEND), int(NodeType.COMM_RECV)
-# Metadata nodes may carry process groups, so they are not plain.
+# Metadata nodes may contain process groups, so they are not plain.
 _INVALID = int(NodeType.INVALID)
 _TYPES = len(NodeType)
 _RECORD = RECORD.encode()
@@ -76,21 +76,21 @@ _SEND, _RECEIVE = int(NodeKind.SEND), int(NodeKind.RECEIVE)
 
 
 class PlainNodes(NodeBytes):
-    """Takes runs of plain nodes into a builder.
+    """Fast-path reader that passes runs of plain nodes to a builder.
 
     Args:
-        builder: What takes the nodes.
-        rank: The rank whose file it is.
-        bytes_per_unit: What one unit of a stored size is worth.
-        duration_unit_ns: What one unit of a stored time is worth.
-        record_limit_bytes: Longest record that is looked at.
-        node_limit: Number of nodes at which it stops.
-        ops: By number of a collective in a file, what it is.
-        group_of: Gives the name of a process group, as stored, its name in the graph.
-        on_self_control: Called with offset and id of a node that lists itself as
+        builder: The builder that receives the nodes.
+        rank: The rank of the file.
+        bytes_per_unit: Bytes per unit of a stored size.
+        duration_unit_ns: Nanoseconds per unit of a stored time.
+        record_limit_bytes: Maximum length of a record. Longer ones are declined.
+        node_limit: Maximum number of nodes. Further nodes are declined.
+        ops: The collectives by their number in a file.
+        group_of: Maps the stored name of a process group to its name in the graph.
+        on_self_control: Called with offset and id of a node that lists itself as a
             control dependency.
-        on_kernel: Called with the position of a node that says that it did not run on
-            a CPU, and its stream; None: nobody wants to know.
+        on_kernel: Called with position and stream of a node that states that it did not
+            run on a CPU. None: not called.
     """
 
     def __init__(
@@ -154,16 +154,16 @@ class PlainNodes(NodeBytes):
         self._control_ends = array("q", words)
 
     def take(self, data: Bytes, start: int, end: int, offset: int) -> int:
-        """Take records from *start* on, as long as they are whole and plain.
+        """Take whole records from *start* on, up to the first that is not plain.
 
         Args:
             data: Bytes of a file.
-            start: Where a record begins.
-            end: Where the bytes end.
-            offset: Offset in the file of the first byte of *data*.
+            start: Index of the first record.
+            end: End of the bytes.
+            offset: File offset of the first byte of *data*.
 
         Returns:
-            Where the first record begins that was not taken.
+            The index of the first record that was not taken.
         """
         self._comm_base = self._builder.communications
         self._data_base = self._builder.data_dependencies
@@ -190,7 +190,7 @@ class PlainNodes(NodeBytes):
         return start
 
     def _take_node(self, data: Bytes, start: int, end: int, offset: int) -> bool:
-        """Take one node; return False, and leave all as it was, if it is not plain."""
+        """Take one node. If it is not plain, return False and change nothing."""
         edges, control_edges = self._edges, self._control_edges
         if not (self._read(data, start, end) and self._mean(data)):
             self._edges, self._control_edges = edges, control_edges
@@ -199,7 +199,7 @@ class PlainNodes(NodeBytes):
         if is_kernel and self._odd & (1 << ON_CPU | 1 << STREAM):
             self._edges, self._control_edges = edges, control_edges
             return False
-        # Last: what has a position in the index must have a row.
+        # This check must be the last one: every id in the index must have a row.
         if not self._index.put(self._node_id):
             self._edges, self._control_edges = edges, control_edges
             return False
@@ -207,7 +207,7 @@ class PlainNodes(NodeBytes):
         self._node_ids[row] = self._node_id
         self._kinds[row] = self._kind
         if self._name_at < self._name_end and data[self._name_at] < 91:
-            # A capital, as every prefix has it first; most names have none.
+            # Every prefix begins with a capital letter. Most names do not.
             self._name_at = self._own_name_at(data)
         self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
         self._file_offsets[row] = offset
@@ -244,7 +244,7 @@ class PlainNodes(NodeBytes):
         return True
 
     def _own_name_at(self, data: Bytes) -> int:
-        """Return where the name begins behind what was written there for others."""
+        """Return the index at which the name begins after its type prefix."""
         prefix = self._prefixes[self._node_type]
         skip, at = len(prefix), self._name_at
         if self._name_end - at < skip:
@@ -257,16 +257,16 @@ class PlainNodes(NodeBytes):
     def _note_op_type(self, data: Bytes, name: int) -> None:
         if not self._odd >> OP_TYPE & 1:
             key = bytes(data[self._op_type_at : self._op_type_end])
-            self._builder.names_op_type(name, key)
+            self._builder.set_op_type(name, key)
 
     def _note_kernel(self) -> None:
-        # What ends at once has no stream in the graph, but may name one.
+        # A node of kind PASS has no stream in the graph, but may state one.
         stream = self._numbers[STREAM] if self._has(STREAM) else None
-        # Called only where there is one; a check for each node would cost.
+        # Only called if the callback is set. A check for every node would be slow.
         self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
     def _flush(self) -> None:
-        """Give the builder what was taken."""
+        """Pass the collected nodes to the builder."""
         rows, comm = self._rows, self._comm
         if not rows:
             return
@@ -307,10 +307,10 @@ class PlainNodes(NodeBytes):
         self._rows = self._comm = self._edges = self._control_edges = 0
         self._has_start = self._has_stream = False
 
-    # What it means: as in NodeReader -------------------------------------------------
+    # Interpretation, as in NodeReader -------------------------------------------------
 
     def _mean(self, data: Bytes) -> bool:
-        """Turn the fields into columns; return False if they are not plain."""
+        """Derive the columns from the fields. Return False if they are not plain."""
         if self._duration > self._largest_time or self._start > self._largest_time:
             return False
         node_type = self._node_type
@@ -349,15 +349,15 @@ class PlainNodes(NodeBytes):
         return True
 
     def _has(self, which: int) -> bool:
-        """Say whether the node has an attribute."""
+        """Return whether the node has an attribute."""
         return self._seen >> which & 1 > 0
 
     def _number(self, which: int, otherwise: int) -> int:
-        """Return an attribute that is a number, or what stands for it."""
+        """Return a numeric attribute, or *otherwise* if it is absent."""
         return self._numbers[which] if self._seen >> which & 1 else otherwise
 
     def _is_record(self, data: Bytes) -> bool:
-        """Say whether it is a ``record_param_comms``, which may state a group."""
+        """Return whether the node is a ``record_param_comms`` and may state a group."""
         return bytes(data[self._name_at : self._name_end]) == _RECORD
 
     def _mean_collective(self) -> bool:
@@ -385,7 +385,7 @@ class PlainNodes(NodeBytes):
         return self._peer >= 0
 
     def _group_number(self, data: Bytes) -> int:
-        """Return the number that the builder has for the node's process group."""
+        """Return the builder's number of the node's process group."""
         if self._has(GROUP):
             key = bytes(data[self._group_at : self._group_end])
         elif self._has(GROUP_NUMBER):
@@ -400,7 +400,7 @@ class PlainNodes(NodeBytes):
 
 
 def _first(column: object, count: int) -> memoryview:
-    """Return the bytes of the first numbers of a column."""
-    # An array, or a column of ours: both show their memory, which no type says.
+    """Return the bytes of the first *count* numbers of a column."""
+    # Both column types support the buffer protocol; no static type expresses that.
     view = memoryview(column)  # type: ignore[arg-type]
     return view.cast("B")[: count * view.itemsize]

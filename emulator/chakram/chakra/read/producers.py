@@ -1,7 +1,7 @@
-"""Which tool wrote a trace, from its marks, and what a unit of its sizes is worth.
+"""Recognition of the tool that wrote a trace, and of the unit of its sizes.
 
-No field says it.  What each tool is known to write differently, and what is made of it,
-stands in ``docs/reference/traces.md``.
+No field states the tool or the unit. ``docs/reference/traces.md`` describes the
+differences between the tools and how they are handled.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
     from chakram.chakra.et_codec import Metadata
+    from chakram.chakra.read.reader_options import ReadOptions
     from chakram.trace.graph import TraceGraph
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"
-"""What STAGE writes as schema.  Its sizes are numbers of elements."""
+"""The schema that STAGE states. STAGE stores sizes as numbers of elements."""
 
 
 class Producer(StrEnum):
-    """The tools that are recognised."""
+    """The tools that are recognized."""
 
     STAGE = "STAGE"
     PYTORCH = "PyTorch converter"
@@ -47,7 +48,7 @@ ONE_RANK_PER_FILE: Final = frozenset(
         Producer.FEEDER,
     }
 )
-"""Those that write the ranks of a job: one file alone is a part of a set."""
+"""Producers that write one file per rank. A single file is part of a set."""
 
 _PYTORCH_SCHEMA: Final = re.compile(r"1\.0\.1|[0-9.]+-chakra\.[0-9.]+")
 _TEXT_NAME: Final = re.compile(r"COMP_NODE_.+_(FWD|BWD|IG|WG)|COMM_COLL_NODE_.+_[A-Z]+")
@@ -61,7 +62,7 @@ _NAMES_LOOK: Final = 512
 
 
 def is_pytorch(metadata: Metadata) -> bool:
-    """Say whether PyTorch's converter wrote the file."""
+    """Return whether PyTorch's converter wrote the file."""
     schema = metadata.attributes.get("schema")
     return (
         isinstance(schema, str)
@@ -71,12 +72,12 @@ def is_pytorch(metadata: Metadata) -> bool:
 
 
 def is_chakram(metadata: Metadata) -> bool:
-    """Say whether Chakram wrote the file."""
+    """Return whether Chakram wrote the file."""
     return str(metadata.attributes.get("producer", "")).startswith("chakram")
 
 
 def is_own_body(metadata: Metadata | None) -> bool:
-    """Say whether the file is the body of a collective that Chakram exported."""
+    """Return whether the file is the body of a collective that Chakram exported."""
     return (
         metadata is not None
         and is_chakram(metadata)
@@ -85,11 +86,12 @@ def is_own_body(metadata: Metadata | None) -> bool:
 
 
 def is_text_converter(metadata: Metadata | None, first_name: str) -> bool:
-    """Say whether the converter of ASTRA-sim's text files wrote the file.
+    """Return whether the converter of ASTRA-sim's text files wrote the file.
 
     Args:
-        metadata: Its metadata; None if the first record is a node.
-        first_name: The name of that node.  The converter of 2023 wrote no metadata.
+        metadata: The metadata of the file. None if the first record is a node.
+        first_name: The name of the first node, for files of the 2023 converter, which
+            wrote no metadata.
     """
     if metadata is None:
         return _TEXT_NAME.fullmatch(first_name) is not None
@@ -104,13 +106,13 @@ def producer_of(
     control_only: bool,
     counts_groups: bool,
 ) -> str:
-    """Return the tool that wrote a file, as far as one can tell.
+    """Return the tool that wrote a file, as far as it can be recognized.
 
     Args:
-        metadata: The metadata of the file; None if it has none.
-        graph: What was read from it.
-        control_only: Whether all its dependencies are control dependencies.
-        counts_groups: Whether its collectives state size and number of groups.
+        metadata: The metadata of the file. None if it has none.
+        graph: The graph that was read from the file.
+        control_only: Whether all dependencies are control dependencies.
+        counts_groups: Whether collectives state the size and number of groups.
     """
     if metadata is None:
         old_text = bool(len(graph)) and is_text_converter(None, graph.name(0))
@@ -140,12 +142,12 @@ def producer_of(
 
 
 def _names(graph: TraceGraph) -> Iterator[str]:
-    """Yield the first names: whoever asks has seen enough after one, mostly."""
+    """Yield the first names lazily, because one name is usually enough."""
     return map(graph.name, range(min(len(graph), _NAMES_LOOK)))
 
 
 def _is_msccl(metadata: Metadata) -> bool:
-    """Say whether the embedded input is an algorithm of MSCCL, which is XML."""
+    """Return whether the embedded input is an MSCCL algorithm, which is XML."""
     text = metadata.attributes.get("input_file")
     is_xml = isinstance(text, str) and text.lstrip().startswith("<algo")
     return is_xml or (text is not None and "collective" in metadata.attributes)
@@ -157,15 +159,16 @@ Oddity: TypeAlias = tuple[WarningKind, str]
 def check_unit_of_sizes(
     metadata: Metadata | None, options: ReadOptions, where: str
 ) -> Oddity | None:
-    """Return what there is to say of the unit of sizes that the options give.
+    """Return a warning about the unit of sizes in the options, or None.
 
     Args:
-        metadata: That of the file; None if it has none.
-        options: How to read it.
-        where: Place of the metadata.
+        metadata: The metadata of the file. None if it has none.
+        options: Reader options.
+        where: Location of the metadata.
 
     Raises:
-        TraceError: At *where*, if sizes are elements and nobody said what one is worth.
+        TraceError: At *where*, if sizes are in elements and the element size is
+            unknown.
     """
     unit = options.bytes_per_element
     stage = metadata is not None and metadata.attributes.get("schema") == STAGE_SCHEMA
@@ -173,14 +176,14 @@ def check_unit_of_sizes(
     if stage and (unit == 1 or (unit is None and uncorrected)):
         return (
             WarningKind.ELEMENTS_AS_BYTES,
-            "sizes are taken for bytes, but STAGE is known to store elements",
+            "sizes are read as bytes, but STAGE is known to store elements",
         )
     if stage and unit is None:
         raise TraceError(
             where,
-            "STAGE stores sizes as numbers of elements, and nobody said how many "
-            "bytes one has",
-            "say `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
+            "STAGE stores sizes as numbers of elements, but the element size is "
+            "unknown",
+            "set `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
         )
     if unit is None or unit == 1:
         return None

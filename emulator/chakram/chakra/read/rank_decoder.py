@@ -1,8 +1,8 @@
-"""From the records of one file to one rank's graph.
+"""Decoder from the records of one file to the graph of one rank.
 
-``RankDecoder`` takes the records in order and gives the graph at the end.  It keeps
-columns, not messages.  Files are untrusted: whatever a record holds, only
-``TraceError`` comes out.
+``RankDecoder`` takes the records in order and returns the graph at the end. It stores
+columns instead of messages. Files are untrusted: whatever a record contains, the only
+possible error is ``TraceError``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chakram.chakra.et_codec import (
     attribute_values,
     decode_metadata,
     decode_node,
-    own_name,
+    strip_type_prefix,
 )
 from chakram.chakra.read.eras import (
     FirstRecord,
@@ -48,33 +48,35 @@ from chakram.chakra.read.producers import (
     is_pytorch,
     producer_of,
 )
-from chakram.chakra.read.reader_options import (
-    DependencyPolicy,
-    ReadOptions,
-    WarningKind,
-)
-from chakram.chakra.trace_warning import WarningLog
+from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
+from chakram.chakra.trace_warning import WarningKind, WarningLog
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
 
 if TYPE_CHECKING:
     from chakram.chakra.read.involved_dims import GroupPart
-    from chakram.chakra.trace_warning import Remark
+    from chakram.chakra.trace_warning import TraceWarning
     from chakram.trace.graph import TraceGraph
 
 _ERA_LOOK = 64
-"""Nodes at the start of a file in which an old schema is looked for."""
+"""Number of nodes at the start of a file that are checked for an old schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
-    """What one file holds.
+    """The content of one file.
 
-    ``groups`` are those that the file itself defines, by name; empty ranks stand for
-    all ranks of the job.  ``parts`` are those that collectives of some dimensions have
-    of groups, by name.  ``purposes`` are what they are for, where the file says it;
-    ``producer`` is the tool that wrote it.  ``least_ranks`` is how many ranks the job
-    has at least, by what the file states of its groups; 0 where it states nothing.
+    Attributes:
+        graph: The nodes.
+        metadata: The metadata record.
+        producer: The tool that wrote the file.
+        groups: The groups that the file defines, by name. Empty ranks mean all ranks of
+            the job.
+        purposes: The purposes of groups by name, if the file states them.
+        least_ranks: The minimum number of ranks in the job that the groups imply. 0 if
+            the file states nothing.
+        warnings: The warnings about the file.
+        parts: The parts of groups for collectives over some dimensions, by name.
     """
 
     graph: TraceGraph
@@ -83,18 +85,18 @@ class RankTrace:
     groups: Mapping[str, tuple[int, ...]]
     purposes: Mapping[str, str]
     least_ranks: int
-    warnings: tuple[Remark, ...]
+    warnings: tuple[TraceWarning, ...]
     parts: Mapping[str, GroupPart] = field(default_factory=dict)
 
 
 class RankDecoder:
-    """Turns the records of one rank's file into its graph.
+    """Decoder from the records of one rank's file to its graph.
 
     Args:
         rank: The rank.
         source: Name of the file, for messages.
-        options: How to read.
-        zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
+        options: Reader options.
+        zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class RankDecoder:
             nranks=options.nranks,
         )
         self._metadata: Metadata | None = None
-        # Of a file in which kernels may lack their order: those met so far.
+        # The GPU kernels so far, in a file whose kernels may lack an order.
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._purposes: dict[str, str] = {}
@@ -126,23 +128,23 @@ class RankDecoder:
         self._noticed = WarningLog(rank=rank, uncorrected=options.uncorrected)
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
-        # Whether metadata, or a node, showed that the schema is one of today.
-        self._is_of_today = False
-        # None: every node is looked at, or who wrote the file is not known yet.
+        # Whether metadata or a node showed that the schema is current.
+        self._is_current_schema = False
+        # None: the fast path is not set up yet, or it is off.
         self._plain: PlainNodes | None = None
 
     def take_plain(self, data: bytearray, start: int, offset: int) -> int:
-        """Take the records from *start* on, as long as they are whole and plain nodes.
+        """Take whole records from *start* on, up to the first that is not a plain node.
 
         Args:
             data: Bytes of the file.
-            start: Where in them a record begins.
-            offset: Offset in the file of the first of them.
+            start: Index of the first record in *data*.
+            offset: File offset of the first byte of *data*.
 
         Returns:
-            Where the first record begins that was not taken.
+            The index of the first record that was not taken.
         """
-        if self._plain is None or not self._is_of_today:
+        if self._plain is None or not self._is_current_schema:
             return start
         return self._plain.take(data, start, len(data), offset)
 
@@ -150,7 +152,7 @@ class RankDecoder:
         """Take the next record.
 
         Raises:
-            TraceError: If it cannot be read.
+            TraceError: If the record cannot be read.
         """
         self._records += 1
         if self._records == 1 and self._took_metadata(offset, body):
@@ -161,7 +163,7 @@ class RankDecoder:
             raise TraceError(
                 self._at(offset),
                 f"the file has more than {len(self._builder)} nodes",
-                "raise the limit if that is meant",
+                "if this is intended, raise the limit",
             )
         node = self._decoded(offset, body)
         try:
@@ -171,26 +173,26 @@ class RankDecoder:
             raise
 
     def finish(self) -> RankTrace:
-        """Return the graph and all its warnings.
+        """Return the graph and all warnings.
 
         Raises:
-            TraceError: If the file was empty or lacks a node that others wait for.
+            TraceError: If the file is empty, or lacks a node that other nodes wait for.
         """
         if not self._records:
             raise TraceError(
                 self._source,
                 "the file is empty",
-                "its producer was interrupted before it wrote anything",
+                "check that its producer was not interrupted",
             )
-        # It calls back here: let go, or the memory of every file waits for a collector
-        # of cycles.
+        # The fast path's callbacks refer to this object. Break the reference cycle, so
+        # that the memory of the file is freed without the garbage collector.
         self._plain = None
         if len(self._builder):
             self._refuse_unknown_era(0)
         builder, policy = self._builder, self._options.dependencies
         if not len(builder):
             self._noticed.warn(
-                WarningKind.NO_NODES, self._source, "the rank has nothing to do"
+                WarningKind.NO_NODES, self._source, "the rank has no operations"
             )
         use_data = policy is not DependencyPolicy.CONTROL
         use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
@@ -204,7 +206,7 @@ class RankDecoder:
                 self._noticed.warn(
                     WarningKind.CONTROL_ONLY,
                     self._source,
-                    "there are control dependencies only; they order the nodes",
+                    "there are only control dependencies; they order the nodes",
                 )
         graph = builder.build(
             on_missing=self._missing_data_dependency,
@@ -242,20 +244,20 @@ class RankDecoder:
         )
 
     def _took_metadata(self, offset: int, body: bytes) -> bool:
-        """Take the first record if it is metadata; say whether it was."""
+        """Take the first record if it is metadata. Return whether it was."""
         where = self._at(offset)
         first = classify_first_record(body)
         if first is FirstRecord.NEITHER:
             raise GarbageTrace(
                 where,
                 "the first record is neither metadata nor a node",
-                "is this a Chakra trace?",
+                "check that this is a Chakra trace",
             )
         if first is FirstRecord.METADATA:
             self._refuse_old_schema(offset, old_schema_of_metadata(body))
             self._metadata = decode_metadata(body, where)
             self._add_groups_of_metadata(self._metadata, where)
-            self._is_of_today = bool(body)
+            self._is_current_schema = bool(body)
         else:
             self._noticed.warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
@@ -271,7 +273,7 @@ class RankDecoder:
         return first is FirstRecord.METADATA
 
     def _add_groups_of_metadata(self, metadata: Metadata, where: str) -> None:
-        """Take the groups that a trace of Chakram tells there."""
+        """Add the groups in the metadata of a trace that Chakram wrote."""
         text = metadata.attributes.get(GROUPS_ATTRIBUTE)
         if is_chakram(metadata) and text is not None:
             self._add_groups(initial_groups(text, where))
@@ -285,7 +287,7 @@ class RankDecoder:
             self._purposes[group.name] = group.purpose
 
     def _add_recorded_group(self, group: InitialGroup | None) -> None:
-        """Take the group of a ``record_param_comms``; groups made go before it."""
+        """Add the group of a ``record_param_comms``. Other definitions override it."""
         if group is None:
             return
         self._least_ranks = max(self._least_ranks, group.least_ranks)
@@ -296,32 +298,33 @@ class RankDecoder:
         try:
             return decode_node(body, self._at(offset))
         except TraceError:
-            # Where nothing shows today's schema, an old one is the better reason.
+            # Unless the file clearly uses the current schema, an error about an old
+            # schema is more helpful.
             self._refuse_unknown_era(offset)
             raise
 
     def _look_at_era(self, offset: int, body: bytes) -> None:
-        """Refuse an old node; know today's from the first that shows it."""
-        era = era_of_node(body, has_metadata=self._is_of_today)
+        """Refuse a node of an old schema; record whether it proves the current one."""
+        era = era_of_node(body, has_metadata=self._is_current_schema)
         if era.is_old:
             self._refuse_old_schema(offset, era.value)
-        self._is_of_today = self._is_of_today or era is NodeEra.TODAY
+        self._is_current_schema = self._is_current_schema or era is NodeEra.TODAY
         if self._records == _ERA_LOOK:
             self._refuse_unknown_era(offset)
 
     def _refuse_unknown_era(self, offset: int) -> None:
-        # Metadata that states nothing shows at least that types have today's numbers.
-        if self._metadata is None and not self._is_of_today:
+        # Even empty metadata shows that the node types have the current numbers.
+        if self._metadata is None and not self._is_current_schema:
             raise UnsupportedTrace(
                 self._at(offset),
                 "there is no metadata record, and no node shows that the file has "
-                "Chakra schema 0.0.4 or later; read with today's, older nodes would "
-                "change their types",
+                "Chakra schema 0.0.4 or later; in the current schema, nodes of older "
+                "schemas have other types",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
 
     def _choose_how_to_take(self) -> None:
-        """Choose whether plain nodes go the short way, now that units are known."""
+        """Set up the fast path for plain nodes, now that the units are known."""
         options = self._options
         if (
             self._metadata is not None
@@ -329,7 +332,7 @@ class RankDecoder:
             and WarningKind.UNORDERED_KERNELS not in options.uncorrected
         ):
             self._kernels = []
-        # What refuses a node must see it: the short way refuses nothing.
+        # The fast path refuses nothing. Turn it off if such nodes must be refused.
         if WarningKind.SELF_CONTROL_DEPENDENCY in options.uncorrected:
             return
         self._plain = PlainNodes(
@@ -346,12 +349,12 @@ class RankDecoder:
         )
 
     def _take_node(self, offset: int, node: Node) -> None:
-        # Every look at a field of a message costs; an id is needed often.
+        # Field access on a message is slow, and the id is needed often.
         node_id = node.id
         where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
         columns, oddities = self._reader.columns(node, where)
         columns["node_id"] = node_id
-        columns["name"] = own_name(node.name, node.type)
+        columns["name"] = strip_type_prefix(node.name, node.type)
         columns["file_offset"] = offset
         for kind, found in oddities:
             self._noticed.warn(kind, where, found)
@@ -367,7 +370,7 @@ class RankDecoder:
         self._builder.add(dependencies=node.data_deps, control=control, **columns)
 
     def _note_kernel(self, node: Node, where: str) -> None:
-        """Keep a node that ran on a GPU in mind; those of the CPU say that they do."""
+        """Remember a node that states that it did not run on the CPU."""
         values = attribute_values(node.attr, where, ("is_cpu_op", "stream"))
         if values.get("is_cpu_op") in (False, 0):
             stream = values.get("stream")
@@ -380,14 +383,15 @@ class RankDecoder:
             self._kernels.append(Kernel(position=position, stream=stream))
 
     def _ordered(self, graph: TraceGraph, kernels: list[Kernel]) -> TraceGraph:
-        """Return the graph with the order of the kernels, if it lacks that."""
+        """Return the graph, with the order of the kernels added if it is missing."""
         before = kernel_order(graph, kernels)
         if not before:
             return graph
         self._noticed.warn(
             WarningKind.UNORDERED_KERNELS,
             graph.locate(min(before)),
-            "nothing waits for GPU kernels; each follows the last one of its stream",
+            "nothing waits for GPU kernels; each kernel now follows the previous "
+            "kernel of its stream",
             count=len(before),
         )
         return graph.with_dependencies(before)
@@ -396,13 +400,14 @@ class RankDecoder:
         self._noticed.correct(
             WarningKind.SELF_CONTROL_DEPENDENCY,
             f"{self._at(offset)}: rank {self._rank} node {node_id}",
-            "lists itself as control dependency; dropped",
+            "lists itself as a control dependency; dropped",
         )
 
     def _missing_control_dependency(self, position: int, node_id: int) -> None:
         kind = WarningKind.MISSING_CONTROL_DEPENDENCY
         if self._noticed.has(kind):
-            # Traces have thousands, and the place of the first is told.
+            # Traces have thousands of these warnings, and only the location of the
+            # first is reported.
             self._noticed.count(kind)
             return
         self._noticed.correct(
@@ -417,7 +422,7 @@ class RankDecoder:
             raise TraceError(
                 where,
                 f"depends on node {node_id}, which is not in the file",
-                "incomplete trace? drop_missing_dependencies goes on without",
+                "check that the trace is complete, or use drop_missing_dependencies",
             )
         self._noticed.warn(
             WarningKind.MISSING_DATA_DEPENDENCY,
@@ -429,8 +434,8 @@ class RankDecoder:
         if schema is not None:
             raise UnsupportedTrace(
                 self._at(offset),
-                f"the file has Chakra schema {schema}; read with today's its nodes "
-                "would change their types",
+                f"the file has Chakra schema {schema}; in the current schema, its "
+                "nodes have other types",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
 

@@ -1,7 +1,8 @@
-"""Read one rank's trace: from a file, or from any stream of bytes.
+"""Reader for one rank's trace, from a file or any stream of bytes.
 
-gzip is recognised by its first two bytes and the form of a file by those behind it, not
-by a name.  Forms that are not read are refused by name.
+Gzip compression is recognized by the first two bytes, and the format by the first
+decompressed bytes. The file name does not matter. The error for an unreadable format
+names that format.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ from chakram.foundation.errors import GarbageTrace, TruncatedTrace, UnsupportedT
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
-_CONVERT = "convert it with chakra_converter, or take the .et that its producer wrote"
+_CONVERT = (
+    "convert it with chakra_converter, or use the .et file that its producer wrote"
+)
 
 _INSTEAD: Final[Mapping[Form, str]] = {
-    Form.KINETO: "give the host trace of the run; its profile is found beside it, or "
-    "named (kineto)",
+    Form.KINETO: (
+        "use the host trace of the run; its profile is found next to it or named with "
+        "kineto"
+    ),
 }
-"""What to give in the place of some forms."""
+"""Hints for formats that cannot be read."""
 
 RecordsOf: TypeAlias = "Callable[[Iterable[bytes], str], Iterator[tuple[int, bytes]]]"
 
@@ -46,20 +51,20 @@ JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
     Form.STAGE: stage_records,
     Form.PYTORCH_LINKED: linked_records,
 }
-"""How the JSON forms that are read become records: from chunks and a name."""
+"""Converters of the JSON formats to records, called with chunks and a file name."""
 
 
 class ByteSource(Protocol):
-    """What has bytes to read: a file, a member of an archive."""
+    """A source of bytes, such as a file or a member of an archive."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most *size* bytes, none at the end."""
+        """Return at most *size* bytes, or no bytes at the end."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTrace:
-    """One rank's trace and the SHA-256 of its (decompressed) bytes."""
+    """One rank's trace, and the SHA-256 of its (decompressed) bytes."""
 
     trace: RankTrace
     sha256: str
@@ -67,7 +72,7 @@ class ReadTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadProfile:
-    """What one rank's profile says, and the SHA-256 of its (decompressed) bytes."""
+    """One rank's profile, and the SHA-256 of its (decompressed) bytes."""
 
     profile: Profile
     sha256: str
@@ -82,19 +87,19 @@ def read_stream(
     zero_is_a_group: bool = False,
     profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> ReadTrace:
-    """Return the trace of one rank from a stream of bytes, without other ranks.
+    """Return the trace of one rank from bytes, without the traces of other ranks.
 
     Args:
         stream: The bytes, gzipped or not.
-        rank: The rank whose trace it is; the file itself does not say.
+        rank: The rank of the trace, which the file itself does not state.
         source: Name of the stream, for messages.
-        options: How to read.
+        options: Reader options.
         zero_is_a_group: Whether a group file defines a group ``0``.
-        profile_of: Gives the profile of a rank; only asked for a PyTorch host trace.
+        profile_of: Returns the profile of a rank. Only called for a PyTorch host trace.
 
     Raises:
-        TraceError: If it is no trace that is read, or does not say which group an
-            operation belongs to.
+        TraceError: If the trace cannot be read, or the group of an operation is
+            unknown.
     """
     opened = open_stream(
         stream,
@@ -109,12 +114,12 @@ def read_stream(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTrace:
-    """One rank's trace as far as it can be told without the other ranks'.
+    """One rank's trace, as far as it can be read without the traces of other ranks.
 
     Attributes:
-        unnamed: The operations whose process groups the ranks tell together; None:
-            nothing is open.
-        finish: Gives the trace, from the names of the groups of *unnamed*.
+        unnamed: The operations whose process groups must be inferred from all ranks
+            together. None: there are none.
+        finish: Returns the trace, given the names of the groups of *unnamed*.
     """
 
     unnamed: RankOperations | None
@@ -130,10 +135,10 @@ def open_stream(
     zero_is_a_group: bool = False,
     profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> OpenTrace:
-    """Return the trace of one rank, for ``settle``; arguments as for ``read_stream``.
+    """Open the trace of one rank, for ``settle``. Arguments are as for ``read_stream``.
 
     Raises:
-        TraceError: If it is no trace that is read.
+        TraceError: If the trace cannot be read.
     """
     options = options or ReadOptions()
     digest = hashlib.sha256()
@@ -167,10 +172,10 @@ def open_stream(
 
 
 def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
-    """Return the traces of ranks, with the groups that they tell together.
+    """Return the traces of all ranks, after inferring unnamed groups across ranks.
 
     Raises:
-        TraceError: If they do not tell the group of an operation.
+        TraceError: If the ranks do not determine the group of an operation.
     """
     inferred = infer_groups(
         {
@@ -185,20 +190,20 @@ def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
 def records_of(
     stream: ByteSource, *, source: str, options: ReadOptions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` of a file: for whoever passes messages on as they are.
+    """Yield ``(offset, record)`` of a file, to copy messages without decoding them.
 
-    Whatever form the file has, the records are those of the binary form.
+    Files in JSON formats are converted to binary records.
 
     Raises:
-        TraceError: At the first byte that is not of such a file.
+        TraceError: At the first invalid byte.
     """
     options = options or ReadOptions()
     form, chunks = _recognised(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
         raise UnsupportedTrace(
             source,
-            f"this is {form.value}, which has no records to pass on",
-            "everything but a conversion to other forms reads it as it is",
+            f"this is {form.value}, which has no records that can be copied",
+            "use it without conversion: all other commands read it",
         )
     return _records(form, chunks, source, options)
 
@@ -207,7 +212,7 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
     """Return the profile of one rank from a stream of bytes, gzipped or not.
 
     Raises:
-        TraceError: If it is no profile.
+        TraceError: If it is not a profile.
     """
     digest = hashlib.sha256()
     form, chunks = _recognised(_plain(_chunks(stream), source))
@@ -220,33 +225,35 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
 
 
 def form_of(stream: ByteSource, source: str) -> Form:
-    """Return the form of a file.
+    """Return the format of a file.
 
     Raises:
-        TraceError: If it cannot be decompressed.
+        TraceError: If the file cannot be decompressed.
     """
     form, _ = _recognised(_plain(_chunks(stream), source))
     return form
 
 
 def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
-    """Return the form of a file, and its first bytes, decompressed.
+    """Return the format of a file, and its first decompressed bytes.
 
     Raises:
-        TraceError: If it cannot be decompressed.
+        TraceError: If the file cannot be decompressed.
     """
     form, chunks = _recognised(_plain(_chunks(stream), source))
     return form, next(chunks, b"")[:SNIFF_BYTES]
 
 
 def refuse_form(form: Form, source: str) -> NoReturn:
-    """Refuse a file of a form that is not read.
+    """Refuse a file in a format that cannot be read.
 
     Raises:
         UnsupportedTrace: Always.
     """
     hint = _INSTEAD.get(form, _CONVERT)
-    raise UnsupportedTrace(source, f"this is {form.value}; it is not read", hint)
+    raise UnsupportedTrace(
+        source, f"this is {form.value}, which is not supported", hint
+    )
 
 
 def _records(
@@ -256,9 +263,9 @@ def _records(
     options: ReadOptions,
     decoder: RankDecoder | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Return the records of a file: here every form finds its reader.
+    """Return the records of a file, converted from any readable format.
 
-    Those that the decoder takes by itself, if there is one, are not among them.
+    Records that *decoder* takes directly are not included.
     """
     if form is Form.BINARY:
         return read_records(
@@ -284,7 +291,7 @@ def _hashed(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
 
 
 def _plain(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
-    """Yield the chunks, decompressed if they are gzip; never more than one chunk."""
+    """Yield the chunks, decompressed if they are gzip, at most one chunk at a time."""
     first = b""
     for chunk in chunks:
         first += chunk
@@ -299,7 +306,7 @@ def _plain(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
 
 
 def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
-    # A gzip file may have several members, and zeros as padding behind the last.
+    # A gzip file may have several members, and zeros as padding after the last one.
     member = zlib.decompressobj(wbits=31)
     pending = first
     try:
@@ -323,20 +330,20 @@ def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[byte
     if not member.eof:
         raise TruncatedTrace(
             source,
-            "its gzip stream ends early",
-            "a copy was interrupted; fetch the file again",
+            "its gzip stream is truncated",
+            "fetch the file again: a copy was interrupted",
         )
 
 
 def _recognised(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
-    """Return the form of a file by its start, and all its chunks."""
+    """Return the format of a file, detected from its start, and all its chunks."""
     taken: list[bytes] = []
     length, enough = 0, TEXT_LOOK
     for chunk in chunks:
         taken.append(chunk)
         length += len(chunk)
         if length >= enough:
-            # The binary form is known by a few bytes: no need to hold back more of it.
+            # A few bytes identify the binary format, so do not buffer more bytes.
             if enough == SNIFF_BYTES or recognise(b"".join(taken)) is Form.BINARY:
                 break
             enough = SNIFF_BYTES

@@ -1,61 +1,29 @@
-"""What a reader may be told about a trace, and what it tells about one."""
+"""Options for reading a trace, and the text of its warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chakram.chakra.read.framing import DEFAULT_RECORD_LIMIT_BYTES
-
-if TYPE_CHECKING:
-    from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning, WarningKind
 
 
 class DependencyPolicy(StrEnum):
-    """Which edges of a trace order its nodes.
+    """The kinds of edges that order the nodes of a trace.
 
-    The two reference readers disagree about it: one follows data dependencies only, the
-    other wants both kinds done.  Producers disagree too: PyTorch writes callers as
-    control dependencies, others write all their order as such.
+    The two reference readers disagree: one follows only data dependencies, the other
+    waits for both kinds. Producers disagree too: PyTorch writes callers as control
+    dependencies, other tools write their complete order as control dependencies.
     """
 
     AUTO = "auto"
-    """Data dependencies; control dependencies in a file that has no others."""
+    """Data dependencies; control dependencies if the file has no data dependencies."""
     DATA = "data"
     CONTROL = "control"
     BOTH = "both"
-
-
-class WarningKind(StrEnum):
-    """What a trace has that a replay may trip over."""
-
-    NO_METADATA = "no-metadata"
-    NO_NODES = "no-nodes"
-    MISSING_CONTROL_DEPENDENCY = "missing-control-dependency"
-    SELF_CONTROL_DEPENDENCY = "self-control-dependency"
-    MISSING_DATA_DEPENDENCY = "missing-data-dependency"
-    CONTROL_ONLY = "control-dependencies-only"
-    COLLECTIVE_LABEL = "collective-label"
-    UNKNOWN_NODE_TYPE = "unknown-node-type"
-    NO_SIZE = "no-size"
-    NO_PEER = "no-peer"
-    SCALED_BYTES = "scaled-bytes"
-    COLLECTIVE_BODY = "collective-body"
-    ELEMENT_SIZES = "element-sizes"
-    DIVIDED_SIZES = "divided-sizes"
-    UNTYPED_COLLECTIVE = "untyped-collective"
-    UNORDERED_KERNELS = "unordered-kernels"
-    NO_TIMES = "no-times"
-    PROFILE_LEFT_OUT = "profile-left-out"
-    GROUP_OF_POINTER = "group-of-pointer"
-    GROUP_INFERRED = "group-inferred"
-    WAIT_INFERRED = "wait-inferred"
-    WAIT_UNKNOWN = "wait-unknown"
-    UNKNOWN_COMMUNICATION = "unknown-communication"
-    ELEMENTS_AS_BYTES = "elements-as-bytes"
-    GROUP_DIFFERS = "group-differs"
 
 
 CORRECTIONS: Final = frozenset(
@@ -70,34 +38,36 @@ CORRECTIONS: Final = frozenset(
         WarningKind.UNORDERED_KERNELS,
     }
 )
-"""The warnings that something was corrected; each correction can be switched off."""
+"""The warnings about corrections. Each correction can be switched off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read a trace.
+    """Options for reading a trace.
 
     Args:
-        bytes_per_element: What one unit of ``comm_size`` and ``tensor_size`` is worth.
-            None means bytes, and is refused for the producers that write elements.
-        dependencies: Which edges count.
-        drop_missing_dependencies: Go on where a data dependency names a node that
-            is not in the file, instead of refusing the file.
-        duration_unit_ns: What one unit of ``duration_micros`` is worth.  None means
-            1000, as the name says.
-        uncorrected: What is left as the file has it, of what producers are known to
-            write differently; see ``CORRECTIONS``.
-        unnamed_groups: Process groups of operations that name none, as those of gloo
-            in host traces of PyTorch: by operation (``all_reduce``, ``send``, ...;
-            ``ANY_OPERATION`` for all others) the name of a group, or a pattern of what
-            it is for.  An all_to_all_v is an ``all_to_all`` where it is not named
-            itself.
-        dimensions: How many ranks there are along each dimension of the job, the one
-            in which neighbours differ first: what ``involved_dim`` of collectives
-            refers to; none: they are not known.
-        nranks: Number of ranks of the set, for hints; 0: it is not known.
-        record_limit_bytes: Length of a record above which a file is refused.
-        node_limit: Number of nodes of one rank above which a file is refused.
+        bytes_per_element: Bytes per unit of ``comm_size`` and ``tensor_size``. None
+            means that sizes are bytes. For producers that write elements, None is
+            refused.
+        dependencies: The edges that order nodes.
+        drop_missing_dependencies: Whether to drop a data dependency on a node that is
+            not in the file. Otherwise the file is refused.
+        duration_unit_ns: Nanoseconds per unit of ``duration_micros``. None means 1000,
+            as the name says.
+        uncorrected: Known deviations of producers that are left as they are in the
+            file; see ``CORRECTIONS``.
+        unnamed_groups: Process groups of operations that name none, such as those of
+            gloo in PyTorch host traces. The key is an operation (``all_reduce``,
+            ``send``, ...), or ``ANY_OPERATION`` for all others. The value is the name
+            of a group, or a pattern for its purpose. An all_to_all_v without its own
+            key uses that of ``all_to_all``.
+        dimensions: Number of ranks along each dimension of the job, innermost first:
+            consecutive ranks differ in the first dimension. ``involved_dim`` of
+            collectives refers to these dimensions. Empty: not known.
+        nranks: Number of ranks in the set, for hints. 0: not known.
+        record_limit_bytes: Maximum length of a record. A file with a longer one is
+            refused.
+        node_limit: Maximum number of nodes of one rank. A file with more is refused.
     """
 
     bytes_per_element: int | None = None
@@ -113,33 +83,39 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.bytes_per_element is not None and self.bytes_per_element < 1:
-            raise ValueError(f"bytes_per_element is {self.bytes_per_element}, not > 0")
+            raise ValueError(
+                f"bytes_per_element is {self.bytes_per_element}, but must be at least 1"
+            )
         if self.duration_unit_ns is not None and self.duration_unit_ns < 1:
-            raise ValueError(f"duration_unit_ns is {self.duration_unit_ns}, not > 0")
+            raise ValueError(
+                f"duration_unit_ns is {self.duration_unit_ns}, but must be at least 1"
+            )
         if any(size < 1 for size in self.dimensions):
-            raise ValueError(f"dimensions are {self.dimensions}, not all > 0")
+            raise ValueError(
+                f"dimensions are {self.dimensions}, but must all be at least 1"
+            )
         if not self.uncorrected <= CORRECTIONS:
             raise ValueError(
-                f"{set(self.uncorrected - CORRECTIONS)} are no corrections"
+                f"{set(self.uncorrected - CORRECTIONS)} are not corrections"
             )
 
 
-def merge_warnings(warnings: Iterable[Remark]) -> dict[StrEnum, str]:
-    """Return a sentence for each kind of warning: the first, and how many there are."""
-    by_kind: dict[StrEnum, list[Remark]] = {}
+def merge_warnings(warnings: Iterable[TraceWarning]) -> dict[StrEnum, str]:
+    """Return one sentence per kind: its first warning and the number of warnings."""
+    by_kind: dict[StrEnum, list[TraceWarning]] = {}
     for warning in warnings:
         by_kind.setdefault(warning.kind, []).append(warning)
     return {kind: _sentence(kind, alike) for kind, alike in by_kind.items()}
 
 
-def _sentence(kind: StrEnum, alike: list[Remark]) -> str:
+def _sentence(kind: StrEnum, alike: list[TraceWarning]) -> str:
     count = sum(warning.count for warning in alike)
     counted = counted_name(kind, count=count, ranks=len(alike))
     return f"{alike[0].where}: {alike[0].found} {counted}"
 
 
 def counted_name(name: str, *, count: int, ranks: int) -> str:
-    """Return a name in brackets, with how many there are of it in how many ranks."""
+    """Return a name and its numbers of occurrences and ranks, all in brackets."""
     times = f": {count} times" if count > 1 else ""
     of_ranks = f" in {ranks} ranks" if ranks > 1 else ""
     return f"[{name}{times}{of_ranks}]"

@@ -1,1 +1,1 @@
-"""Trace sets: the files of all ranks of a job, wherever they stand."""
+"""Trace sets: the files of all ranks of a job, in a folder or an archive."""

@@ -1,7 +1,7 @@
-"""Where the files of a trace set stand: a folder, or a tar archive.
+"""Access to the files of a trace set: in a folder or a tar archive.
 
-An archive is read in place: nothing of it is written to the disk, so that the names
-of its members can do no harm; links and devices in it are passed over.
+Archives are read in place and never extracted to disk, so malicious member names are
+harmless. Links and device files in archives are skipped.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from chakram.foundation.errors import TraceError
 _ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MEMBER_LIMIT = 100_000
 
-# What tarfile lets through of a damaged archive, its own errors aside.
+# Errors that tarfile raises for damaged archives, including errors of other modules.
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, ValueError)
 
 
 class StoredFile:
-    """One file, open for reading; it gives only our errors."""
+    """An open file that raises only ``TraceError``."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
         self._name = name
 
     def read(self, size: int, /) -> bytes:
-        """Return at most *size* bytes, none at the end.
+        """Return at most *size* bytes, or no bytes at the end.
 
         Raises:
-            TraceError: If the file, or the archive round it, cannot be read.
+            TraceError: If the file or its archive cannot be read.
         """
         try:
             return self._file.read(size)
         except _DAMAGE as error:
             raise TraceError(
-                self._name, f"cannot be read: {error}", "is the file complete?"
+                self._name,
+                f"cannot be read: {error}",
+                "check that the file is complete",
             ) from error
 
     def __enter__(self) -> Self:
@@ -49,16 +51,16 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Files with names."""
+    """A collection of named files."""
 
     place: str
 
     def names(self) -> Sequence[str]:
-        """Return the names, with ``/`` between folders, in a good order to read."""
+        """Return the names, with ``/`` between folders, in an efficient read order."""
         ...
 
     def listing(self) -> Sequence[str]:
-        """Return the names of all it holds, for messages; ``/`` ends a folder's."""
+        """Return the names of all entries, for messages; folder names end in ``/``."""
         ...
 
     def open(self, name: str) -> StoredFile:
@@ -66,24 +68,24 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is held; no file can be opened any more."""
+        """Release all resources. No file can be opened afterwards."""
         ...
 
 
 def is_archive(path: Path) -> bool:
-    """Say whether a path has the name of an archive and is a file."""
+    """Return whether a path is a file with the name of an archive."""
     return path.name.endswith(_ARCHIVE_SUFFIXES) and path.is_file()
 
 
 class FolderStore:
-    """The files that stand directly in a folder."""
+    """The files directly in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.place = str(folder)
         self._folder = folder
 
     def names(self) -> Sequence[str]:
-        """Return the names of its files.
+        """Return the names of the files.
 
         Raises:
             TraceError: If the folder cannot be listed.
@@ -91,7 +93,7 @@ class FolderStore:
         return [path.name for path in self._paths() if path.is_file()]
 
     def listing(self) -> Sequence[str]:
-        """Return the names of its files and folders, hidden ones aside.
+        """Return the names of files and folders, except hidden ones.
 
         Raises:
             TraceError: If the folder cannot be listed.
@@ -107,11 +109,11 @@ class FolderStore:
             return sorted(self._folder.iterdir())
         except OSError as error:
             raise TraceError(
-                self.place, f"cannot be listed: {error.strerror}", "is the path right?"
+                self.place, f"cannot be listed: {error.strerror}", "check the path"
             ) from error
 
     def open(self, name: str) -> StoredFile:
-        """Open one of its files."""
+        """Open one of the files."""
         path = self._folder / name
         try:
             return StoredFile(path.open("rb"), str(path))
@@ -119,14 +121,14 @@ class FolderStore:
             raise TraceError(str(path), f"cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
-        """Do nothing: a folder holds nothing."""
+        """Do nothing: a folder has no open resources."""
 
 
 class ArchiveStore:
     """The regular files of a tar archive, compressed or not.
 
-    It stays open: members are cheap to read in their order, but going back in a
-    compressed archive means to decompress it from its start.
+    The archive stays open. Reading members in order is cheap. Going back in a
+    compressed archive means decompressing it again from the start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,7 +151,7 @@ class ArchiveStore:
                     raise TraceError(
                         self.place,
                         f"the archive has more than {number} members",
-                        "put one trace set into an archive",
+                        "put only one trace set into an archive",
                     )
                 if member.isreg():
                     members[member.name.removeprefix("./")] = member
@@ -158,22 +160,24 @@ class ArchiveStore:
         return members
 
     def _damaged(self, error: Exception) -> TraceError:
-        # tarfile lists what every decompressor said, a line each.
+        # tarfile reports the error of every decompressor, one per line.
         reason = str(error).partition("\n")[0].rstrip(":")
         return TraceError(
-            self.place, f"cannot be read as an archive: {reason}", "is it complete?"
+            self.place,
+            f"cannot be read as an archive: {reason}",
+            "check that it is complete",
         )
 
     def names(self) -> Sequence[str]:
-        """Return the names of its regular files, in their order in the archive."""
+        """Return the names of the regular files, in archive order."""
         return list(self._members)
 
     def listing(self) -> Sequence[str]:
-        """Return the names of its regular files; they tell the folders as well."""
+        """Return the names of the regular files, which include their folders."""
         return self.names()
 
     def open(self, name: str) -> StoredFile:
-        """Open one of its files."""
+        """Open one of the files."""
         file = self._archive.extractfile(self._members[name])
         if file is None:
             raise TraceError(f"{self.place}/{name}", "is not a regular file")

@@ -1,13 +1,19 @@
-"""Find the files of a trace set from what a user writes.
+"""Lookup of a trace set's files from a user-supplied path.
 
-A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally with
-``.gz`` behind.  It is named by its folder or archive, where that holds one set only;
-by its prefix; by a pattern (``w.*.et``, ``w.%d.et``); or by any one of its files.
-A lone file of another name is known by what it holds: it is the trace of one rank.
-Inside an archive the prefix follows its path: ``traces.tar.gz/ALL_GATHER``.
+A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally
+followed by ``.gz``. You can name a set by:
 
-Many a file with a number in its name is JSON but no trace: so JSON counts only where no
-``.et`` fits, or where a name ends in ``.json``.
+* its folder or archive, if that holds only one set;
+* its prefix;
+* a pattern (``w.*.et``, ``w.%d.et``);
+* any one of its files.
+
+A single file with another name is recognized by its content. It is the trace of one
+rank. Inside an archive, the prefix follows the path of the archive:
+``traces.tar.gz/ALL_GATHER``.
+
+Many JSON files with a number in their name are not traces. Therefore JSON files count
+only if no ``.et`` file matches, or if the given name contains ``.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from chakram.chakra.read.reader import JSON_RECORDS, form_of, records_of, refuse
 from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.foundation.errors import TraceError, UnsupportedTrace
 
-# Files of the oldest schemas end in .eg; PyTorch users number theirs "name_0.json".
+# Files of the oldest schemas end in .eg. PyTorch users often name files "name_0.json".
 _RANK_FILE = re.compile(
     r"(?P<prefix>.+)[._](?P<rank>[0-9]{1,9})\.((et|eg)|(?P<json>json))(\.gz)?"
 )
@@ -34,7 +40,7 @@ _LONE_SUFFIX = re.compile(r"\.(et|eg|json)(\.gz)?$")
 _GROUP_FILES = ("comm_group.json", "comm_groups.json")
 _NAMES = "<prefix>.<rank>.et or <prefix>.<rank>.json"
 _NO_TRACES = ("comm_group",)
-"""How the names of JSON files begin that are no traces, whatever number they have."""
+"""Name prefixes of JSON files that are never traces, even with a number."""
 _PROFILES = ("kineto", "device")
 _SHOWN = 5
 
@@ -43,10 +49,15 @@ _Sets: TypeAlias = dict[str, dict[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSet:
-    """The files of a set: names in *store* by rank, and of its group file.
+    """The files of a set.
 
-    ``other_group_file`` is a second one of the same right; ``group_path`` is that of a
-    set whose store has none.
+    Attributes:
+        store: The folder or archive.
+        prefix: The common prefix of the file names.
+        files: The file names in *store*, by rank.
+        group_file: The name of the group file in *store*.
+        group_path: The group file outside of *store*, if *store* has none.
+        other_group_file: A second group file in *store* with equal precedence.
     """
 
     store: Store
@@ -58,11 +69,11 @@ class FoundSet:
 
     @property
     def place(self) -> str:
-        """The set, for messages."""
+        """The location of the set, for messages."""
         return f"{self.store.place}/{self.prefix}"
 
     def paths(self) -> list[Path]:
-        """Return the files on disk that hold the set: its own, or their archive."""
+        """Return the paths of the set's files, or of the archive that holds them."""
         store = Path(self.store.place)
         if not store.is_dir():
             return [store]
@@ -77,15 +88,15 @@ class FoundSet:
 def find_trace_set(
     path: str | Path, prefix: str | None = None, *, only: int | None = None
 ) -> Iterator[FoundSet]:
-    """Find a set; its store is open inside the ``with`` block.
+    """Find a set. Its store is open inside the ``with`` block.
 
     Args:
-        path: What the user wrote; see above.
-        prefix: Which set, where the folder or archive holds several.
-        only: The one rank that is wanted; the others may be missing.
+        path: The user-supplied path; see the module docstring.
+        prefix: The set to find, if the folder or archive holds several.
+        only: The only rank that is needed. Other ranks may be missing.
 
     Raises:
-        TraceError: If there is none, are several, or a rank is missing.
+        TraceError: If no set or several sets match, or if a rank is missing.
     """
     path = Path(path)
     try:
@@ -98,8 +109,8 @@ def find_trace_set(
     except OSError as error:
         raise TraceError(
             str(path),
-            f"cannot be looked at: {error.strerror}",
-            "is the path right, and may you read it?",
+            f"cannot be accessed: {error.strerror}",
+            "check the path and its permissions",
         ) from error
     wanted = prefix or wanted
     try:
@@ -112,7 +123,7 @@ def find_trace_set(
 
 
 def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
-    """Return the folder or archive, and the pattern of the prefix if one was given."""
+    """Return the folder or archive, and the prefix pattern if one was given."""
     if path.is_dir() or is_archive(path):
         return path, None
     for parent in path.parents:
@@ -122,10 +133,10 @@ def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
 
 
 def _lone(store: Store, name: str, only: int | None) -> FoundSet:
-    """Return the set of one file, whose name has no rank.
+    """Return the set of a single file whose name contains no rank.
 
     Raises:
-        TraceError: If it holds no trace.
+        TraceError: If the file is not a trace.
     """
     source = f"{store.place}/{name}"
     with store.open(name) as stream:
@@ -135,8 +146,9 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
     if not _holds_trace(store, name):
         raise UnsupportedTrace(
             source,
-            f"this is not named {_NAMES}",
-            "one file per rank, ranks from 0; give their folder, prefix or archive",
+            f"is not named {_NAMES}",
+            "use one file per rank, from rank 0, and give their folder, prefix or "
+            "archive",
         )
     prefix = _LONE_SUFFIX.sub("", name)
     group_file = _group_file(store, prefix)
@@ -144,14 +156,14 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
         store=store,
         prefix=prefix,
         files={only or 0: name},
-        # A set's group file may have the name that this trace has.
+        # The trace itself may have one of the names of a group file.
         group_file=None if group_file == name else group_file,
         group_path=None,
     )
 
 
 def _holds_trace(store: Store, name: str) -> bool:
-    """Say whether a file is a trace, by its first bytes."""
+    """Return whether a file is a trace, judging by its first bytes."""
     source = f"{store.place}/{name}"
     try:
         with store.open(name) as stream:
@@ -166,7 +178,7 @@ def _holds_trace(store: Store, name: str) -> bool:
 
 
 def _lone_name(store: Store) -> str | None:
-    """Return the only file of a store that holds a trace; None: there is not one."""
+    """Return the only file of a store that holds a trace, or None."""
     names = [
         name
         for name in store.names()
@@ -178,18 +190,18 @@ def _lone_name(store: Store) -> str | None:
 
 
 def _refuse_missing(path: Path, wanted: str) -> None:
-    """Refuse a path that is neither there nor the beginning of names that are.
+    """Refuse a path that does not exist and is not a prefix of existing names.
 
     Raises:
-        TraceError: If it is missing.
-        OSError: If the folders above it may not be looked into.
+        TraceError: If the path is missing.
+        OSError: If a parent folder cannot be read.
     """
     if path.exists():
         return
     above = next((each for each in path.parents if each.exists()), path.parent)
-    hints = [] if path.is_absolute() else [f"it stands for {path.absolute()}"]
+    hints = [] if path.is_absolute() else [f"its absolute path is {path.absolute()}"]
     if not above.is_dir():
-        hints.append(f"{above} is no folder")
+        hints.append(f"{above} is not a folder")
     else:
         listing = FolderStore(above).listing()
         if above == path.parent and any(
@@ -198,16 +210,16 @@ def _refuse_missing(path: Path, wanted: str) -> None:
             for name in listing
         ):
             return
-        hints.append(f"{above.absolute()} holds {_some(listing)}")
+        hints.append(f"{above.absolute()} contains {_some(listing)}")
     raise TraceError(str(path), "does not exist", "; ".join(hints))
 
 
 def _within(store: Store) -> str:
-    """Return where sets may be instead: in a folder or archive that *store* holds."""
+    """Return a hint naming a folder or archive inside *store*, or an empty string."""
     for name in store.listing():
         place = Path(store.place, name)
         if place.is_dir() or is_archive(place):
-            return f"; name what holds traces, e.g. {place}"
+            return f"; name the folder or archive with the traces, e.g. {place}"
     return ""
 
 
@@ -237,31 +249,31 @@ def _choose(
         _refuse_other_forms(store)
         raise TraceError(
             store.place,
-            f"holds no files named {_NAMES}",
-            f"it holds {_some(store.listing())}{_within(store)}",
+            f"contains no files named {_NAMES}",
+            f"it contains {_some(store.listing())}{_within(store)}",
         )
     fits_binary = any(_fits(prefix, wanted) for prefix in binary)
     sets = binary if (fits_binary and not named_json) or not json else json
     fitting = [prefix for prefix in sets if _fits(prefix, wanted)]
     if len(fitting) > 1:
-        # Profiles beside host traces are no trace set of their own.
+        # Profiles next to host traces are not a separate trace set.
         fitting = [each for each in fitting if not is_profile_name(each)] or fitting
     if not fitting:
         raise TraceError(
             store.place,
-            f"holds no trace set {wanted!r}",
-            f"it holds {_some(list(sets))}",
+            f"contains no trace set {wanted!r}",
+            f"it contains {_some(list(sets))}",
         )
     if len(fitting) > 1:
         raise TraceError(
             store.place,
-            f"holds {len(fitting)} trace sets: {_some(fitting)}",
+            f"contains {len(fitting)} trace sets: {_some(fitting)}",
             f"name one, e.g. {store.place}/{fitting[0].rpartition('/')[2]}",
         )
     (prefix,) = fitting
     files = sets[prefix]
     if sets is json and len(files) == 1:
-        # A number at the end of a lone file may be that of a version.
+        # The number of a single file may be a version instead of a rank.
         files = {0: next(iter(files.values()))}
     _check_ranks(files, f"{store.place}/{prefix}", only)
     group_file = _group_file(store, prefix)
@@ -276,7 +288,7 @@ def _choose(
 
 
 def is_profile_name(prefix: str) -> bool:
-    """Say whether the files of this prefix are profiles, by their name."""
+    """Return whether a file name prefix marks the files as profiles."""
     return prefix.rpartition("/")[2].startswith(_PROFILES)
 
 
@@ -286,13 +298,13 @@ def json_sets(store: Store) -> Mapping[str, Mapping[int, str]]:
 
 
 def _sets(store: Store) -> tuple[_Sets, _Sets]:
-    """Return the sets in a store: those of binary files, and those of JSON."""
+    """Return the sets in a store: first the binary ones, then the JSON ones."""
     binary: _Sets = {}
     json: _Sets = {}
     for name in store.names():
         match = _RANK_FILE.fullmatch(name)
         base = name.rpartition("/")[2]
-        # Archives made on macOS hold a shadow "._name" of every file.
+        # Archives made on macOS contain a shadow file "._name" for every file.
         if match is None or base.startswith(("._", *_NO_TRACES)):
             continue
         sets = binary if match["json"] is None else json
@@ -309,8 +321,8 @@ def _sets(store: Store) -> tuple[_Sets, _Sets]:
 
 
 def _refuse_other_forms(store: Store) -> None:
-    """Say which form that is not read a store holds, if that is all."""
-    # Only a file per rank is a trace; a lone comm_group.json is not.
+    """Refuse a store that holds a Kineto profile instead of traces."""
+    # Group files are not traces.
     for name in store.names():
         if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[
             2
@@ -328,13 +340,13 @@ def _fits(prefix: str, wanted: str | None) -> bool:
 
 
 def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None:
-    """Refuse a set that lacks a rank below its highest, or lacks the *only* one."""
+    """Refuse a set that lacks a rank below its highest, or lacks the *only* rank."""
     if only is not None:
         if only not in files:
             raise TraceError(
                 where,
-                f"has no file of rank {only}",
-                f"it has rank {_some(list(map(str, sorted(files))))}",
+                f"has no file for rank {only}",
+                f"it has files for rank {_some(list(map(str, sorted(files))))}",
             )
         return
     if max(files) + 1 == len(files):
@@ -346,12 +358,12 @@ def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None
         where,
         f"has files up to rank {max(files)}, but none for rank {shown}"
         + (" and others" if max(files) + 1 - len(files) > len(missing) else ""),
-        "every rank from 0 needs a file",
+        "add a file for every rank, from 0",
     )
 
 
 def _group_file(store: Store, prefix: str) -> str | None:
-    """Return the group file that stands beside the set in the same store."""
+    """Return the group file next to the set, in the same store."""
     folder, _, base = prefix.rpartition("/")
     names = set(store.names())
     for name in (f"{base}.comm_group.json", *_GROUP_FILES, f"{base}.json"):
@@ -362,7 +374,7 @@ def _group_file(store: Store, prefix: str) -> str | None:
 
 
 def _other_group_file(store: Store, group_file: str | None) -> str | None:
-    """Return the file that has as good a name for the groups as *group_file*."""
+    """Return the group file with the same precedence as *group_file*, or None."""
     folder, _, base = (group_file or "").rpartition("/")
     first, other = _GROUP_FILES
     candidate = f"{folder}/{other}" if folder else other
@@ -370,7 +382,7 @@ def _other_group_file(store: Store, group_file: str | None) -> str | None:
 
 
 def _group_path(place: Path, prefix: str) -> Path | None:
-    """Return the group file beside the archive, or in ``inputs`` beside the folder."""
+    """Return a group file next to the archive, or in ``inputs`` next to the folder."""
     if place.is_dir():
         names = (f"{prefix}.comm_group.json", *_GROUP_FILES)
         inputs = (place / ".." / "inputs" / name for name in names)

@@ -1,11 +1,15 @@
-"""The profiles that belong to the host traces of a set: named, or found beside them.
+"""Profiles for the host traces of a set: named by the user, or found next to them.
 
-A profile belongs to the trace of the same rank.  Without a name for them they are
-looked for in the same folder or archive, in files whose names begin with ``kineto`` or
-``device``, then in all that hold a profile, then beside it, in a folder or archive
-whose name begins with ``kineto``.  Where names do not number profiles by rank, as those
-of PyTorch's handler for TensorBoard (``worker0.1693.pt.trace.json``), what they hold
-says whose they are.
+A profile belongs to the trace of the same rank. If the user does not name the profiles,
+they are searched for in this order:
+
+* files in the same folder or archive whose names begin with ``kineto`` or ``device``;
+* all profiles in the same folder or archive;
+* a neighboring folder or archive whose name begins with ``kineto``.
+
+File names may not contain ranks, for example those of PyTorch's TensorBoard handler
+(``worker0.1693.pt.trace.json``). In that case, the content of a profile determines its
+rank.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from chakram.chakra.read.eras import Form
 from chakram.chakra.read.reader import (
@@ -24,7 +28,6 @@ from chakram.chakra.read.reader import (
     read_profile_stream,
     start_of,
 )
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
 from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.chakra.sets.find_files import (
     FoundSet,
@@ -32,31 +35,35 @@ from chakram.chakra.sets.find_files import (
     is_profile_name,
     json_sets,
 )
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.foundation.errors import ForeignProfile, TraceError
+
+if TYPE_CHECKING:
+    from chakram.chakra.read.reader_options import ReadOptions
 
 _JSON: Final = (".json", ".json.gz")
 _STATED_RANK: Final = re.compile(
     rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*([0-9]{1,9})\b'
 )
-"""Where PyTorch writes into a profile which rank it is of."""
+"""Pattern of the rank that PyTorch writes into a profile."""
 _NAMED_RANK: Final = re.compile(
     r"(?:^|[^a-z])(?:rank|worker|host|device|gpu)[-_.]?([0-9]{1,9})(?![0-9])", re.I
 )
 
 
 class Profiles:
-    """The profiles of a set; to be used in a ``with`` block, inside that of the set.
+    """The profiles of a set: a context manager for use while the set is open.
 
-    They are looked for when the first one is asked for: most sets need none.
+    The search starts when the first profile is requested, because most sets need none.
 
     Args:
         found: The set.
-        given: Where they are, if the user said so.
-        only: The only rank whose profile is needed; None: all are.
+        given: The location of the profiles, if the user named it.
+        only: The only rank whose profile is needed. None: all ranks.
 
     Attributes:
-        left_out: Why profiles that the user did not name are not used; None: no such.
+        left_out: Why the found profiles are not used, or None. Profiles that the user
+            named are always used.
     """
 
     def __init__(
@@ -69,7 +76,7 @@ class Profiles:
         self._files: tuple[Store, Mapping[int, str]] | None = None
         self._asked = False
         self._ranks_read = 0
-        self.left_out: Remark | None = None
+        self.left_out: TraceWarning | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -78,13 +85,14 @@ class Profiles:
         self._stack.close()
 
     def read(self, rank: int) -> ReadProfile | None:
-        """Return the profile of one rank, None if there are no profiles.
+        """Return the profile of one rank, or None if there are no profiles.
 
-        What lies beside a single trace may belong to another: what cannot be its
-        profile is left out, unless the user named it.
+        A profile found next to a single trace may belong to another trace. In that case
+        it is left out, unless the user named it.
 
         Raises:
-            TraceError: If there are some, but none of that rank, or it cannot be read.
+            TraceError: If there are profiles but none for this rank, or if the profile
+                of this rank cannot be read.
         """
         if self.left_out is not None:
             return None
@@ -101,18 +109,21 @@ class Profiles:
         return self._only is not None or len(self._found.files) == 1
 
     def leave_out(self, reason: TraceError) -> bool:
-        """Use no profiles; return False if the user named them or a rank took one.
+        """Stop using the profiles that were found, and return True.
+
+        If the user named the profiles, or another rank has already requested one,
+        return False instead and keep using them.
 
         Args:
-            reason: What is wrong with those that were found.
+            reason: The problem with the found profiles.
         """
         if self._given is not None or self._ranks_read > 1:
             return False
-        self.left_out = Remark(
+        self.left_out = TraceWarning(
             WarningKind.PROFILE_LEFT_OUT,
             None,
             reason.where,
-            f"{reason.found}; profiles that were found for the trace are left out",
+            f"{reason.found}; the profiles that were found for the trace are ignored",
         )
         return True
 
@@ -126,23 +137,24 @@ class Profiles:
         if rank not in files:
             raise TraceError(
                 store.place,
-                f"holds profiles, but none of rank {rank}",
-                "every rank needs one",
+                f"contains profiles, but none for rank {rank}",
+                "add a profile for every rank",
             )
         with store.open(files[rank]) as stream:
             return read_profile_stream(stream, f"{store.place}/{files[rank]}")
 
     def require_use(self) -> None:
-        """Refuse profiles that the user gave and nobody asked for.
+        """Refuse profiles that the user named if no trace needs profiles.
 
         Raises:
-            TraceError: If there are such.
+            TraceError: If there are such profiles.
         """
         if self._given is not None and not self._asked:
             raise TraceError(
                 self._found.place,
-                "has no use for profiles (kineto)",
-                "they are for PyTorch host traces; other traces have times themselves",
+                "does not use profiles (kineto)",
+                "use profiles only with PyTorch host traces; other traces contain "
+                "times",
             )
 
     def _find(self) -> tuple[Store, Mapping[int, str]] | None:
@@ -175,7 +187,7 @@ class Profiles:
             return store, held
 
     def _numbered(self, place: Path) -> tuple[Store, Mapping[int, str]]:
-        """Return the profiles whose names have the ranks.
+        """Return profiles whose file names contain the ranks.
 
         Raises:
             TraceError: If there are none, or some are missing.
@@ -184,10 +196,11 @@ class Profiles:
         return profiles.store, profiles.files
 
     def _held(self, store: Store, only_name: str | None = None) -> dict[int, str]:
-        """Return the profiles of a store by what they hold, or else by their names.
+        """Return the profiles of a store by rank, from their content or their names.
 
         Raises:
-            TraceError: If it cannot be told which rank one is of, or one has two.
+            TraceError: If the rank of a profile is unknown, or if a rank has two
+                profiles.
         """
         taken = set(self._found.files.values()) if store is self._found.store else set()
         profiles: dict[str, int | None] = {}
@@ -206,7 +219,7 @@ class Profiles:
                 if len(profiles) > 1 or len(self._found.files) > 1:
                     raise TraceError(
                         f"{store.place}/{name}",
-                        "is a profile that does not say which rank it is of",
+                        "is a profile of an unknown rank",
                         "name profiles kineto_<rank>.json",
                     )
                 rank = next(iter(self._found.files))
@@ -214,7 +227,8 @@ class Profiles:
                 raise TraceError(
                     store.place,
                     f"rank {rank} has two profiles: {files[rank]} and {name}",
-                    "name that of the recorded steps (kineto), or move the others away",
+                    "name the profile of the recorded steps (kineto), or move the "
+                    "other profiles away",
                 )
             files[rank] = name
         return files
@@ -228,12 +242,13 @@ def open_rank(
     options: ReadOptions,
     zero_is_a_group: bool = False,
 ) -> OpenTrace:
-    """Return the trace of one rank, for ``settle``.
+    """Open the trace of one rank, as input for ``settle``.
 
-    Profiles that were found, and are not those of the first trace, are left out.
+    Profiles that were found automatically and do not match the first trace are left
+    out.
 
     Raises:
-        TraceError: If it is no trace that is read.
+        TraceError: If the file is not a readable trace.
     """
 
     def opened() -> OpenTrace:
@@ -257,7 +272,7 @@ def open_rank(
 
 
 def _beside(place: Path) -> Path | None:
-    """Return the one folder or archive of profiles beside that of the traces."""
+    """Return the only folder or archive of profiles next to the traces, or None."""
     try:
         candidates = [
             path

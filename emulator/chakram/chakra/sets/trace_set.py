@@ -15,10 +15,10 @@ from chakram.chakra.read.reader import (
     ReadTrace,
     settle,
 )
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.profiles import Profiles, open_rank
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded
 from chakram.foundation.errors import TraceError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
-_GROUP_FILE_HINT = "is this the group file?"
+_GROUP_FILE_HINT = "check that this is the group file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +38,27 @@ class TraceSet:
     """The traces of all ranks of one job.
 
     Attributes:
-        name: Where it came from.
+        name: Where the set was loaded from.
         graphs: The graph of every rank, by rank, from 0 without gaps.
-        groups: The process groups by name, among them ``world``, the group of nodes
-            that name none.
-        digest: SHA-256 over what all files hold (decompressed) and the groups: the
-            same trace in a folder, an archive or gzipped has the same.
-        warnings: What is odd in the files; see ``lint`` for what is wrong in them.
-        producer: Which tool wrote it, as far as one can tell.
-        schema: What the files say of their schema.
-        notes: What was made of the files, in sentences, that results have to say.
-        purposes: What groups are for, by name, in the words of the files.
-        least_ranks: By rank, how many ranks the job had at least, by what the trace of
-            that rank states; ranks that state nothing are left out.
+        groups: The process groups by name, including ``world``. Nodes that name no
+            group use ``world``.
+        digest: SHA-256 of the decompressed content of all files and of the groups. It
+            is the same for a folder, an archive and gzipped files.
+        warnings: Warnings about the files. For problems, see ``lint``.
+        producer: The tool that wrote the traces, as far as it can be recognized.
+        schema: The schema that the files state.
+        notes: Sentences about changes to the traces, such as replication, for inclusion
+            in results.
+        purposes: The purpose of each group by name, as stated in the files.
+        least_ranks: By rank: the minimum number of ranks in the job, as implied by the
+            rank's trace. Ranks whose traces imply nothing are left out.
     """
 
     name: str
     graphs: Mapping[int, TraceGraph]
     groups: Mapping[str, ProcessGroup]
     digest: str
-    warnings: tuple[Remark, ...]
+    warnings: tuple[TraceWarning, ...]
     producer: str
     schema: str
     notes: tuple[str, ...] = ()
@@ -85,13 +86,14 @@ def load_trace_set(
     Args:
         path: A folder, an archive, a prefix, a pattern, or one of the files; see
             ``chakram.chakra.sets.find_files``.
-        bytes_per_element: What one unit of a stored size is worth; see ``ReadOptions``.
-        comm_groups: The group file, where it does not stand beside the traces.
-        kineto: The profiles of PyTorch host traces, where they are not found beside
-            them; see ``chakram.chakra.sets.profiles``.
-        prefix: Which set, where the folder or archive holds several.
-        options: How to read; *bytes_per_element* goes before what stands in it.
-        on_rank: Called with (ranks read, ranks in all) after every file.
+        bytes_per_element: Bytes per unit of a stored size; see ``ReadOptions``.
+        comm_groups: The group file, if it is not next to the traces.
+        kineto: The profiles of PyTorch host traces, if they are not found next to the
+            traces; see ``chakram.chakra.sets.profiles``.
+        prefix: The set to load, if the folder or archive holds several.
+        options: Reader options. *bytes_per_element* takes precedence over the value in
+            them.
+        on_rank: Called with (ranks read, total ranks) after every file.
 
     Raises:
         TraceError: If the set is not found, incomplete or not readable.
@@ -152,16 +154,16 @@ def load_replicated(
     prefix: str | None = None,
     options: ReadOptions | None = None,
 ) -> TraceSet:
-    """Return the trace set in which every rank has the trace of one.
+    """Return a trace set in which every rank has the trace of one recorded rank.
 
     Args:
-        path: As for ``load_trace_set``; files of other ranks need not be there.
-        replication: How many ranks, and their groups.
-        rank: Whose trace it is.
-        comm_groups: As for ``load_trace_set``, as the rest.
-        kineto: See there.
-        prefix: See there.
-        options: See there.
+        path: As for ``load_trace_set``. Files of other ranks may be missing.
+        replication: The number of ranks and their groups.
+        rank: The recorded rank.
+        comm_groups: As for ``load_trace_set``.
+        kineto: As for ``load_trace_set``.
+        prefix: As for ``load_trace_set``.
+        options: As for ``load_trace_set``.
 
     Raises:
         TraceError: If the trace is not found, not readable, or cannot be replicated.
@@ -179,7 +181,8 @@ def load_replicated(
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups
         highest = max((max(ranks) for ranks in members.values()), default=0)
-        # Not all traces say how many ranks there were: files and groups hint at it.
+        # Not all traces state the number of ranks. File names and groups give a lower
+        # bound.
         hinted = max(max(found.files), highest, rank) + 1
         recorded_ranks = max(hinted, read.trace.least_ranks)
         groups = {
@@ -211,10 +214,10 @@ def load_replicated(
 
 
 def _with_parts(replication: Replication, trace: RankTrace) -> Replication:
-    """Return how a trace is replicated that has collectives of some dimensions.
+    """Return *replication* with added groups for collectives over some dimensions.
 
     Raises:
-        TraceError: If nothing says which dimensions their groups have.
+        TraceError: If the dimensions of such a group are unknown.
     """
     groups = dict(replication.groups)
     names = list(replication.dimensions)
@@ -226,9 +229,9 @@ def _with_parts(replication: Replication, trace: RankTrace) -> Replication:
         if whole is None:
             raise TraceError(
                 f"{trace.graph.source}: process group {part.group!r}",
-                "does collectives of some of its dimensions, and nothing says which "
-                "it has",
-                f"say what it is: trace.groups: {{{part.group!r}: {ALL}}}, or names of "
+                "has collectives over some of its dimensions, but its dimensions are "
+                "unknown",
+                f"set them: trace.groups: {{{part.group!r}: {ALL}}}, or names of "
                 "trace.dimensions",
             )
         groups[name] = tuple(each for each in involved if ALL in whole or each in whole)
@@ -241,12 +244,13 @@ def assemble(
     traces: Mapping[int, ReadTrace],
     file_groups: Mapping[str, tuple[int, ...]],
 ) -> TraceSet:
-    """Return the set of the traces of all ranks.
+    """Return the trace set for the traces of all ranks.
 
     Args:
         name: Name of the set.
-        traces: What was read, by rank.
-        file_groups: The groups of the group file; they go before the traces' own.
+        traces: The traces, by rank.
+        file_groups: The groups of the group file. They override the groups in the
+            traces.
 
     Raises:
         TraceError: If the ranks disagree about a group.
@@ -300,10 +304,10 @@ def _merge_groups(
             if members.setdefault(name, stated) != stated:
                 raise TraceError(
                     traces[rank].trace.graph.source,
-                    f"rank {rank} says that group {name!r} has the ranks "
-                    f"{list(stated)}, rank {first_seen[name]} says "
-                    f"{list(members[name])}",
-                    "give the groups in a comm_group.json",
+                    f"group {name!r} has the ranks {list(stated)} in the trace of rank "
+                    f"{rank}, but {list(members[name])} in that of rank "
+                    f"{first_seen[name]}",
+                    "define the groups in a comm_group.json",
                 )
             first_seen.setdefault(name, rank)
     groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
@@ -314,9 +318,9 @@ def _merge_groups(
 def _parts(
     traces: Mapping[int, ReadTrace], groups: Mapping[str, ProcessGroup]
 ) -> dict[str, ProcessGroup]:
-    """Return the groups of collectives of some dimensions.
+    """Return the groups of collectives that cover only some dimensions.
 
-    Those of a group that nobody defines are not defined either.
+    Parts of an undefined group stay undefined.
     """
     parts: dict[str, ProcessGroup] = {}
     for read in traces.values():
@@ -333,9 +337,9 @@ def _parts(
 
 def _overruled(
     traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
-) -> dict[int, list[Remark]]:
-    """Return by rank what its trace says of groups, and the group file otherwise."""
-    found: dict[int, list[Remark]] = {}
+) -> dict[int, list[TraceWarning]]:
+    """Return, by rank, a warning if the group file overrides groups of the trace."""
+    found: dict[int, list[TraceWarning]] = {}
     world = world_group(len(traces)).ranks
     for rank, read in traces.items():
         differing = [
@@ -346,12 +350,12 @@ def _overruled(
         if differing:
             name, stated = differing[0]
             found[rank] = [
-                Remark(
+                TraceWarning(
                     WarningKind.GROUP_DIFFERS,
                     rank,
                     read.trace.graph.source,
-                    f"gives group {name!r} the ranks {ranks_text(stated)}; "
-                    f"those of the group file count: {ranks_text(file_groups[name])}",
+                    f"gives group {name!r} the ranks {ranks_text(stated)}; the group "
+                    f"file takes precedence: {ranks_text(file_groups[name])}",
                     len(differing),
                 )
             ]
@@ -367,25 +371,25 @@ def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ..
 
 
 def _refuse_another(found: FoundSet, groups: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a set with a second group file that says something else.
+    """Refuse a set with a second group file that defines different groups.
 
     Raises:
-        TraceError: If it has one.
+        TraceError: If the set has such a file.
     """
     other = found.other_group_file
     if other is not None and parse_group_file(*_stored(found, other)) != groups:
         raise TraceError(
             found.place,
             f"has two group files that differ: {found.group_file} and {other}",
-            "say which one counts (--comm-groups), or move the other away",
+            "name the right one (--comm-groups), or move the other one away",
         )
 
 
 def group_file_bytes(found: FoundSet) -> bytes | None:
-    """Return the group file of a set as it stands there; None if there is none.
+    """Return the unchanged content of a set's group file, or None if there is none.
 
     Raises:
-        TraceError: If it cannot be read, or is no group file.
+        TraceError: If the file cannot be read, or is not a group file.
     """
     text, source = _group_file(found, None)
     if text is not None:
@@ -394,7 +398,7 @@ def group_file_bytes(found: FoundSet) -> bytes | None:
 
 
 def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]:
-    """Return what a group file holds, None if there is none; and its name."""
+    """Return content and name of the group file. Without one, the content is None."""
     path = given or (found.group_path if found.group_file is None else None)
     if path is not None:
         text = read_bounded(
@@ -408,7 +412,7 @@ def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]
 
 
 def _stored(found: FoundSet, name: str) -> tuple[bytes, str]:
-    """Return what a group file in the store of a set holds, and its name."""
+    """Return the content of a group file in the store of a set, and its name."""
     source = f"{found.store.place}/{name}"
     with found.store.open(name) as stream:
         text = read_stream_bounded(

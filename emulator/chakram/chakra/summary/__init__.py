@@ -1,1 +1,1 @@
-"""What a trace set holds, in numbers."""
+"""Statistics of a trace set."""

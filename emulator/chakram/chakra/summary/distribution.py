@@ -1,4 +1,4 @@
-"""How many of what: a distribution of whole numbers, small enough to print and plot."""
+"""Distribution of integers, compact enough to print and plot."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from fractions import Fraction
 from itertools import accumulate
 
 CDF_POINTS = 512
-"""Steps of a cumulative distribution that are kept; a plot shows no more."""
+"""Maximum number of points in a cumulative distribution; enough for a plot."""
 
 _PERCENTS = (Fraction(50), Fraction(90), Fraction(99), Fraction(999, 10))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A distribution of whole numbers; percentiles are nearest rank.
+    """A distribution of integers. Percentiles use the nearest-rank method.
 
-    ``cdf`` are steps (value, how many are not above it), ascending: all of them, or
-    ``CDF_POINTS`` that are spread evenly, the smallest and the largest among them.
+    ``cdf`` holds points (value, number of samples up to that value), ascending. With
+    more than ``CDF_POINTS`` distinct values, it holds an evenly spaced selection that
+    includes the smallest and the largest value.
     """
 
     count: int
@@ -35,10 +36,10 @@ class Distribution:
 
 
 def distribution(numbers: Iterable[int] | Mapping[int, int]) -> Distribution | None:
-    """Return how *numbers* are distributed; None if there are none.
+    """Return the distribution of *numbers*, or None if there are none.
 
     Args:
-        numbers: The numbers, or how often each of them occurs.
+        numbers: The numbers, or a mapping from each number to its count.
     """
     counts = Counter(numbers)
     values = sorted(value for value, count in counts.items() if count > 0)

@@ -1,13 +1,15 @@
-"""What a compute node computes, by its operator or its name: the columns of a table.
+"""Classification of compute nodes by operator or name, for the columns of a table.
 
-The Chakra paper counts computation as GeMM, attention, element-wise and others (its
-Table 5).  STAGE states operators (``op_type``), which count first; its names are those
-of tensors, and only those of attention tell more.  Elsewhere names tell it, more or
-less: PyTorch's are those of operators (``aten::addmm``) and of CUDA kernels
-(``sm80_xmma_gemm...``).  Of nested operators only the innermost counts:
-``aten::linear`` is a wrapper round ``aten::addmm``, hence among the others.  Chakram's
-own are those of parts of a layer; each counts as what takes most of its time: of an
-expert, its matrix products.
+The Chakra paper divides computation into GeMM, attention, element-wise and others (its
+Table 5). The class of a node comes from these sources:
+
+* STAGE states operators (``op_type``), which take precedence. Its node names are tensor
+  names, which matter only for attention.
+* PyTorch names nodes after operators (``aten::addmm``) and CUDA kernels
+  (``sm80_xmma_gemm...``). Only the innermost of nested operators counts. For example,
+  ``aten::linear`` wraps ``aten::addmm`` and is therefore in the class of others.
+* Chakram names nodes after parts of a layer. Each node has the class of the computation
+  that takes most of its time; for an expert, that is matrix multiplication.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from functools import lru_cache
 
 
 class KernelClass(StrEnum):
-    """Kinds of computation, in the order of the table."""
+    """Classes of computation, in the order of the table."""
 
     GEMM = "gemm"
     ATTENTION = "attention"
@@ -46,7 +48,7 @@ _OWN_GEMM = re.compile(
     r"|(^|\.)output\.(forward|backward)$"
 )
 _OWN_ELEMENTWISE = re.compile(r"^optimizer$")
-"""What ``chakram.synth`` calls its nodes."""
+"""Pattern of the element-wise nodes that ``chakram.synth`` creates."""
 
 _OP_TYPES = {
     "M": KernelClass.GEMM,
@@ -57,23 +59,26 @@ _OP_TYPES = {
     "R": KernelClass.OTHER,
     "SLICE": KernelClass.OTHER,
 }
-"""STAGE's operators (``symbolic_tensor_graph/ops``): products, sums, functions of one
-and of two elements; and what moves elements: broadcasts, reshapes and slices."""
+"""STAGE's operators (``symbolic_tensor_graph/ops``).
+
+In order: products, sums, functions of one element, functions of two elements,
+broadcasts, reshapes and slices.
+"""
 
 _COUNTER = re.compile(r"\(\d+\)$")
-"""Some converters number the calls of an operator: ``aten::mul(322)``."""
+"""Call number that some converters append to an operator: ``aten::mul(322)``."""
 
 
 @lru_cache(maxsize=65536)
 def kernel_class(name: str, op_type: str = "") -> KernelClass:
-    """Return what kind of computation a node is.
+    """Return the class of a compute node.
 
     Args:
-        name: Its name.
-        op_type: The operator that it states; empty: none.
+        name: The name of the node.
+        op_type: The operator that the node states, or empty.
     """
     plain = _COUNTER.sub("", name.lower())
-    # STAGE's attention is made of several operators.
+    # STAGE composes attention from several operators, so its name decides.
     if op_type in _OP_TYPES and not _ATTENTION.search(plain):
         return _OP_TYPES[op_type]
     if _OWN_GEMM.search(plain):

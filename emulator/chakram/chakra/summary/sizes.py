@@ -1,4 +1,4 @@
-"""How many of which size: few enough rows to read."""
+"""Histogram of sizes with a readable number of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _EXACT_SIZES = 12
-"""With more different sizes they are put together between powers of two."""
+"""Maximum number of bins with one size each. Beyond it, bins are powers of two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class SizeBin:
 
 
 def size_bins(counts: Mapping[int, int]) -> tuple[SizeBin, ...]:
-    """Return how many nodes have which size, ascending.
+    """Return the number of nodes per size bin, ascending.
 
     Args:
-        counts: By size in bytes, how many nodes have it.
+        counts: Number of nodes by size in bytes.
     """
     exact = len(counts) <= _EXACT_SIZES
     together: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What a trace set holds, in numbers: nodes, groups, traffic, times, dependencies."""
+"""Statistics of a trace set: nodes, groups, traffic, times and dependencies."""
 
 from __future__ import annotations
 
@@ -27,32 +27,31 @@ if TYPE_CHECKING:
 
 
 POINT_TO_POINT = "p2p"
-"""Sends and receives, in the counts of a rank's communication."""
+"""Key of sends and receives in the communication counts of a rank."""
 
 
 LARGEST_PAIRS = 20
-"""Pairs of ranks that are told one by one."""
+"""Number of rank pairs that are listed individually."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationRow:
     """All nodes of one kind of communication in groups of one size, over all ranks.
 
-    Sizes are what one rank contributes to one collective.
+    Sizes are the contribution of one rank to one collective.
 
     Attributes:
         what: A collective, ``send`` or ``receive``.
-        group_ranks: Ranks of a group; None for messages, and for groups that nothing
-            defines.
-        groups: How many different groups there are.
-        nodes: Nodes of all ranks.
+        group_ranks: Number of ranks in a group. None for messages and undefined groups.
+        groups: Number of different groups.
+        nodes: Number of nodes of all ranks.
         min_bytes: The smallest size.
         max_bytes: The largest size.
-        total_bytes: All sizes together.
-        sent_bytes: Payload that ranks send each other for it.
-        wire_bytes: The same with the headers of all packets.
-        algorithms: What carries it.
-        sizes: How many nodes have which size.
+        total_bytes: The sum of all sizes.
+        sent_bytes: Payload that ranks send to each other.
+        wire_bytes: ``sent_bytes`` plus the headers of all packets.
+        algorithms: Names of the collective algorithms.
+        sizes: Number of nodes by size.
     """
 
     what: str
@@ -72,8 +71,8 @@ class CommunicationRow:
 class GroupSummary:
     """One process group that communication uses.
 
-    ``ranks`` is None for a group that nothing defines; ``nodes`` counts those of all
-    ranks by collective, ``sizes`` by collective and size.
+    ``ranks`` is None for an undefined group. ``nodes`` counts the nodes of all ranks by
+    collective, ``sizes`` by collective and size.
     """
 
     name: str
@@ -86,21 +85,21 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSummary:
-    """One rank, counted as in the Chakra paper's Table 5.
+    """One rank, counted as in Table 5 of the Chakra paper.
 
     Attributes:
         rank: The rank.
-        nodes: All its nodes.
-        computation: Its compute nodes by ``KernelClass``.
-        communication: Its collectives by name, sends and receives as ``p2p``.
-        memory: Nodes that load or store.
-        passed: Nodes that mean nothing for a network.
-        duration_ns: Durations that its trace states, all together.
-        slots_ns: What is computed in each of its slots, those that do one thing at a
-            time: ``CPU``, ``GPU``, ``GPU stream 7``.
-        num_ops: Floating-point operations of its compute nodes.
-        sent_bytes: Payload that it sends.
-        received_bytes: Payload that it gets.
+        nodes: Number of nodes.
+        computation: Number of compute nodes by ``KernelClass``.
+        communication: Number of collectives by name; sends and receives as ``p2p``.
+        memory: Number of nodes that load or store.
+        passed: Number of nodes that do not affect the network.
+        duration_ns: Sum of all durations that the trace states.
+        slots_ns: Sum of compute and memory durations by slot: ``CPU``, ``GPU``,
+            ``GPU stream 7``. A slot runs one node at a time.
+        num_ops: Floating-point operations of the compute nodes.
+        sent_bytes: Payload that the rank sends.
+        received_bytes: Payload that the rank receives.
     """
 
     rank: int
@@ -118,10 +117,11 @@ class RankSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """How nodes wait for one another.
+    """Statistics of the dependencies between nodes.
 
-    ``parents`` are the nodes that one waits for, ``children`` those that wait for it;
-    ``roots`` have no parents, ``leaves`` no children.
+    A parent is a node that must end first, and a child is a node that waits.
+    ``parents`` and ``children`` are the distributions of their number per node.
+    ``roots`` counts nodes without parents, ``leaves`` nodes without children.
     """
 
     edges: int
@@ -133,21 +133,21 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What a trace set holds.
+    """The statistics of a trace set.
 
     Attributes:
-        nodes: Nodes of all ranks.
-        nodes_by_kind: The same by kind.
+        nodes: Number of nodes of all ranks.
+        nodes_by_kind: Number of nodes of all ranks, by kind.
         per_rank: The ranks, ascending.
-        communication: By kind and size of group, largest traffic first.
-        groups: By name, those that communication uses.
-        unused_groups: The names of those that are defined, and that nothing uses.
-        durations: By kind of node, durations in ns that are stated and not 0.
-        without_duration: By kind, nodes of which the trace states none.
+        communication: One row per kind and group size, largest traffic first.
+        groups: The groups that communication uses, by name.
+        unused_groups: The names of defined groups that no communication uses.
+        durations: By kind of node: the stated durations in ns, without zeros.
+        without_duration: By kind: number of nodes without a stated duration.
         dependencies: The edges between nodes.
-        messages: Sizes of the messages that ranks send each other.
-        traffic: Who sends whom how much.
-        largest_pairs: Where most goes; None where there is no matrix.
+        messages: Sizes of the messages that ranks send to each other.
+        traffic: The traffic between all ranks.
+        largest_pairs: The pairs with the most traffic. None if there is no matrix.
     """
 
     nodes: int
@@ -170,12 +170,12 @@ def summarize(
     *,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> TraceSummary:
-    """Return what the graphs of all ranks hold.
+    """Return the statistics of all ranks' graphs.
 
     Args:
         graphs: The trace of every rank, from 0.
         groups: The process groups by name.
-        on_rank: Called with (ranks done, ranks in all) after every rank.
+        on_rank: Called with (ranks done, total ranks) after every rank.
     """
     traffic = measure_traffic(graphs, groups, on_rank=on_rank)
     durations: dict[NodeKind, Counter[int]] = {kind: Counter() for kind in NodeKind}
@@ -217,7 +217,7 @@ def _rank(
     traffic: Traffic,
     durations: dict[NodeKind, Counter[int]],
 ) -> RankSummary:
-    """Return what one rank has; count its *durations* by kind."""
+    """Return the summary of one rank, and add its durations to *durations* by kind."""
     computation = dict.fromkeys(KernelClass, 0)
     communication: Counter[str] = Counter()
     duration_ns = num_ops = 0
@@ -251,7 +251,7 @@ def _rank(
 
 
 def slot_name(stream: int | None) -> str:
-    """Return how the slot of a computation is called."""
+    """Return the display name of the slot of a computation."""
     if stream is None:
         return "GPU"
     return "CPU" if stream == CPU_STREAM else f"GPU stream {stream}"
@@ -272,7 +272,7 @@ def _count_edges(
 def _rows(
     traffic: Traffic, groups: Mapping[str, ProcessGroup]
 ) -> tuple[CommunicationRow, ...]:
-    """Put groups of equal size together; most traffic first."""
+    """Return one row per kind and group size, most traffic first."""
     alike: dict[tuple[str, int | None], list[tuple[Work, WorkTraffic]]] = {}
     for work, of in traffic.work.items():
         group = None if work.group is None else groups.get(work.group)
@@ -333,7 +333,7 @@ def _groups(
 
 def _unused(traffic: Traffic, groups: Mapping[str, ProcessGroup]) -> tuple[str, ...]:
     used = {work.group for work in traffic.work}
-    # All ranks are a group of their own whether somebody defines it or not.
+    # The group of all ranks always exists, defined or not.
     return tuple(sorted(groups.keys() - used - {WORLD}, key=_numbers_first))
 
 
@@ -342,7 +342,7 @@ def _what(pair: tuple[str, WorkTraffic]) -> str:
 
 
 def _numbers_first(name: str) -> tuple[int, int, str]:
-    """Order names that are numbers by their value; ``world`` comes last."""
+    """Return a sort key: numeric names by value, then other names, then ``world``."""
     if name == WORLD:
         return 2, 0, name
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)

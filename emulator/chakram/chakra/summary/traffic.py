@@ -1,8 +1,8 @@
-"""What the communication of a trace set puts on the network: who sends whom how much.
+"""Traffic matrix of a trace set: the bytes that each rank sends to each other rank.
 
-Every rank's nodes are expanded by the algorithms that ``auto`` chooses, the same that
-an experiment takes which says nothing else.  What a rank sends is counted at that rank
-only, so a set with faults can be looked at as well: nothing has to match.
+Collectives are expanded by the algorithms that ``auto`` selects, which is also the
+default of an experiment. Traffic is counted at the sender only. Nodes of different
+ranks need not match, so a set with problems can be measured too.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 PATH_MTU = 4096
-"""Payload of a full packet, by which headers are counted: the default of runs."""
+"""Payload of a full packet, for counting headers: the default MTU of runs."""
 
 MATRIX_RANKS = 2048
-"""With more ranks there is no matrix: it would have millions of numbers."""
+"""Maximum number of ranks for a matrix, which then has four million cells."""
 
 
 class Work(NamedTuple):
     """One kind of communication of one process group.
 
-    ``group`` is None for a message between two ranks.
+    ``group`` is None for messages between two ranks.
     """
 
     what: str
@@ -45,13 +45,13 @@ class Work(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class WorkTraffic:
-    """What nodes of one kind and group do, over all ranks.
+    """The traffic of all nodes of one kind and group, over all ranks.
 
     Attributes:
-        sizes: How many nodes have which size: what one rank contributes, in bytes.
-        sent_bytes: Payload that the ranks send each other.
-        wire_bytes: The same with the headers of all packets, on layer 2.
-        algorithms: What carries it.
+        sizes: Number of nodes by size. The size is one rank's contribution in bytes.
+        sent_bytes: Payload that the ranks send to each other.
+        wire_bytes: ``sent_bytes`` plus the headers of all packets, at layer 2.
+        algorithms: Names of the collective algorithms.
     """
 
     sizes: Counter[int] = field(default_factory=Counter)
@@ -62,16 +62,16 @@ class WorkTraffic:
 
 @dataclass(slots=True, kw_only=True)
 class Traffic:
-    """What all ranks send in one iteration.
+    """The traffic of all ranks in one iteration.
 
     Attributes:
-        work: By kind and group.
-        sent_bytes: By rank, the payload that it sends.
-        received_bytes: By rank, the payload that it gets.
-        messages: How many messages have which size.
-        matrix: Payload from rank to rank, row by row; None for too many ranks.
-        unplaced: Nodes of which nobody can say whom they send to: of a group that
-            nothing defines, without a peer.
+        work: Traffic by kind and group.
+        sent_bytes: By rank: the payload that it sends.
+        received_bytes: By rank: the payload that it receives.
+        messages: Number of messages by size.
+        matrix: Payload from rank to rank, row by row. None if there are too many ranks.
+        unplaced: Number of nodes with unknown destinations: their group is undefined,
+            or they have no peer.
     """
 
     work: dict[Work, WorkTraffic]
@@ -82,7 +82,7 @@ class Traffic:
     unplaced: int = 0
 
     def row(self, rank: int) -> array[int]:
-        """Return what *rank* sends to each rank.
+        """Return the bytes that *rank* sends to each rank.
 
         Raises:
             ValueError: If there is no matrix.
@@ -95,12 +95,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestPairs:
-    """The pairs of ranks between which most is sent.
+    """The pairs of ranks with the most traffic.
 
     Attributes:
-        pairs: Source, destination and payload; most first, then by rank.
-        as_large: How many more send as much as the last of them.
-        all_pairs: How many send each other anything.
+        pairs: Source, destination and payload. The largest come first, ties by rank.
+        as_large: Number of further pairs with as much traffic as the last listed pair.
+        all_pairs: Number of pairs with any traffic.
     """
 
     pairs: tuple[tuple[int, int, int], ...]
@@ -109,11 +109,11 @@ class LargestPairs:
 
 
 def largest_pairs(traffic: Traffic, limit: int) -> LargestPairs | None:
-    """Return the largest cells of the matrix; None where there is none.
+    """Return the largest cells of the matrix, or None if there is no matrix.
 
     Args:
-        traffic: What all ranks send.
-        limit: How many pairs.
+        traffic: The traffic of all ranks.
+        limit: Maximum number of pairs.
     """
     if traffic.matrix is None:
         return None
@@ -135,7 +135,7 @@ def largest_pairs(traffic: Traffic, limit: int) -> LargestPairs | None:
 
 
 class _Share(NamedTuple):
-    """Equal nodes of one rank."""
+    """One rank's contribution to identical collectives."""
 
     op: CollectiveOp
     group: str
@@ -150,12 +150,12 @@ def measure_traffic(
     *,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> Traffic:
-    """Return what the ranks of a set send, all nodes once.
+    """Return the traffic of all ranks when every node runs once.
 
     Args:
         graphs: The trace of every rank, from 0.
         groups: The process groups by name.
-        on_rank: Called with (ranks done, ranks in all) after every rank.
+        on_rank: Called with (ranks done, total ranks) after every rank.
     """
     nranks = len(graphs)
     traffic = Traffic(
@@ -172,7 +172,7 @@ def measure_traffic(
         for node in graphs[rank].nodes():
             if node.kind is NodeKind.COLLECTIVE and node.op is not None:
                 group = node.group or WORLD
-                # A collective without a size moves nothing that could be counted.
+                # A collective without a size counts as 0 bytes.
                 size_bytes = max(0, node.comm_bytes)
                 root, splits = node.root or 0, node.splits
                 shares[_Share(node.op, group, size_bytes, root, splits)] += 1
@@ -214,7 +214,7 @@ def _collective(
     )
     of.algorithms.add(how.name)
     if share.splits is not None:
-        # Whichever algorithm it is, every part goes straight to where it belongs.
+        # With uneven splits, every part is sent directly to its receiver.
         own = group.position(rank)
         for peer, size_bytes in enumerate(share.splits.sent_bytes[:nranks]):
             if peer != own and size_bytes:

@@ -1,1 +1,1 @@
-"""From graphs to the files of traces."""
+"""Writers that turn graphs into trace files."""

@@ -1,14 +1,15 @@
-"""Collectives for ASTRA-sim: the schedule of an algorithm as one trace per position.
+"""Export of a collective algorithm for ASTRA-sim: one trace per group position.
 
-ASTRA-sim takes the body of a collective from a second set of traces, a file
-``<prefix>.<p>.et`` for every position p of the group (keys such as
-``all-reduce-implementation-custom`` of its system file).  Peers are positions; sizes
-are fixed in the files, whatever the workload's collective has.
+ASTRA-sim reads the body of a custom collective from a second set of traces, with one
+file ``<prefix>.<p>.et`` for every position p of the group. Keys such as
+``all-reduce-implementation-custom`` in ASTRA-sim's system file select this set. Peers
+are group positions. The files fix the sizes of messages, whatever the size of the
+workload's collective.
 
-Every transfer is a send node and a receive node.  A send depends on the receives whose
-data it passes on; what is added up is a receive with a compute node behind it, on which
-the sends depend.  Each message has a tag of its own, so that nothing hangs on the order
-in which a simulator matches messages of one tag.
+Every transfer is a send node and a receive node. A send depends on the receives whose
+data it forwards. For a reduction, a compute node follows the receive, and the sends
+depend on that compute node. Each message has a unique tag, so that the order in which a
+simulator matches messages with equal tags does not matter.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ASTRA_KEYS: Final = {
     CollectiveOp.REDUCE_SCATTER: "reduce-scatter-implementation-custom",
     CollectiveOp.ALL_TO_ALL: "all-to-all-implementation-custom",
 }
-"""The collectives that ASTRA-sim simulates, and the keys of its system file."""
+"""The collectives that ASTRA-sim simulates, with their keys in its system file."""
 
 TAG_LIMIT: Final = 2**31
 
@@ -49,26 +50,26 @@ TAG_LIMIT: Final = 2**31
 def astra_collective(
     op: CollectiveOp, name: str, *, nranks: int, input_bytes: int
 ) -> Iterator[Iterator[bytes]]:
-    """Yield the records of every position's file, position by position.
+    """Yield an iterator over the records of each position's file, in order.
 
     Args:
         op: The collective.
         name: The algorithm, e.g. ``ring`` or ``ring(channels=2)``.
-        nranks: Ranks of the group.
-        input_bytes: What one rank contributes: ``comm_size`` of the workload's node.
+        nranks: Number of ranks in the group.
+        input_bytes: One rank's contribution: ``comm_size`` of the workload's node.
 
     Raises:
-        ScheduleError: If ASTRA-sim has no such collective, there is no such algorithm,
-            or it does not fit.
+        ScheduleError: If ASTRA-sim has no such collective, or if the algorithm does not
+            exist or does not fit.
     """
     if op not in ASTRA_KEYS:
         raise ScheduleError(
             f"collective {op}",
-            "ASTRA-sim does not simulate it",
+            "is not supported by ASTRA-sim",
             f"choose from {', '.join(ASTRA_KEYS)}",
         )
     how = algorithm(op, name)
-    unfit = "a group has two ranks or more" if nranks < 2 else how.unfit(nranks)
+    unfit = "a group needs at least two ranks" if nranks < 2 else how.unfit(nranks)
     if unfit is not None:
         raise ScheduleError(f"{op} of {nranks} ranks", f"{name} does not fit: {unfit}")
     tags = _Tags(how, nranks)
@@ -79,7 +80,7 @@ def astra_collective(
 
 
 class _Tags:
-    """Tags of messages: both ends count the messages of a pair alike."""
+    """Message tags that both ends derive identically."""
 
     def __init__(self, how: Algorithm, nranks: int) -> None:
         channels = messages = 0
@@ -88,7 +89,9 @@ class _Tags:
                 channels = max(channels, each.channel + 1)
                 messages = max(messages, each.message + 1)
         if channels * messages >= TAG_LIMIT:
-            raise ScheduleError(how.name, "has more messages of a pair than tags")
+            raise ScheduleError(
+                how.name, "has more messages per pair of ranks than there are tags"
+            )
         self._messages = messages
 
     def of(self, transfer: LocalTransfer) -> int:
@@ -110,7 +113,8 @@ def _position(
     yield frame(
         encode_metadata(Metadata(version=SCHEMA_VERSION, attributes=attributes))
     )
-    # Steps ascending, a step's sends first: then ids ascend along dependencies.
+    # Order by step, with the sends of a step first. In this order, every dependency has
+    # a smaller id than its dependents.
     order = sorted(
         [(each.step, 0, index) for index, each in enumerate(share.sends)]
         + [(each.step, 1, index) for index, each in enumerate(share.receives)]
@@ -121,7 +125,8 @@ def _position(
         transfer = (share.receives if receives else share.sends)[index]
         size = transfer_bytes(how, transfer, nranks=nranks, input_bytes=input_bytes)
         if not size:
-            # Fewer bytes than parts: of such messages nobody waits for either end.
+            # With fewer bytes than parts, some messages are empty. Neither end waits
+            # for them.
             continue
         kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
         yield frame(

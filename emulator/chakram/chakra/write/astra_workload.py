@@ -1,13 +1,12 @@
-"""A job as the workload of ASTRA-sim: an execution trace for each of its NPUs.
+"""Export of a job as an ASTRA-sim workload: one execution trace per NPU.
 
-It is made from programs rather than from the traces that they came from, so that it has
-what a run would do: sizes after ``size_scale``, the times of computations, the order of
-collectives.  Node r + 1 of a rank is row r of its program; node 0 is its start, where
-that is not at once.
+The export uses programs instead of the original traces, so that it matches a run. It
+includes ``size_scale``, computation times and the order of collectives. Node r + 1 of a
+rank is row r of its program. Node 0 delays the start of a job that starts late.
 
-ASTRA-sim has four collectives, and four algorithms of them.  All else becomes the
-messages that it consists of, sends and receives with a computation of nothing behind
-them (ASTRA-sim lets it take 1 ns); it sends one such message of a rank at a time.
+ASTRA-sim has four collectives and four algorithms. Every other collective is expanded
+into sends and receives, followed by an empty computation (which takes 1 ns in
+ASTRA-sim). ASTRA-sim sends only one such message per rank at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from chakram.chakra.et_codec import (
     CollectiveType,
     Metadata,
     NodeType,
+    add_type_prefix,
     encode_metadata,
     encode_node,
-    shown_name,
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.write.astra_collective import ASTRA_KEYS, TAG_LIMIT
@@ -61,7 +60,7 @@ ASTRA_ALGORITHMS: Final = {
     "halving_doubling": "halvingDoubling",
     "binary_tree": "doubleBinaryTree",
 }
-"""What ASTRA-sim calls algorithms of ours."""
+"""ASTRA-sim's names of Chakram's algorithms."""
 
 _Instance = tuple[str, str, int]
 """Job, group and number of a collective."""
@@ -69,19 +68,20 @@ _Instance = tuple[str, str, int]
 
 @dataclass(slots=True, kw_only=True)
 class AstraWorkload:
-    """The traces of all NPUs, and what its system has to know.
+    """The traces of all NPUs, and the matching system settings.
 
     Args:
-        npus: How many there are.
-        programs: By NPU, what it does; of those that are not here, nothing.
-        skipped: Names of operations that are left out: nothing waits for them.
-        starts_ns: By job, when it begins.
+        npus: Number of NPUs.
+        programs: By NPU: its program. NPUs without a program do nothing.
+        skipped: Names of operations to leave out. No other operation may wait for them.
+        starts_ns: By job: its start time.
 
     Attributes:
-        implementations: By collective, the algorithm that ASTRA-sim is told to take.
-        groups: By their ranks, the numbers of groups, from 1; all NPUs in order: none.
-        as_messages: How many shares of collectives become messages.
-        on_cpu: How many computations are a CPU's.
+        implementations: By collective: the algorithm to select in ASTRA-sim.
+        groups: Group numbers from 1, by the ranks of the group. The group of all NPUs
+            in order has no number.
+        as_messages: Number of collective nodes that are expanded into messages.
+        on_cpu: Number of CPU computations.
 
     Raises:
         ScheduleError: If there are more messages than tags.
@@ -115,7 +115,7 @@ class AstraWorkload:
             self._tags[key] = first_tag, messages
             first_tag += channels * messages
         if first_tag >= TAG_LIMIT:
-            raise ScheduleError("messages of collectives", "are more than tags")
+            raise ScheduleError("messages of collectives", "exceed the number of tags")
 
     def _note(
         self,
@@ -139,11 +139,15 @@ class AstraWorkload:
         spans[key] = channels, messages
 
     def _is_native(self, each: CollectiveOperation, ranks: tuple[int, ...]) -> bool:
-        """Tell whether ASTRA-sim has it; of an operation it takes one algorithm."""
+        """Return whether ASTRA-sim supports the collective natively.
+
+        ASTRA-sim has one algorithm setting per operation. The first collective of an
+        operation determines the setting.
+        """
         name = ASTRA_ALGORITHMS.get(each.algorithm)
         if name is None or each.op not in ASTRA_KEYS or not each.input_bytes:
             return False
-        # Its trees are of all NPUs.
+        # ASTRA-sim's trees always span all NPUs.
         if each.algorithm == "binary_tree" and len(ranks) < self.npus:
             return False
         return self.implementations.setdefault(each.op, name) == name
@@ -155,7 +159,7 @@ class AstraWorkload:
         return tuple(self._npu_of[program.job, rank] for rank in ranks)
 
     def records(self, npu: int) -> Iterator[bytes]:
-        """Yield the records of the file of an NPU."""
+        """Yield the records of one NPU's file."""
         yield frame(
             encode_metadata(
                 Metadata(
@@ -166,7 +170,7 @@ class AstraWorkload:
         )
         program = self.programs.get(npu)
         if program is None:
-            # Without any node it would never finish.
+            # An NPU without any node would never finish.
             yield _node(0, "nothing to do", NodeType.COMP, (), _COMPUTES)
             return
         first: tuple[int, ...] = ()
@@ -182,7 +186,8 @@ class AstraWorkload:
                 continue
             after = [place + 1 for place in each.dependencies] or list(first)
             if isinstance(each, CollectiveOperation):
-                # One at a time of a group, in one order, whatever else they wait for.
+                # Collectives of a group run one at a time in a fixed order, in addition
+                # to their dependencies.
                 if each.group in last_of:
                     after.append(last_of[each.group] + 1)
                 last_of[each.group] = row
@@ -196,7 +201,7 @@ class AstraWorkload:
     def _plain(
         self, program: RankProgram, each: Operation, node: int, after: Sequence[int]
     ) -> bytes:
-        """Return the record of an operation that is one node."""
+        """Return the record of an operation that becomes a single node."""
         if isinstance(each, ComputeOperation):
             on_cpu = each.stream == CPU_STREAM
             self.on_cpu += on_cpu
@@ -225,14 +230,14 @@ class AstraWorkload:
         first: int,
         node: int,
     ) -> tuple[list[bytes], int]:
-        """Return the messages of a collective, and the next node that is free.
+        """Return the message nodes of a collective, and the next free node id.
 
         Args:
-            program: Of the rank.
+            program: The program of the rank.
             each: The collective.
-            after: What it waits for.
-            first: The first node that is free.
-            node: The one behind all of them.
+            after: The nodes that the collective waits for.
+            first: The first free node id.
+            node: The id of the node that completes the collective.
         """
         how, ranks = _algorithm(program, each), self._ranks(program, each)
         share = _share(how, program, each)
@@ -263,7 +268,7 @@ class AstraWorkload:
             transfer = (share.receives if receives else share.sends)[place]
             size = size_bytes(transfer, sends=not receives)
             if not size:
-                continue  # nobody sends it either
+                continue  # the peer does not send it either
             waits = [done[need] for need in transfer.needs if need in done]
             nodes.append(
                 _message(
@@ -347,7 +352,7 @@ def _node(
     return frame(
         encode_node(
             node_id=node,
-            name=shown_name(name, kind),
+            name=add_type_prefix(name, kind),
             node_type=kind,
             data_deps=after,
             duration_micros=duration_us,

@@ -1,11 +1,15 @@
-"""What of a trace that is written other readers cannot do, in sentences.
+"""Incompatibilities of written traces with other readers, as sentences.
 
-Source: ASTRA-sim 518bd51, built and run: one with ``comm_size`` that differs between
-the ranks of a collective waits for ever, with exit code 0; it refuses barriers, and
-rooted collectives but for a broadcast, for which it counts its duration.  It aborts at
-nodes that neither compute nor communicate, and its roofline waits for ever at
-computations without operations and sizes; Chakra 1.0.0's C++ feeder reads sizes as
-uint64 only.
+Source: tests with a build of ASTRA-sim 518bd51.
+
+* It hangs if ``comm_size`` differs between the ranks of a collective, yet its exit code
+  is 0.
+* It refuses barriers and all rooted collectives except broadcast. A broadcast takes its
+  recorded duration.
+* It aborts at nodes that neither compute nor communicate.
+* Its roofline model hangs at computations without operations and sizes.
+
+Chakra 1.0.0's C++ feeder reads sizes as uint64 only.
 """
 
 from __future__ import annotations
@@ -41,15 +45,15 @@ _NEEDED = {
 }
 
 
-class Elsewhere:
-    """Looks at the ranks of a set, one after the other."""
+class GraphCompatibility:
+    """Collector of a set's incompatibilities with other readers, rank by rank."""
 
     def __init__(self) -> None:
         self._counts: Counter[CollectiveOp] = Counter()
         self._untagged = 0
 
     def add(self, graph: TraceGraph) -> None:
-        """Take note of what others cannot do of a rank."""
+        """Collect the incompatibilities of one rank."""
         for position in graph.communication():
             if graph.kind(position) is not NodeKind.COLLECTIVE:
                 self._untagged += graph.node(position).tag is None
@@ -61,13 +65,13 @@ class Elsewhere:
                 self._counts[op] += 1
 
     def sentences(self) -> list[str]:
-        """Return what a reader of the set elsewhere should know."""
+        """Return the incompatibilities as sentences."""
         told = []
         uneven = self._counts[CollectiveOp.ALL_TO_ALL_V]
         if uneven:
             told.append(
-                f"{uneven} nodes of uneven all-to-alls: sizes differ between ranks, "
-                "for which ASTRA-sim waits for ever"
+                f"{uneven} nodes of uneven all-to-alls: their sizes differ between "
+                "ranks, so ASTRA-sim hangs"
             )
         told += [
             f"{self._counts[op]} nodes of {op}, which ASTRA-sim refuses"
@@ -77,24 +81,24 @@ class Elsewhere:
         broadcasts = self._counts[CollectiveOp.BROADCAST]
         if broadcasts:
             told.append(
-                f"{broadcasts} nodes of broadcast, for which ASTRA-sim counts the "
-                "recorded duration, or 1 ns"
+                f"{broadcasts} nodes of broadcast: ASTRA-sim uses the recorded "
+                "duration, or 1 ns"
             )
         if self._untagged:
             told.append(
-                f"{self._untagged} messages without tags, at which ASTRA-sim aborts"
+                f"{self._untagged} messages without tags, which abort ASTRA-sim"
             )
         return told
 
 
-class RecordsElsewhere:
-    """Looks at records that are passed on as their producer wrote them."""
+class RecordCompatibility:
+    """Collector of the incompatibilities of records that are copied unchanged."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def add(self, body: bytes) -> None:
-        """Take note of what others cannot do of a node; what is none is passed over."""
+        """Collect the incompatibilities of a node. Other records are ignored."""
         try:
             node = decode_node(body, "")
         except TraceError:
@@ -104,29 +108,30 @@ class RecordsElsewhere:
         odd_sizes = sum(
             arm != "uint64_val" for name, arm in arms.items() if name in _SIZES
         )
-        self._counts["sizes that are no uint64: Chakra's C++ feeder reads a 0"] += (
-            odd_sizes
-        )
+        self._counts[
+            "sizes that are not uint64, which Chakra's C++ feeder reads as 0"
+        ] += odd_sizes
         if node_type not in _SIMULATED:
             self._counts[
-                "nodes that neither compute nor communicate, at which ASTRA-sim aborts"
+                "nodes that neither compute nor communicate, which abort ASTRA-sim"
             ] += 1
         elif node_type == NodeType.COMP and not arms.keys() >= _COSTS:
             self._counts[
                 "computations without num_ops or tensor_size, for which ASTRA-sim's "
-                "roofline waits for ever"
+                "roofline model hangs"
             ] += 1
         elif not _NEEDED.get(NodeType(node_type), frozenset()) <= arms.keys():
             self._counts[
-                "collectives and messages without type, size, peer or tag, at which "
-                "ASTRA-sim aborts"
+                "collectives and messages without type, size, peer or tag, which abort "
+                "ASTRA-sim"
             ] += 1
 
     def sentences(self) -> list[str]:
-        """Return what a reader of the set elsewhere should know."""
+        """Return the incompatibilities as sentences."""
         told = [f"{count} {what}" for what, count in self._counts.items() if count]
         if told:
             told.append(
-                "what others read is written by: chakram trace cut PATH OUT --ranks ..."
+                "to write files that other tools can read, use: chakram trace cut PATH "
+                "OUT --ranks ..."
             )
         return told

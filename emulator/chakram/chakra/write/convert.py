@@ -1,7 +1,7 @@
-"""Write trace sets in another form: binary, or the JSON of chakra_jsonizer.
+"""Conversion of trace sets to binary files or to the JSON of chakra_jsonizer.
 
-Records are passed on one by one, in any form that is read, so that files larger than
-memory are no problem.
+Any readable format can be converted. Records are converted one by one, so files can be
+larger than memory.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader import records_of
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.trace_set import group_file_bytes
-from chakram.chakra.write.compatibility import RecordsElsewhere
+from chakram.chakra.write.compatibility import RecordCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.foundation.errors import UnsupportedTrace
 
 
 class TraceForm(StrEnum):
-    """The forms that are written; the values end names of files."""
+    """Output formats. The values are file name extensions."""
 
     BINARY = "et"
     JSON = "json"
@@ -32,7 +32,11 @@ class TraceForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What was written, what was lost, and what others cannot read, in sentences."""
+    """The written files, with sentences about the conversion.
+
+    ``lost`` describes lost data. ``notes`` describes incompatibilities with other
+    readers.
+    """
 
     written: tuple[Path, ...]
     lost: tuple[str, ...]
@@ -48,25 +52,25 @@ def convert_trace_set(
     force: bool = False,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> Converted:
-    """Write a trace set in another form, with its group file.
+    """Write a trace set in another format, with its group file.
 
-    Binary to JSON and back gives the same records, but for fields that the schema
-    does not know; those are told.
+    Converting binary to JSON and back gives the same records, except for fields that
+    the schema does not define. The result lists those fields.
 
     Args:
-        path: The set, in any form that is read.
-        folder: Where to.
-        form: In which form.
-        compress: Whether to gzip; None: the files that were.
-        force: Replace files that are there.
-        on_rank: Called with (ranks written, ranks in all) after every file.
+        path: The set, in any readable format.
+        folder: The target folder.
+        form: The output format.
+        compress: Whether to gzip all files. None: gzip the files that were gzipped.
+        force: Replace existing files.
+        on_rank: Called with (ranks written, total ranks) after every file.
 
     Raises:
-        TraceError: If the set is not found, or is none.
-        RunDirectoryError: If it cannot be written, or something is there already.
+        TraceError: If the set is not found or is not a trace set.
+        RunDirectoryError: If the files cannot be written or already exist.
     """
     lost: Counter[str] = Counter()
-    elsewhere = RecordsElsewhere()
+    elsewhere = RecordCompatibility()
     with find_trace_set(path) as found:
         prefix = found.prefix.rpartition("/")[2]
         with new_trace_set(folder, prefix=prefix, force=force) as new:
@@ -95,9 +99,9 @@ def _pieces(
     name: str,
     form: TraceForm,
     lost: Counter[str],
-    elsewhere: RecordsElsewhere,
+    elsewhere: RecordCompatibility,
 ) -> Iterator[bytes]:
-    """Yield the bytes of one rank's file in another form."""
+    """Yield the bytes of one rank's file in another format."""
     source = f"{found.store.place}/{name}"
     with found.store.open(name) as stream:
         for number, (offset, body) in enumerate(records_of(stream, source=source)):
@@ -113,12 +117,15 @@ def _pieces(
                     case FirstRecord.METADATA:
                         to_json = metadata_json
                     case FirstRecord.NODE:
-                        # The JSON form begins with metadata, always.
-                        lost["a file without metadata got an empty record of it"] += 1
+                        # The JSON format always begins with metadata.
+                        lost[
+                            "an empty metadata record was added to a file without "
+                            "metadata"
+                        ] += 1
                         yield b"{}"
                     case FirstRecord.NEITHER:
-                        raise UnsupportedTrace(where, "this is no Chakra trace")
+                        raise UnsupportedTrace(where, "this is not a Chakra trace")
             text, unknown = to_json(body, where)
             for field in unknown:
-                lost[f"{field}, which the schema does not have"] += 1
+                lost[f"{field}, which is not in the schema"] += 1
             yield text.encode()

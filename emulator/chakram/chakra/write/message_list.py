@@ -1,7 +1,7 @@
-"""A job as a list of messages: who sends whom how much, and after what.
+"""Export of a job as a list of messages: sender, receiver, size and dependencies.
 
-Collectives are lowered by the algorithms that an experiment takes; computation takes no
-time.  The columns are described in ``docs/reference/trace-convert.md``.
+Collectives are lowered by the algorithms of an experiment. Computation takes no time.
+``docs/reference/trace-convert.md`` describes the columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import rank_schedule, transfer_bytes, uneven_schedule
+from chakram.collectives.schedule import rank_schedule, transfer_bytes
+from chakram.collectives.uneven_messages import uneven_schedule
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import (
     CollectiveOperation,
@@ -58,17 +59,17 @@ def p2p_csv(
     algorithms: Mapping[CollectiveOp, Choice] | None = None,
     iterations: int = 1,
 ) -> Iterator[bytes]:
-    """Yield the lines of the list, the names of the columns first.
+    """Yield the lines of the list, beginning with the column names.
 
     Args:
         graphs: The trace of every rank.
         groups: The process groups by name.
-        algorithms: By collective; ``auto`` where there is none.
-        iterations: How often all of it is done.
+        algorithms: By collective: its algorithm. The default is ``auto``.
+        iterations: Number of repetitions of the whole job.
 
     Raises:
-        MatchingError: If the ranks' traces do not fit together.
-        ScheduleError: If there is no such algorithm, or it does not fit.
+        MatchingError: If the traces of the ranks do not match.
+        ScheduleError: If an algorithm does not exist or does not fit.
     """
     options = LoweringOptions(
         compute_from="none", algorithms=algorithms or {}, sync_barrier=False
@@ -82,7 +83,7 @@ def p2p_csv(
 
 
 def _rows(program: RankProgram) -> Iterator[_Row]:
-    """Yield what a rank sends in one iteration, without the iteration."""
+    """Yield the messages of a rank in one iteration, without the iteration column."""
     groups = {group.name: group.ranks for group in program.groups}
     after = _after(program)
     for number, operation in enumerate(program.operations):
@@ -133,13 +134,13 @@ def _collective_rows(
 
 
 def _after(program: RankProgram) -> list[tuple[int, ...]]:
-    """Return the communication that every operation waits for, delays left out.
+    """Return the communication that each operation waits for.
 
-    A delay of nothing passes on what it waits for itself.
+    A dependency on a computation is replaced by the dependencies of the computation.
     """
     operations = program.operations
     found: list[tuple[int, ...] | None] = [None] * len(operations)
-    # Dependencies may point forward; an explicit stack, as chains may be long.
+    # Dependencies may point forward. Chains may be long, so the stack is explicit.
     stack = list(range(len(operations) - 1, -1, -1))
     while stack:
         number = stack[-1]

@@ -1,4 +1,7 @@
-"""Files that appear under their names once they are whole, and replace none unasked."""
+"""Atomic file creation: a file gets its name only when it is complete.
+
+Existing files are replaced only on request.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,35 @@ from chakram.foundation.errors import RunDirectoryError
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to write where something is already.
+    """Refuse to overwrite an existing path.
 
     Raises:
-        RunDirectoryError: If *path* exists, unless *force* says to replace a file.
+        RunDirectoryError: If *path* is a folder, or is a file and *force* is false.
     """
     if path.is_dir():
-        raise RunDirectoryError(str(path), "is a folder", "name a file in it")
+        raise RunDirectoryError(str(path), "is a folder", "choose a file name in it")
     if path.exists() and not force:
         raise RunDirectoryError(
-            str(path), "exists already", "choose another name, or --force replaces it"
+            str(path),
+            "exists already",
+            "choose another name, or use --force to replace it",
         )
 
 
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Open a file for writing that takes its name when the ``with`` block ends well.
+    """Open a file for writing that gets its name when the ``with`` block succeeds.
 
-    If the block raises, nothing is left behind, and what stood there before still
-    stands.  A name that ends in ``.gz`` is compressed; equal content makes equal files.
+    If the block raises an error, no new file remains and an existing file stays
+    unchanged. If the name ends in ``.gz``, the content is compressed. Equal content
+    gives equal files.
 
     Args:
-        path: The name; its folder is made if it is not there.
-        force: Replace a file of that name.
+        path: The name. Its folder is created if it does not exist.
+        force: Replace an existing file.
 
     Raises:
-        RunDirectoryError: If it exists already, or cannot be written.
+        RunDirectoryError: If the file already exists or cannot be written.
     """
     refuse_existing(path, force=force)
     try:
@@ -53,14 +59,15 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.Gz
     try:
         with os.fdopen(descriptor, "wb") as file:
             if path.name.endswith(".gz"):
-                # A time stamp or a name in the header would make equal files differ.
+                # A time stamp or file name in the header would make files with equal
+                # content differ.
                 with gzip.GzipFile(
                     filename="", mode="wb", fileobj=file, mtime=0
                 ) as compressed:
                     yield compressed
             else:
                 yield file
-        # mkstemp's files are for their owner only; these are like any other.
+        # mkstemp restricts access to the owner. Apply the usual permissions.
         os.chmod(part, 0o666 & ~_umask())
         os.replace(part, path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Trace sets that appear whole: all files of the ranks, and their group file."""
+"""Creation of trace sets. The rank files and the group file appear together."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ GROUP_FILE: Final = "comm_group.json"
 
 
 class NewSet:
-    """A trace set that is being written; its files stand in a folder aside."""
+    """A trace set that is being written. Its files are in a temporary folder."""
 
     def __init__(self, folder: Path, aside: Path) -> None:
         self._folder = folder
         self._aside = aside
 
     def open(self, name: str) -> AbstractContextManager[IO[bytes] | gzip.GzipFile]:
-        """Open a file of the set; a name that ends in ``.gz`` is compressed."""
+        """Open a file of the set. A file whose name ends in ``.gz`` is compressed."""
         return new_file(self._aside / name)
 
     def names(self) -> list[str]:
-        """Return the names of the files that are written, the ranks in order."""
+        """Return the names of the written files, ordered by rank."""
         return sorted((path.name for path in self._aside.iterdir()), key=_order)
 
     def written(self) -> list[Path]:
-        """Return where the files stand once the set is whole."""
+        """Return the final paths of the files."""
         return [self._folder / name for name in self.names()]
 
 
@@ -45,18 +45,19 @@ class NewSet:
 def new_trace_set(
     folder: Path, *, prefix: str, force: bool = False
 ) -> Iterator[NewSet]:
-    """Write a trace set that takes its place when the ``with`` block ends well.
+    """Write a trace set that moves into place when the ``with`` block succeeds.
 
-    If the block raises, the folder is as it was.
+    If the block raises an error, the folder stays unchanged.
 
     Args:
-        folder: Where to; made if it is not there.
-        prefix: Start of the names of its files.
-        force: Replace a set of that prefix, and a group file, that are there.  Files of
-            ranks that the new set lacks go too: they would make it another, wrong set.
+        folder: The target. It is created if it does not exist.
+        prefix: Start of the file names.
+        force: Replace an existing group file and an existing set with that prefix.
+            Files of ranks that the new set lacks are deleted too, because they would
+            make the set wrong.
 
     Raises:
-        RunDirectoryError: If the folder cannot be written, or has such files already.
+        RunDirectoryError: If the folder cannot be written or already has such files.
     """
     of_set = re.compile(re.escape(prefix) + r"[._][0-9]+\.(et|eg|json)(\.gz)?")
     made = not folder.exists()
@@ -66,9 +67,9 @@ def new_trace_set(
             if present and not force:
                 raise RunDirectoryError(
                     str(folder),
-                    f"holds {present[0].name}"
+                    f"contains {present[0].name}"
                     + (f" and {len(present) - 1} more" if len(present) > 1 else ""),
-                    "choose another folder, or --force replaces them",
+                    "choose another folder, or use --force to replace these files",
                 )
             folder.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=f".{prefix}.", dir=folder))
@@ -88,7 +89,7 @@ def new_trace_set(
 
 
 def _present(folder: Path, of_set: re.Pattern[str]) -> list[Path]:
-    """Return the files that a new set would meet.
+    """Return the existing files that a new set would conflict with.
 
     Raises:
         RunDirectoryError: If *folder* is a file.
@@ -98,8 +99,8 @@ def _present(folder: Path, of_set: re.Pattern[str]) -> list[Path]:
     if not folder.is_dir():
         raise RunDirectoryError(
             str(folder),
-            "is no folder",
-            "a trace set has a file per rank; name a folder",
+            "is not a folder",
+            "choose a folder: a trace set has a file per rank",
         )
     return sorted(
         path
@@ -109,7 +110,7 @@ def _present(folder: Path, of_set: re.Pattern[str]) -> list[Path]:
 
 
 def _order(name: str) -> tuple[bool, list[int], str]:
-    """Order the files of ranks by their numbers, the group file last."""
+    """Return a sort key: files of ranks by their numbers, then the group file."""
     return (
         name == GROUP_FILE,
         [int(digits) for digits in re.findall(r"\d+", name)],

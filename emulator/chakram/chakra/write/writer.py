@@ -1,4 +1,4 @@
-"""Write graphs as Chakra execution traces, schema 1.0.0, and their group file."""
+"""Writer for Chakra execution traces (schema 1.0.0) and their group file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from chakram.chakra.et_codec import (
     CollectiveType,
     Metadata,
     NodeType,
+    add_type_prefix,
     encode_metadata,
     encode_node,
-    shown_name,
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
@@ -24,8 +24,8 @@ from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.trace.node import CPU_STREAM, NodeKind, TraceNode
 
 if TYPE_CHECKING:
-    from chakram.chakra.write.compatibility import Elsewhere
-    from chakram.synth.trace_builder import GroupDescription, Synthesis
+    from chakram.chakra.write.compatibility import GraphCompatibility
+    from chakram.collectives.groups import GroupDescription
     from chakram.trace.graph import TraceGraph
 
 _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
@@ -34,7 +34,7 @@ _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
     NodeKind.COLLECTIVE: NodeType.COMM_COLL,
     NodeKind.SEND: NodeType.COMM_SEND,
     NodeKind.RECEIVE: NodeType.COMM_RECV,
-    # ASTRA-sim aborts at a metadata node; a computation of nothing ends at once, too.
+    # ASTRA-sim aborts at a metadata node. An empty computation also ends immediately.
     NodeKind.PASS: NodeType.COMP,
 }
 
@@ -44,17 +44,18 @@ def encode_trace(
 ) -> Iterator[bytes]:
     """Yield the records of one rank's file.
 
-    Dependencies become data dependencies; times are rounded to microseconds; sizes are
-    bytes; what means nothing for a network becomes a computation that takes no time.
+    All dependencies become data dependencies. Times are rounded to microseconds, and
+    sizes are in bytes. Nodes that do not affect the network become computations that
+    take no time.
 
     Args:
         graph: The graph.
-        producer: What the metadata says of the origin.
-        groups: The rank's groups, to be told in the metadata, with what they are for.
-            PyTorch has a node for that, at which ASTRA-sim aborts.
+        producer: The producer to state in the metadata.
+        groups: The rank's groups and their purposes, for the metadata. PyTorch uses a
+            node for that, but ASTRA-sim aborts at such a node.
 
     Raises:
-        ValueError: If a collective is of a kind that the schema has no number for.
+        ValueError: If the schema has no number for a collective.
     """
     attributes: dict[str, AttributeValue] = {"producer": producer}
     if groups:
@@ -67,7 +68,7 @@ def encode_trace(
         yield frame(
             encode_node(
                 node_id=node.node_id,
-                name=shown_name(node.name, _NODE_TYPES[node.kind]),
+                name=add_type_prefix(node.name, _NODE_TYPES[node.kind]),
                 node_type=_NODE_TYPES[node.kind],
                 data_deps=[graph.node_id(i) for i in node.dependencies],
                 start_time_micros=round((node.start_ns or 0) / 1_000),
@@ -84,7 +85,8 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
     if node.kind is NodeKind.PASS:
         values[LABEL_TIME] = round(node.duration_ns / 1_000)
     if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY, NodeKind.PASS):
-        # Zeros, too: ASTRA-sim's roofline waits for ever at a node without them.
+        # Write zeros too: ASTRA-sim's roofline model hangs at a node without these
+        # values.
         values["num_ops"] = node.num_ops
         values["tensor_size"] = node.tensor_bytes
         values["op_type"] = node.op_type or None
@@ -111,28 +113,6 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def write_synthesis(
-    folder: Path,
-    synthesis: Synthesis,
-    *,
-    replace: bool = False,
-    on_rank: Callable[[int], None] | None = None,
-    elsewhere: Elsewhere | None = None,
-) -> list[Path]:
-    """Write the trace set of a synthetic job; see `write_trace_set`."""
-    return write_trace_set(
-        folder,
-        prefix=synthesis.kind,
-        graphs=synthesis.graphs(),
-        groups=synthesis.groups,
-        producer=synthesis.producer,
-        descriptions_of=synthesis.descriptions_of,
-        replace=replace,
-        on_rank=on_rank,
-        elsewhere=elsewhere,
-    )
-
-
 def write_trace_set(
     folder: Path,
     *,
@@ -143,27 +123,28 @@ def write_trace_set(
     descriptions_of: Callable[[int], Sequence[GroupDescription]] | None = None,
     replace: bool = False,
     on_rank: Callable[[int], None] | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: GraphCompatibility | None = None,
 ) -> list[Path]:
-    """Write ``<prefix>.<rank>.et`` for every rank, and the group file if there is one.
+    """Write ``<prefix>.<rank>.et`` for every rank, and a group file if needed.
 
     Args:
-        folder: Where to; made if it is not there.
-        prefix: Start of the names.
-        graphs: The graphs, by rank from 0; each is written before the next is taken.
-        groups: The groups that the nodes name; ``world`` needs no definition.
-        producer: What the metadata says of the origin.
-        descriptions_of: Gives the groups of a rank, to be told in its file.
-        replace: Replace a set of that prefix, and a group file.
-        on_rank: Called with the number of ranks written, after each.
-        elsewhere: Takes note of what other readers cannot do.
+        folder: The target. It is created if it does not exist.
+        prefix: Start of the file names.
+        graphs: The graphs, by rank from 0. Each is written before the next one is
+            requested.
+        groups: The groups that the nodes name. ``world`` needs no definition.
+        producer: The producer to state in the metadata.
+        descriptions_of: Returns the groups of a rank to describe in its file.
+        replace: Replace an existing group file and an existing set with that prefix.
+        on_rank: Called with the number of ranks written, after each rank.
+        elsewhere: Collects incompatibilities with other readers.
 
     Returns:
-        What was written.
+        The written files.
 
     Raises:
-        RunDirectoryError: If the folder cannot be written, or has such files already.
-        ValueError: If a group's name or a collective does not exist in the schema.
+        RunDirectoryError: If the folder cannot be written or already has such files.
+        ValueError: If the schema cannot represent a group name or a collective.
     """
     defined = {group.name: group.ranks for group in groups if group.name != WORLD}
     with new_trace_set(folder, prefix=prefix, force=replace) as new:

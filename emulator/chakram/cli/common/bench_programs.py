@@ -1,4 +1,4 @@
-"""nccl-tests' programs: what they run, and what they make of sizes."""
+"""The programs of nccl-tests: their collectives, and how they round sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_SIZES = 1000
 VECTOR_BYTES = 16
-"""nccl-tests rounds what a rank has of the buffer down to a multiple of so many."""
+"""nccl-tests rounds the buffer of a rank down to a multiple of this."""
 
 ELEMENT_BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "fp8_e4m3", "fp8_e5m2"), 1),
@@ -29,7 +29,7 @@ REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum")
 
 
 class _Program(NamedTuple):
-    """One of nccl-tests' programs; *algorithm* is the only one that it is."""
+    """A program of nccl-tests; *algorithm* is set if the program implies it."""
 
     op: CollectiveOp
     algorithm: str | None = None
@@ -55,20 +55,20 @@ _WHOLE = ("all_reduce_perf", "broadcast_perf", "reduce_perf", "sendrecv_perf")
 """Programs whose ranks do not divide the buffer."""
 
 IGNORED = {
-    "p": "communicators are not made in parallel",
-    "C": "no CPU launches collectives, so that its time could be told from theirs",
+    "p": "there are no communicators to create",
+    "C": "collectives have no separate CPU time",
     "G": "there are no CUDA graphs",
-    "R": "buffers are not registered",
-    "u": "buffers lie nowhere",
-    "M": "there is no memory of a device",
+    "R": "there are no buffers to register",
+    "u": "buffers have no addresses",
+    "M": "there is no device memory",
     "D": "there is no device",
-    "y": "there are no streams of a device",
+    "y": "there are no device streams",
 }
-"""Options that mean nothing here, and why."""
+"""Options without effect here, with the reasons."""
 
 
 def bytes_of(option: str, text: str) -> int:
-    """Return a size of nccl-tests: a number alone is bytes."""
+    """Return a size in the notation of nccl-tests: a plain number is in bytes."""
     plain = text.strip()
     where = f"{option} {text}"
     if plain.isdecimal() and len(plain) < 20:
@@ -77,7 +77,7 @@ def bytes_of(option: str, text: str) -> int:
 
 
 def sizes_of(least: int, most: int, step: int, factor: int) -> Iterator[int]:
-    """Yield the sizes that -b, -e, -i and -f say."""
+    """Yield the sizes that -b, -e, -i and -f select."""
     if most < least:
         raise ConfigError(
             f"-b {least} -e {most}", "the largest size is below the smallest", None
@@ -93,13 +93,13 @@ def sizes_of(least: int, most: int, step: int, factor: int) -> Iterator[int]:
         if size > most or most == least:
             return
     raise ConfigError(
-        f"-b {least} -e {most}", f"are more than {_MOST_SIZES} sizes",
-        "take a larger -i, or -f 2",
+        f"-b {least} -e {most}", f"give more than {_MOST_SIZES} sizes",
+        "use a larger -i, or -f 2",
     )  # fmt: skip
 
 
 def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
-    """Return what nccl-tests makes of a size: whole elements of all ranks."""
+    """Return a size as nccl-tests rounds it: to whole elements of all ranks."""
     from chakram.console.nccl_tests_output import BenchSize
 
     count = asked // element
@@ -111,7 +111,7 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
             input_bytes=size,
             record_bytes=size,
         )
-    # What a rank has of it begins where a vector does.
+    # The part of a rank starts at a multiple of the vector size.
     count = count // nranks // (vector := max(1, VECTOR_BYTES // element)) * vector
     share = count * element
     op = PROGRAMS[test].op
@@ -127,22 +127,23 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
 
 
 def matrix_file() -> Path:
-    """Return the file of alltoallv_perf's matrix, from nccl-tests' variable."""
+    """Return the matrix file of alltoallv_perf, from the variable of nccl-tests."""
     text = os.environ.get("ALLTOALLV_MATRIX_FILE")
     if not text:
         raise ConfigError(
             UNEVEN,
             "has no matrix",
-            "ALLTOALLV_MATRIX_FILE=FILE: a row per sender, bytes for each receiver",
+            "set ALLTOALLV_MATRIX_FILE to a file with a row per sender and the bytes "
+            "for each receiver",
         )
     return Path(text).resolve()
 
 
 def uneven_size(asked: int, path: Path, nranks: int, element: int) -> BenchSize:
-    """Return what nccl-tests makes of a matrix: S is what the busiest rank has.
+    """Return the size of a matrix: bytes that the busiest rank sends or receives.
 
     Raises:
-        ConfigError: If that is more than was asked for.
+        ConfigError: If this size is larger than the requested size.
     """
     from chakram.console.nccl_tests_output import BenchSize
     from chakram.synth.recorded_splits import read_splits
@@ -152,7 +153,7 @@ def uneven_size(asked: int, path: Path, nranks: int, element: int) -> BenchSize:
     size = max(*sent, *(sum(column) for column in zip(*matrix, strict=True)))
     if asked < size:
         raise ConfigError(
-            f"-e {asked}", f"is less than the {size} bytes of a rank in {path}",
+            f"-e {asked}", f"is less than the {size} bytes of one rank in {path}",
             f"e.g. -b {size} -e {size}",
         )  # fmt: skip
     share = size // nranks // VECTOR_BYTES * VECTOR_BYTES

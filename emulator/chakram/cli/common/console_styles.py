@@ -1,4 +1,4 @@
-"""The console of tables and bars: styles are ours, and text is plain."""
+"""Console for tables and progress bars; it prints text literally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chakram.foundation.text_escaping import plain
 
 
 def facts_table(facts: Iterable[tuple[str, str]], title: str | None = None) -> Table:
-    """Return names and what they are, without lines."""
+    """Return a table of names and values without lines."""
     table = Table(box=None, show_header=False, title=title, title_justify="left")
     for fact in facts:
         table.add_row(*fact)
@@ -21,10 +21,10 @@ def facts_table(facts: Iterable[tuple[str, str]], title: str | None = None) -> T
 
 
 class Console(rich.console.Console):
-    """Rich's console; no text is taken for markup, and none acts on a terminal.
+    """Rich's console without markup, which escapes terminal control characters in text.
 
     Args:
-        options: Those of Rich's.
+        options: Options of Rich's console.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -32,7 +32,7 @@ class Console(rich.console.Console):
 
     @property
     def file(self) -> IO[str]:
-        """The stream below all that stand in front of it: styles are escapes."""
+        """The underlying stream, without proxies: styles are escape sequences."""
         file = super().file
         while (behind := getattr(file, "rich_proxied_file", None)) is not None:
             file = behind
@@ -43,7 +43,7 @@ class Console(rich.console.Console):
         self._file = new_file
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
-        """Yield the segments of what is to be printed."""
+        """Yield the segments to print."""
         for segment in super().render(*arguments, **options):
             if segment.control:
                 yield segment

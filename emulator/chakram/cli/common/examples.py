@@ -1,4 +1,4 @@
-"""The examples at the end of every ``--help``: one place, so that none is forgotten."""
+"""Examples at the end of every ``--help``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "report": (
         "chakram report runs/20260131T101500Z-quickstart",
-        "chakram report runs/A runs/B --out a-against-b.html",
+        "chakram report runs/A runs/B --out comparison.html",
         "chakram report runs/A --bmwg --figures figures --force",
         "chakram report sweeps/algorithms --out sweep.html",
     ),
@@ -175,7 +175,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram trace synth inference --model llama-3-8b --tp 8 --out serve",
     ),
     "trace synth kv-cache": (
-        "chakram trace synth kv-cache --model llama-3-8b --out hand-over",
+        "chakram trace synth kv-cache --model llama-3-8b --out kv-cache",
     ),
     "trace synth collectives": (
         "chakram trace synth collectives --ranks 8 --stream "
@@ -227,21 +227,21 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram algorithms check mine.py:schedule --op all_reduce --ranks 8",
     ),
 }
-"""By verb, commands that it is good for."""
+"""Example commands by verb."""
 
 
 def examples_text(verb: str) -> str:
-    """Return the end of the help of a verb, e.g. ``trace show``; empty: of all."""
-    # \b keeps lines as they are.
+    """Return the examples for the help of *verb*; empty: ``chakram`` itself."""
+    # \b makes click keep the lines as they are.
     return "\n".join(["\b", "Examples:", *(f"  {each}" for each in EXAMPLES[verb])])
 
 
 def add_examples(app: typer.Typer, verb: str = "") -> None:
-    """Put the examples into the help of *app* and of all that is below it.
+    """Add the examples to the help of *app* and of everything below it.
 
     Args:
         app: The command, or a group of verbs.
-        verb: The group's name; that of a group in it comes behind, and a blank.
+        verb: Full name of the group, e.g. ``trace convert``; empty for the command.
     """
     app.info.epilog = examples_text(verb)
     for command in app.registered_commands:

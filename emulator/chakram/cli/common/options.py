@@ -1,12 +1,14 @@
-"""Options that several verbs have, and what they read the same way."""
+"""Options that several verbs share, and how their values are read."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -25,21 +27,23 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Replace a value of the file; may be repeated, e.g. "
-        "--set iterations.measured=3 --set seed=2.",
+        help="Replace a value of the experiment file, e.g. "
+        "--set iterations.measured=3. Can be repeated.",
     ),
 ]
 Runs = Annotated[
     Path | None,
-    typer.Option("--runs", help="Folder of run directories, instead of the file's."),
+    typer.Option(
+        "--runs", help="Folder for run directories, instead of the experiment's."
+    ),
 ]
 PlanFile = Annotated[
     Path | None,
     typer.Option(
         "--plan",
         metavar="FILE",
-        help="Take the programs from a saved plan (`chakram plan --save`), "
-        "not from the traces.",
+        help="Take the programs from a saved plan (`chakram plan --save`) instead "
+        "of the traces.",
     ),
 ]
 Interval = Annotated[
@@ -50,20 +54,49 @@ Interval = Annotated[
         metavar="SECONDS",
         min=0,
         max=3600,
-        help="Time between lines of progress on stderr, as of iperf3; 0: none.",
+        help="Time between progress lines on stderr, like iperf3. 0: no lines.",
     ),
 ]
 Wide = Annotated[
-    bool, typer.Option("--wide", help="Print every column, however wide the table.")
+    bool,
+    typer.Option("--wide", help="Print all columns, even if they exceed the width."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
+_Options = TypeVar("_Options")
+
+
+def options_from(
+    options: Callable[..., _Options],
+) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
+    """Return a decorator for verbs whose many options are fields of a class.
+
+    Args:
+        options: A dataclass; each field is annotated like a parameter of a verb.
+    """
+
+    def decorate(verb: Callable[[_Options], None]) -> Callable[..., None]:
+        @wraps(verb)
+        def command(**given: Any) -> None:
+            verb(options(**given))
+
+        signature = inspect.signature(options, eval_str=True)
+        command.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
+        command.__annotations__ = {
+            name: parameter.annotation
+            for name, parameter in signature.parameters.items()
+        }
+        return command
+
+    return decorate
+
+
 def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
-    """Return what ``--set`` says: values by key.
+    """Return the values of ``--set`` by key.
 
     Raises:
-        ConfigError: If one is not KEY=VALUE.
+        ConfigError: If a value is not KEY=VALUE.
     """
     values: dict[str, str] = {}
     for override in overrides or ():
@@ -72,7 +105,7 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
             raise ConfigError(
                 f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
             )
-        # What was said last holds, also over what it is a part of.
+        # A later value wins, even over a key that contains it.
         values.pop(key.strip(), None)
         values[key.strip()] = value
     return values
@@ -81,15 +114,15 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
 def read_experiment(
     path: Path, overrides: list[str] | None, **named: str | None
 ) -> tuple[Experiment, str]:
-    """Return the experiment in a file, and its text for the record.
+    """Return the experiment in a file, and the text to save with the run.
 
     Args:
         path: The file.
-        overrides: What ``--set`` says.
-        named: By key of the file, what an option of that name says.
+        overrides: The values of ``--set``.
+        named: Values of options that are named like a key of the file.
 
     Raises:
-        ConfigError: If the file or an override is wrong.
+        ConfigError: If the file or an override is invalid.
     """
     from chakram.config.experiment import load_experiment
 
@@ -98,24 +131,24 @@ def read_experiment(
     values |= {key: value for key, value in named.items() if value is not None}
     experiment = load_experiment(path, overrides=values, options=options)
     text = path.read_text(encoding="utf-8")
-    # The file alone would not tell what was run.
+    # Without the changes, the text would not describe the run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
 
 
 PIPE_WIDTH = 120
-"""Columns of characters where nobody knows how many there are."""
+"""Width in characters if the output is not a terminal."""
 
 
 def output_width(*, wide: bool) -> int | None:
-    """Return how wide tables on standard output may be; None: any width."""
+    """Return the largest width of tables on standard output; None: any width."""
     return None if wide else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def print_columns(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None
 ) -> None:
-    """Print a table as ``fitted`` makes it; lines of its heading begin with ``#``."""
+    """Print a table as ``fitted`` formats it; heading lines start with ``#``."""
     from chakram.console.text_table import fitted
 
     heading, lines = fitted(columns, rows, width=width)
@@ -165,20 +198,22 @@ DOCUMENTS = dict.fromkeys(
     ),
     1,
 ) | {"why": 2}
-"""What ``--json`` prints, each with its version: it grows when a key goes or changes
-its meaning, not when one is added.  docs/reference/command-line.md describes them."""
+"""Documents that ``--json`` prints, with their versions.
+
+A version increases if a key is removed or changes its meaning, not if a key is added.
+docs/reference/command-line.md describes the documents."""
 
 
 def json_text(kind: str, document: Mapping[str, Any]) -> str:
-    """Return a document of ``--json``; its first key says which and in which version.
+    """Return a document of ``--json``; its first key gives its kind and version.
 
     Raises:
-        KeyError: If nobody has declared such a document.
+        KeyError: If ``DOCUMENTS`` does not list the kind.
     """
     schema = f"chakram.{kind}/{DOCUMENTS[kind]}"
     return json.dumps({"schema": schema, **document}, indent=2)
 
 
 def print_json(kind: str, document: Mapping[str, Any]) -> None:
-    """Print what ``--json`` promises, on standard output."""
+    """Print a document of ``--json`` on standard output."""
     print(json_text(kind, document))

@@ -1,4 +1,4 @@
-"""Shows what a run or a simulation has given."""
+"""Output of the results of a run or simulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chakram.cli.common.options import output_width, print_json
 
 if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
-    from chakram.formats.astra_sim import Beside
+    from chakram.formats.astra_sim import ComparedTimes
     from chakram.summary.run_summary import Summary
 
 
@@ -19,14 +19,14 @@ def show_outcome(
     *,
     as_json: bool,
     wide: bool = False,
-    against: tuple[Path, Sequence[Beside]] | None = None,
+    against: tuple[Path, Sequence[ComparedTimes]] | None = None,
 ) -> None:
-    """Print the results of a run; they say where they are kept.
+    """Print the results of a run, with the run directory.
 
-    *against* is a file of another simulator with what stands beside what it says.
+    *against* is a result file of another simulator, and the comparison with it.
 
     Raises:
-        ChakramError: Why the run is not complete, after its results were shown.
+        ChakramError: If the run is incomplete, after its results are printed.
     """
     if as_json:
         from chakram.console.summary_document import summary_document
@@ -51,11 +51,13 @@ def show_outcome(
         raise outcome.error
 
 
-def _print_against(path: Path, found: Sequence[Beside], *, width: int | None) -> None:
-    """Print what another simulator says beside what was simulated."""
+def _print_against(
+    path: Path, found: Sequence[ComparedTimes], *, width: int | None
+) -> None:
+    """Print simulated values next to those of another simulator."""
     from chakram.console.text_table import Column, fitted
 
-    print(f"# against {path}")
+    print(f"# compared with {path}")
     heading, rows = fitted(
         [
             Column(heading="what"),
@@ -81,7 +83,7 @@ def _print_against(path: Path, found: Sequence[Beside], *, width: int | None) ->
 
 
 def print_table(summary: Summary, *, wide: bool) -> None:
-    """Print the table of a run on standard output."""
+    """Print the result table of a run on standard output."""
     from chakram.console.collective_tables import render_table
 
     print(render_table(summary, width=output_width(wide=wide)))

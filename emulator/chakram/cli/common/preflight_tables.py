@@ -1,4 +1,4 @@
-"""The results of a preflight as tables: a verdict per check, and a matrix of pairs."""
+"""Result tables of a preflight: a verdict per check, and a matrix of pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chakram.preflight.report import (
 )
 
 MATRIX_PORTS = 16
-"""Beyond that a matrix does not fit; the worst pairs are listed instead."""
+"""Largest number of ports for a matrix; with more ports, the worst pairs are listed."""
 WORST_PAIRS = 16
 FINDINGS_SHOWN = 24
 
@@ -27,11 +27,11 @@ _STYLES = {"passed": "green", FAILED: "bold red", UNPROVEN: "yellow", "-": "dim"
 
 
 def print_report(report: PreflightReport, console: Console | None = None) -> None:
-    """Print all of a report on *console*; None: standard output."""
+    """Print a whole report on *console*; None: standard output."""
     console = console or Console()
     if len(report.ports) <= MATRIX_PORTS:
         for title, table in _matrices(report):
-            # A title of the table itself would be folded at its width.
+            # Rich would wrap a table title at the width of the table.
             console.print(Text(title, style="italic"))
             console.print(table)
     else:
@@ -77,7 +77,7 @@ def _matrices(report: PreflightReport) -> Iterator[tuple[str, Table]]:
         )
     if report.settings.check_mtu:
         yield (
-            "path MTU that passes (bytes)",
+            "path MTU (bytes)",
             _matrix(
                 report,
                 lambda pair: "-" if pair.path_mtu is None else str(pair.path_mtu),
@@ -107,7 +107,7 @@ def _matrix(
 
 
 def _worst(report: PreflightReport) -> Table:
-    """Return the pairs with findings first, then those of the least share of rate."""
+    """Return a table of the worst pairs: first pairs with failures, then slow ones."""
     bad = {pair for finding in report.failures for pair in finding.pairs}
 
     def badness(pair: PairReport) -> tuple[bool, float, float]:
@@ -166,9 +166,9 @@ def _checks(report: PreflightReport) -> Table:
 
 
 def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
-    """Return what a check demands, what was measured, and whether it was asked for.
+    """Return the requirement and result of a check, and whether it was requested.
 
-    Where nothing could be measured, nothing has passed: the second is "-" then.
+    The result is "-" if nothing could be measured. Such a check has not passed.
     """
     settings = report.settings
     pairs = report.pairs
@@ -183,8 +183,8 @@ def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
             return f"path MTU {settings.path_mtu}", measured, settings.check_mtu
         case "dscp" | "ecn":
             kinds = {sent for pair in pairs for sent, _, _ in pair.classes}
-            measured = f"{len(kinds)} kinds of packets" if kinds else "-"
-            return "as it was sent", measured, settings.check_classes
+            measured = f"{len(kinds)} packet types" if kinds else "-"
+            return "unchanged", measured, settings.check_classes
         case "latency":
             p50s = [p.round_trip_p50_ns for p in pairs if p.round_trip_p50_ns]
             p99s = [p.round_trip_p99_ns for p in pairs if p.round_trip_p99_ns]
@@ -208,9 +208,10 @@ def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
         case "loss":
             lost = sum(pair.retransmitted for pair in pairs)
             sent = sum(pair.packets for pair in pairs)
+            noun = "retransmission" if lost == 1 else "retransmissions"
             return (
                 f"<= {settings.max_loss_share:.2%}",
-                f"{lost} sent again for {sent} packets" if sent else "-",
+                f"{lost} {noun} for {sent} packets" if sent else "-",
                 settings.check_rate,
             )
         case "permutation":

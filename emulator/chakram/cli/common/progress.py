@@ -1,7 +1,7 @@
-"""Tells a person how far a run is: a bar on a terminal, plain lines elsewhere.
+"""Progress display of a run: a bar on a terminal, plain lines elsewhere.
 
-All of it goes to stderr; stdout is for results.  While a run goes there is a line per
-interval of what its agents count (``chakram.summary.interval_lines``).
+All output goes to stderr, because stdout is for results. During a run, each interval
+prints a line with the counters of the agents (``chakram.summary.interval_lines``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chakram.summary.interval_lines import HEADING, AgentSample, Intervals, time
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.execution.request import RunRequest
-    from chakram.summary.collectives_in_flight import UnderWay
+    from chakram.summary.collectives_in_flight import CollectivesInFlight
 
 
 _LINE_EVERY_NS = 2 * 10**9
@@ -47,12 +47,12 @@ def run_request(
     interval_ns: int = 0,
     **how: Any,
 ) -> Iterator[RunRequest]:
-    """Yield the request of a verb; its progress is shown until the block ends.
+    """Yield the request of a verb, and show its progress until the block ends.
 
     Args:
-        experiment: What to run.
-        text: Its file.
-        runs: Folder of run directories, None: the experiment's.
+        experiment: The experiment.
+        text: The text of its file.
+        runs: Folder for run directories; None: the folder in the experiment.
         quiet: Show nothing.
         interval_ns: Time between two lines of counters; 0: none.
         how: Further fields of the request.
@@ -74,9 +74,9 @@ class ProgressReporter:
 
     Args:
         quiet: Show nothing, as for ``--json``.
-        console: Where to; None: stderr.
+        console: The console; None: stderr.
         interval_ns: Time between two lines of counters; 0: none.
-        clock_ns: What time it is.
+        clock_ns: Returns the current time.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ProgressReporter:
         return self._bar.add_task("starting", total=None)
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         if self._bar is not None:
             self._bar.start()
         return self
@@ -122,14 +122,14 @@ class ProgressReporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave nothing on the terminal but how long it all took."""
+        """Stop the display, and print the durations of all phases."""
         if self._bar is not None:
             self._bar.stop()
         if len(self._phases) > 1:
             self._print(phases_line(self._phases, self._clock_ns()))
 
     def phase(self, text: str) -> None:
-        """Say that a phase has begun."""
+        """Show a new phase."""
         self._phase = text
         self._next_line_ns = 0
         self._intervals = None
@@ -141,7 +141,7 @@ class ProgressReporter:
             self._print(text)
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
-        """Say that so many iterations, or other *unit*, are done."""
+        """Show the number of finished iterations, or of another *unit*."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total)
             return
@@ -157,9 +157,9 @@ class ProgressReporter:
         *,
         done: int,
         total: int,
-        work: UnderWay | None = None,
+        work: CollectivesInFlight | None = None,
     ) -> None:
-        """Say what happened in the last interval, if that is over, and what does."""
+        """Add a sample, and print a line if an interval has passed."""
         if not self._phases:
             return
         now_ns = self._clock_ns()
@@ -178,14 +178,14 @@ class ProgressReporter:
             agent, sample, now_ns=now_ns, done=done, total=total, work=work
         )
         if line is not None:
-            # It says how many iterations are done, too.
+            # The line includes the number of finished iterations.
             self._next_line_ns = now_ns + 2 * max(self._interval_ns, _LINE_EVERY_NS)
-            # A terminal shows what is under way beside the bar.
+            # On a terminal, the bar shows the current collectives.
             is_bar = self._bar is not None
             self._print(line if is_bar or not doing else f"{line}  {doing}")
 
     def note(self, text: str) -> None:
-        """Say something that stays to be read."""
+        """Print a message."""
         self._print(text)
 
     def _print(self, text: str) -> None:
@@ -194,12 +194,12 @@ class ProgressReporter:
 
 
 def phases_line(phases: Sequence[tuple[str, int]], end_ns: int) -> str:
-    """Return how long phases took, and all of them.
+    """Return a line with the duration of each phase and the total.
 
     Args:
-        phases: What each is called and when it began, in order; one that comes again
-            is told once.
-        end_ns: When the last one ended.
+        phases: Names and start times of the phases, in order. Durations of phases with
+            the same name are added.
+        end_ns: End of the last phase.
     """
     took_ns: dict[str, int] = {}
     ends_ns = [begin_ns for _, begin_ns in phases[1:]]
@@ -208,4 +208,4 @@ def phases_line(phases: Sequence[tuple[str, int]], end_ns: int) -> str:
     parts = ", ".join(
         f"{name} {time_ns / 1e9:.1f} s" for name, time_ns in took_ns.items()
     )
-    return f"{parts}; {(end_ns - phases[0][1]) / 1e9:.1f} s in all"
+    return f"{parts}; {(end_ns - phases[0][1]) / 1e9:.1f} s in total"

@@ -1,7 +1,7 @@
 """Standard output and error that outlive their readers, as in ``chakram ... | head``.
 
-Without this, the next line that a verb prints raises ``BrokenPipeError`` in the middle
-of its work: a run would end there, without results.
+Otherwise the next line that a verb prints would raise ``BrokenPipeError``, and a run
+would end without results.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _READER_IS_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EIO})
-"""EIO: the terminal was closed."""
+"""Error numbers of a closed reader; EIO means that the terminal was closed."""
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that drops what its reader no longer takes.
+    """File descriptor that drops output after its reader has closed it.
 
     Args:
         number: The descriptor; it stays open.
-        drops_all: Whether output is dropped after any error, e.g. on a full disk.
+        drops_all: Whether to drop output after any error, e.g. on a full disk.
     """
 
     def __init__(self, number: int, *, drops_all: bool) -> None:
@@ -46,14 +46,14 @@ class _Descriptor(io.FileIO):
 def outlive_readers() -> None:
     """Replace ``sys.stdout`` and ``sys.stderr`` of this process.
 
-    Standard error only accompanies the work, so no error of it ends the work.
+    An error on standard error never ends the work.
     """
     sys.stdout = _outliving(sys.stdout, drops_all=False)
     sys.stderr = _outliving(sys.stderr, drops_all=True)
 
 
 def _outliving(stream: TextIO | None, *, drops_all: bool) -> TextIO:
-    """Return a stream to the same descriptor; None: it was closed from the start."""
+    """Return a stream for the same descriptor; *stream* is None if it was closed."""
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper):
@@ -63,6 +63,6 @@ def _outliving(stream: TextIO | None, *, drops_all: bool) -> TextIO:
         io.BufferedWriter(raw),
         encoding=stream.encoding,
         errors=stream.errors,
-        # Unbuffered output (python -u) is written by the line.
+        # Unbuffered output (python -u) is written line by line.
         line_buffering=stream.line_buffering or stream.write_through,
     )

@@ -1,4 +1,4 @@
-"""``chakram trace``: look at traces, check, change, make them; a file per verb."""
+"""``chakram trace``: inspect, check, convert, cut and synthesize traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chakram.cli.trace.synth import app as synth_app
 
 app = typer.Typer(
     name="trace",
-    help="Look at Chakra traces; check, convert, cut, make them.",
+    help="Inspect, check, convert, cut and synthesize Chakra traces.",
     no_args_is_help=True,
 )
 app.command()(show)

@@ -1,4 +1,4 @@
-"""``chakram trace convert``: traces in other forms."""
+"""``chakram trace convert``: write traces in other formats."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    name="convert", help="Write traces in other forms.", no_args_is_help=True
+    name="convert", help="Convert traces to other formats.", no_args_is_help=True
 )
 
 _Folder = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")]
 _Compress = Annotated[
     bool | None,
-    typer.Option("--gzip/--no-gzip", help="Compress, or not; default: as it was."),
+    typer.Option("--gzip/--no-gzip", help="Compress, or not. Default: as the input."),
 ]
 _MAX_RANKS = 1024
 
 
 def _add_form(form: str, text: str) -> None:
-    """Add the verb that writes traces in a form."""
+    """Add the verb that writes traces in a format."""
 
     def convert(
         path: loading.TracePath,
@@ -60,13 +60,16 @@ def _add_form(form: str, text: str) -> None:
             print(f"warning: {line}")
         for line in converted.notes:
             print(f"note: {line}")
-        print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
+        print(
+            f"wrote {len(converted.written)} files; inspect them: "
+            f"chakram trace show {out}"
+        )
 
     app.command(form, help=text)(convert)
 
 
-_add_form("json", "Write JSON as chakra_jsonizer does: for reading, and for tools.")
-_add_form("et", "Write Chakra's binary form, from any form that is read.")
+_add_form("json", "Write JSON like chakra_jsonizer, for readers and tools.")
+_add_form("et", "Write Chakra's binary format, from any supported format.")
 
 
 @app.command("p2p")
@@ -74,24 +77,31 @@ _add_form("et", "Write Chakra's binary form, from any form that is read.")
 def to_messages(
     path: loading.TracePath,
     out: Annotated[
-        Path, typer.Argument(metavar="OUT.csv", help="File; .gz compresses it.")
+        Path,
+        typer.Argument(
+            metavar="OUT.csv",
+            help="File to write; compressed if its name ends in .gz.",
+        ),
     ],
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
             metavar="OP=NAME",
-            help="Algorithm of a collective, e.g. all_reduce=ring; may be repeated.",
+            help="Algorithm of a collective, e.g. all_reduce=ring. Can be repeated.",
         ),
     ] = None,
     iterations: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How often all of it is done.")
+        int, typer.Option(min=1, max=1_000_000, help="Number of iterations.")
     ] = 1,
     *,
     reading: loading.Reading,
     force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write all messages between ranks as CSV, collectives lowered to them."""
+    """Write all messages between ranks as CSV.
+
+    Collectives are lowered to messages.
+    """
     from chakram.chakra.lint.problems import require_replayable
     from chakram.chakra.write.message_list import p2p_csv
     from chakram.chakra.write.new_file import new_file, refuse_existing
@@ -118,14 +128,21 @@ def to_messages(
 def to_collective(
     out: _Folder,
     op: Annotated[str, typer.Option(help="Collective, e.g. all_reduce.")],
-    ranks: Annotated[int, typer.Option(min=2, max=_MAX_RANKS, help="Of the group.")],
-    size: Annotated[str, typer.Option(help="What one rank contributes, e.g. 1MiB.")],
-    algorithm: Annotated[str, typer.Option(help="Its algorithm.")] = "auto",
-    prefix: Annotated[str, typer.Option(help="Start of the names of files.")] = "",
+    ranks: Annotated[
+        int, typer.Option(min=2, max=_MAX_RANKS, help="Number of ranks in the group.")
+    ],
+    size: Annotated[str, typer.Option(help="Input size of one rank, e.g. 1MiB.")],
+    algorithm: Annotated[str, typer.Option(help="Algorithm, e.g. ring.")] = "auto",
+    prefix: Annotated[
+        str, typer.Option(help="Prefix of file names. Default: the collective.")
+    ] = "",
     force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write an algorithm as a custom collective of ASTRA-sim: a file per position."""
+    """Write an algorithm as a custom collective of ASTRA-sim.
+
+    There is one file per position in the group.
+    """
     from chakram.chakra.write.astra_collective import ASTRA_KEYS, astra_collective
     from chakram.chakra.write.new_set import new_trace_set
 
@@ -133,7 +150,7 @@ def to_collective(
     input_bytes = parse_size(size, where="--size")
     prefix = prefix or str(collective)
     if "/" in prefix:
-        raise ConfigError("--prefix", f"{prefix!r} has a slash", "OUT is the folder")
+        raise ConfigError("--prefix", f"{prefix!r} has a slash", "use OUT for folders")
     files = astra_collective(
         collective, algorithm, nranks=ranks, input_bytes=input_bytes
     )
@@ -149,7 +166,7 @@ def to_collective(
             {"written": [str(path) for path in written], "system": entry},
         )
     else:
-        print(f"wrote {len(written)} files; in the system file of ASTRA-sim say")
+        print(f"wrote {len(written)} files; add to the system file of ASTRA-sim:")
         print(json.dumps(entry, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""``chakram trace cut``: a part of a trace set, as a set of its own."""
+"""``chakram trace cut``: write a part of a trace set as a separate set."""
 
 from __future__ import annotations
 
@@ -29,33 +29,36 @@ def cut(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
     iteration: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep the step ProfilerStep#N of PyTorch's profiler."),
+        typer.Option(min=0, help="Keep only ProfilerStep#N of PyTorch's profiler."),
     ] = None,
     ranks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Ranks to keep, e.g. 0-3,7.")
     ] = None,
     keep_numbers: Annotated[
-        bool, typer.Option("--keep-numbers", help="Do not number ranks anew from 0.")
+        bool, typer.Option("--keep-numbers", help="Do not renumber ranks from 0.")
     ] = False,
     nodes: Annotated[
         str | None,
-        typer.Option(metavar="FIRST..LAST", help="Node ids to keep, both ends too."),
+        typer.Option(metavar="FIRST..LAST", help="Node ids to keep, inclusive."),
     ] = None,
     communication_only: Annotated[
         bool,
         typer.Option(
-            "--communication-only", help="Keep collectives, sends and receives only."
+            "--communication-only", help="Keep only collectives, sends and receives."
         ),
     ] = False,
     anonymise: Annotated[
-        bool, typer.Option("--anonymise", help="Name nodes by kind and number.")
+        bool, typer.Option("--anonymise", help="Replace node names by kind and number.")
     ] = False,
     *,
     reading: loading.Reading,
     force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a part of a trace set; the options that say which combine."""
+    """Write a part of a trace set as a separate set.
+
+    The options that select the part can be combined.
+    """
     from chakram.chakra.cut.cut import CutOptions
     from chakram.chakra.cut.cut_set import write_cut
 
@@ -70,7 +73,7 @@ def cut(
     if options == CutOptions(keep_numbers=keep_numbers):
         raise ConfigError(
             "chakram trace cut",
-            "nothing says what to keep",
+            "no option selects the part to keep",
             "--ranks, --iteration, --nodes, --communication-only or --anonymise",
         )
     traces = reading.load(path)
@@ -93,7 +96,7 @@ def cut(
     _print_table(written)
     for line in written.notes:
         print(f"note: {line}")
-    print(f"wrote {len(written.written)} files; look: chakram trace show {out}")
+    print(f"wrote {len(written.written)} files; inspect them: chakram trace show {out}")
 
 
 def _print_table(written: WrittenCut) -> None:
@@ -123,7 +126,7 @@ def _ranks(text: str) -> tuple[int, ...]:
         last = int(match[2] or first) if match else -1
         if match is None or last < first or last > _RANKS_AT_MOST:
             raise ConfigError(
-                "--ranks", f"{part[:40]!r} is no rank or range", "e.g. 0-3,7"
+                "--ranks", f"{part[:40]!r} is not a rank or range", "e.g. 0-3,7"
             )
         ranks.update(range(first, last + 1))
     return tuple(sorted(ranks))
@@ -133,6 +136,6 @@ def _node_ids(text: str) -> tuple[int, int]:
     match = _IDS.fullmatch(text.strip())
     if match is None or int(match[1]) > int(match[2]):
         raise ConfigError(
-            "--nodes", f"{text[:60]!r} is no FIRST..LAST", "node ids, e.g. 100..250"
+            "--nodes", f"{text[:60]!r} is not FIRST..LAST", "node ids, e.g. 100..250"
         )
     return int(match[1]), int(match[2])

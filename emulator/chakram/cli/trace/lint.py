@@ -1,4 +1,4 @@
-"""``chakram trace lint``: whether a trace set can be replayed."""
+"""``chakram trace lint``: check whether a trace set can be replayed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 _OF_A_RULE_SHOWN = 10
-"""Different problems of one rule that are shown; no kind hides the others."""
+"""Limit of different problems shown per rule, so that no rule hides the others."""
 _WORDS = {"correction": "corrected"}
-"""How lines of a severity begin, where not with its name."""
+"""First word of an output line, if it differs from the name of the severity."""
 
 
 @with_reading()
@@ -27,13 +27,14 @@ def lint(
     path: TracePath,
     reading: Reading,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 2 for warnings, too.")
+        bool, typer.Option("--strict", help="Also exit with code 2 for warnings.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what would hang, fail or mislead a replay of a trace set.
+    """Check whether a trace set can be replayed.
 
-    The exit code is 2 if it cannot be replayed.
+    This reports causes of hangs, failures and misleading results of a replay. The exit
+    code is 2 if the set cannot be replayed.
     """
     from chakram.chakra.lint.findings import lint_trace_set
     from chakram.chakra.lint.rule_table import Severity
@@ -42,7 +43,7 @@ def lint(
     problems = report.of(Severity.PROBLEM)
     warnings = report.of(Severity.WARNING)
     corrections = report.of(Severity.CORRECTION)
-    # As they were found: what is corrected in a rank stands beside its warnings.
+    # Keep the order, so that corrections of a rank are next to its warnings.
     others = report.of(Severity.WARNING, Severity.CORRECTION)
     if as_json:
         print_json(
@@ -75,14 +76,14 @@ def _counted(number: int, kind: str) -> str:
 
 
 def _same_oddity(finding: Finding) -> Hashable:
-    # Ranks are mostly odd alike; groups each have their own line.
+    # Ranks mostly have the same anomalies, but each group has a separate line.
     of_group = finding.rank is None or finding.where.startswith("process group ")
     place = finding.where if of_group else None
     return finding.rule, finding.severity, place
 
 
 def _problem_lines(problems: list[Finding]) -> Iterator[str]:
-    """Return a line for all problems that are alike, so many of each rule."""
+    """Yield one line per group of equal problems, up to a limit per rule."""
     by_rule: dict[str, list[Finding]] = {}
     for each in problems:
         by_rule.setdefault(each.rule, []).append(each)
@@ -91,7 +92,7 @@ def _problem_lines(problems: list[Finding]) -> Iterator[str]:
         yield from merged[:_OF_A_RULE_SHOWN]
         if len(merged) > _OF_A_RULE_SHOWN:
             more = len(merged) - _OF_A_RULE_SHOWN
-            yield f"problem: and {more} more like them (--json) [{rule}]"
+            yield f"problem: and {more} more of this rule (see --json) [{rule}]"
 
 
 def _same_fault(finding: Finding) -> Hashable:
@@ -99,7 +100,7 @@ def _same_fault(finding: Finding) -> Hashable:
 
 
 def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> list[str]:
-    """Return a line for all findings that are alike: the first, and how many."""
+    """Return one line per group of equal findings: the first one and the count."""
     from chakram.chakra.lint.rule_table import Severity
     from chakram.chakra.read.reader_options import counted_name
 
@@ -114,7 +115,7 @@ def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> li
             ranks=1 + len({each.rank for each in others} - {first.rank, None}),
         )
         word = _WORDS.get(first.severity, first.severity)
-        # What was corrected needs nothing to be done.
+        # A correction needs no action.
         corrected = first.severity is Severity.CORRECTION
         remedy = "" if corrected else f" ({first.remedy})"
         lines.append(f"{word}: {first.where}: {first.found}{remedy} {name}")

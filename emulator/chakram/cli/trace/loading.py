@@ -1,4 +1,4 @@
-"""What the verbs of ``chakram trace`` share: how a trace set is named and read."""
+"""Options and functions that the verbs of ``chakram trace`` share to read traces."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _T = TypeVar("_T")
 TracePath = Annotated[
     Path,
     typer.Argument(
-        help="Folder, archive, prefix, pattern, or one of the files; inside an "
-        "archive: traces.tar.gz/PREFIX."
+        help="Trace set: a folder, archive, prefix, pattern, or one of its files. "
+        "Inside an archive: traces.tar.gz/PREFIX."
     ),
 ]
 BytesPerElement = Annotated[
     int | None,
     typer.Option(
-        min=1, max=64, help="What one unit of a stored size is worth (STAGE: 2 or 4)."
+        min=1, max=64, help="Bytes per unit of a stored size (STAGE: 2 or 4)."
     ),
 ]
 CommGroups = Annotated[
-    Path | None, typer.Option(help="Group file, if not beside the traces.")
+    Path | None, typer.Option(help="Group file, if it is not next to the traces.")
 ]
 Dependencies = Annotated[
     str, typer.Option(help="Edges that order nodes: auto, data, control or both.")
@@ -46,49 +46,49 @@ Dimensions = Annotated[
     str | None,
     typer.Option(
         metavar="N,N,...",
-        help="Ranks along each dimension, the one in which neighbours differ first, "
-        "e.g. 8,4: for collectives of some dimensions (involved_dim).",
+        help="Ranks along each dimension, e.g. 8,4, for collectives over some "
+        "dimensions (involved_dim). Adjacent ranks differ in the first dimension.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 DropMissing = Annotated[
-    bool, typer.Option(help="Go on where a dependency names a node that is missing.")
+    bool, typer.Option(help="Ignore dependencies on nodes that are missing.")
 ]
 DurationUnit = Annotated[
     str | None,
     typer.Option(
-        help="What one unit of a stored duration is worth, e.g. 1ns; by default 1us."
+        help="Length of one unit of a stored duration, e.g. 1ns. Default: 1us."
     ),
 ]
 Kineto = Annotated[
     Path | None,
     typer.Option(
-        help="Profiles of PyTorch host traces, if not found beside them: folder, "
-        "archive or prefix."
+        help="Profiles of PyTorch host traces, if they are not next to the traces: a "
+        "folder, archive or prefix."
     ),
 ]
 UnnamedGroup = Annotated[
     list[str] | None,
     typer.Option(
-        help="Process group of operations that name none (gloo's, in PyTorch host "
-        "traces), by name or purpose; or of one kind: all_reduce=dp. May be given "
-        "several times."
+        help="Process group of operations that name none (gloo's in PyTorch host "
+        "traces), by name or purpose. For one operation: all_reduce=dp. Can be "
+        "repeated."
     ),
 ]
 Uncorrected = Annotated[
     list[str] | None,
     typer.Option(
-        help="A correction not to make, by the name that stands in brackets behind "
-        "it; may be given several times."
+        help="A correction to turn off, by the name in brackets after its message. "
+        "Can be repeated."
     ),
 ]
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of ranks along dimensions.
+    """Return the number of ranks along each dimension.
 
     Raises:
-        ConfigError: If the text is not a list of them.
+        ConfigError: If the text is not a list of such numbers.
     """
     if text is None:
         return ()
@@ -99,8 +99,8 @@ def _sizes(text: str | None) -> tuple[int, ...]:
     ):
         raise ConfigError(
             "--dimensions",
-            f"{text!r} is no list of numbers of ranks",
-            "e.g. 8,4: the dimension in which neighbours differ first",
+            f"{text!r} is not a list of numbers of ranks",
+            "e.g. 8,4: adjacent ranks differ in the first dimension",
         )
     return tuple(map(int, sizes))
 
@@ -131,7 +131,7 @@ def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a verb is to read traces: an option for each field; see `with_reading`."""
+    """Options for reading traces; each field is an option, see `with_reading`."""
 
     bytes_per_element: BytesPerElement = None
     comm_groups: CommGroups = None
@@ -144,31 +144,31 @@ class Reading:
     dimensions: Dimensions = None
 
     def options(self) -> ReadOptions:
-        """Return how the options of a verb say to read.
+        """Return the reader options for these command-line options.
 
         Raises:
-            ConfigError: If one of them has no such value.
+            ConfigError: If an option has an invalid value.
         """
         from chakram.chakra.read.reader_options import (
             CORRECTIONS,
             DependencyPolicy,
             ReadOptions,
-            WarningKind,
         )
+        from chakram.chakra.trace_warning import WarningKind
         from chakram.foundation.units import parse_time
 
         for name in self.uncorrected or ():
             if name not in CORRECTIONS:
                 raise ConfigError(
                     "--uncorrected",
-                    f"{name!r} is no correction",
-                    f"{', '.join(sorted(CORRECTIONS))} are",
+                    f"{name!r} is not a correction",
+                    f"one of {', '.join(sorted(CORRECTIONS))}",
                 )
 
         if self.dependencies not in list(DependencyPolicy):
             raise ConfigError(
                 "--dependencies",
-                f"{self.dependencies!r} is none of {', '.join(DependencyPolicy)}",
+                f"{self.dependencies!r} is not one of {', '.join(DependencyPolicy)}",
             )
         return ReadOptions(
             bytes_per_element=self.bytes_per_element,
@@ -189,7 +189,7 @@ class Reading:
         return self.read(path, load_trace_set)
 
     def read(self, path: Path, read: Callable[..., _T]) -> _T:
-        """Return what *read* makes of the trace set at *path*."""
+        """Return the result of *read* for the trace set at *path*."""
         options = self.options()
         with reading_bar("reading traces") as on_rank:
             return read(
@@ -202,7 +202,11 @@ class Reading:
 
 
 def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the options of `Reading`, but for some, for its one parameter."""
+    """Replace the parameter ``reading`` of a verb with the options of `Reading`.
+
+    Args:
+        without: Options to omit.
+    """
     hints = get_type_hints(Reading, include_extras=True)
     options = [
         inspect.Parameter(
@@ -236,15 +240,15 @@ def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[...,
 def declare_parameters(
     verb: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> None:
-    """Let typer see these parameters of a verb that takes whatever it is given."""
-    # It reads them from the signature, and their types from the annotations.
+    """Declare parameters to typer for a verb that takes any keyword arguments."""
+    # Typer reads them from the signature, and their types from the annotations.
     vars(verb)["__signature__"] = inspect.Signature(parameters)
     verb.__annotations__ = {each.name: each.annotation for each in parameters}
 
 
 @contextmanager
 def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal; give what tells it (ranks done, ranks in all)."""
+    """Show a bar on a terminal; yield its update function (ranks done, all ranks)."""
     console = Console(stderr=True)
     with Progress(
         console=console, transient=True, disable=not console.is_terminal
@@ -254,7 +258,7 @@ def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def warning_lines(traces: TraceSet) -> list[str]:
-    """Return a line for every kind of warning: ranks are mostly odd alike."""
+    """Return one line per kind of warning, because ranks mostly have the same ones."""
     from chakram.chakra.read.reader_options import CORRECTIONS, merge_warnings
 
     return [

@@ -1,4 +1,4 @@
-"""``chakram trace show``: what a trace set holds."""
+"""``chakram trace show``: the content of a trace set."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def show(
     reading: loading.Reading,
     html: Annotated[
         Path | None,
-        typer.Option(help="Write a page with plots, one file that needs no network."),
+        typer.Option(help="Also write a self-contained HTML page with plots."),
     ] = None,
     force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a trace set holds: ranks, nodes, groups, traffic.
+    """Show the ranks, nodes, groups and traffic of a trace set.
 
-    Traffic is that of the algorithms which an experiment takes by default.
+    Traffic is computed with the default algorithms of an experiment.
     """
     traces = reading.load(path)
     unit = reading.bytes_per_element
@@ -53,7 +53,7 @@ def show(
 def _summary(traces: TraceSet) -> TraceSummary:
     from chakram.chakra.summary.summary import summarize
 
-    with loading.reading_bar("adding up") as on_rank:
+    with loading.reading_bar("summarizing") as on_rank:
         return summarize(traces.graphs, traces.groups, on_rank=on_rank)
 
 

@@ -1,4 +1,4 @@
-"""What ``chakram trace show`` prints: tables, and the matrix as a picture."""
+"""Output of ``chakram trace show``: tables, and the traffic matrix as a heat map."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LEAST_WIDTH = 120
 def print_summary(
     traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
 ) -> None:
-    """Print what a trace set holds."""
+    """Print the summary of a trace set."""
     console = Console()
     if not console.is_terminal:
-        # In a file or a pipe there is no width to fit; narrow columns break words.
+        # Files and pipes have no width; narrow columns would break words.
         console = Console(width=max(console.width, _LEAST_WIDTH))
     facts = trace_tables.trace_facts(
         traces, summary, bytes_per_element=bytes_per_element
@@ -52,14 +52,14 @@ def print_summary(
             rows = [traffic.row(rank.rank) for rank in summary.per_rank]
             console.print(heat_map(rows, width=console.width))
         else:
-            print(f"a matrix of over {HEAT_MAP_RANKS} ranks is drawn by --html")
+            print(f"with more than {HEAT_MAP_RANKS} ranks, --html draws the matrix")
         pairs = trace_tables.pairs_table(summary, _PAIRS_SHOWN)
         if pairs.rows:
             console.print(_table(pairs), highlight=False)
     if traffic.unplaced:
         print(
-            f"warning: {traffic.unplaced} nodes do not say whom they send to; they are "
-            "not in the traffic (chakram trace lint tells more)"
+            f"warning: {traffic.unplaced} nodes name no destination; they are not part "
+            "of the traffic (details: chakram trace lint)"
         )
     for line in warning_lines(traces):
         print(line)
@@ -93,24 +93,24 @@ def _table(table: Table) -> RichTable:
 
 
 HEAT_MAP_RANKS: Final = 64
-"""Ranks of the largest matrix that is legible on a console."""
+"""Largest number of ranks for a legible heat map on a console."""
 
 _SHADES: Final = "·░▒▓█"
 _COLOURS: Final = ("bright_black", "blue", "cyan", "yellow", "red")
 _EVERY: Final = 8
-"""Columns between numbers above a matrix."""
+"""Interval of column numbers above a heat map."""
 
 
 def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
-    """Return a square matrix of bytes as text: a row a sender, a column a receiver.
+    """Return a square matrix of bytes as text: rows are senders, columns receivers.
 
-    Shades are equal parts of the largest number, so that a difference of two shades
-    means the same everywhere; the darkest is the largest fifth.  A console without
-    colours shows as much.
+    Shades divide the range up to the largest value into equal parts, so that a shade
+    has the same meaning everywhere. The darkest shade marks values in the top fifth.
+    The heat map is also legible without colors.
 
     Args:
         rows: The matrix.
-        width: Characters of a line; cells are two characters wide if they fit.
+        width: Width of a line in characters; cells are two characters wide if they fit.
     """
     size = len(rows)
     largest = max(map(max, rows), default=0)

@@ -1,7 +1,7 @@
-"""``chakram trace synth``: write made-up traces, a verb per kind.
+"""``chakram trace synth``: write synthetic traces, with one verb per kind.
 
-A verb's options are the keys of the kind in an experiment file, so that both know the
-same parameters, defaults and mistakes.
+The options of a verb are the keys of the kind in an experiment file. Both have the same
+parameters, defaults and checks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Out = Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER"
 
 
 class _Kinds(TyperGroup):
-    """Makes the verb of a kind when it is asked for: kinds take a while to import."""
+    """Creates the verb of a kind on demand, because kinds take a while to import."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         from chakram.synth.settings import KINDS
@@ -70,13 +70,13 @@ class _Kinds(TyperGroup):
 
 
 app = typer.Typer(
-    name="synth", help="Write made-up traces.", no_args_is_help=True, cls=_Kinds
+    name="synth", help="Write synthetic traces.", no_args_is_help=True, cls=_Kinds
 )
 
 
 @app.callback()
 def _kinds() -> None:
-    """Write made-up traces."""
+    """Write synthetic traces."""
 
 
 def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
@@ -102,7 +102,7 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
 
 
 class _Option:
-    """An option: its key in a file, and how typer sees it."""
+    """An option: its key in a file, and its declaration for typer."""
 
     def __init__(self, key: str, field: FieldInfo, name: str) -> None:
         self.key = key
@@ -126,12 +126,12 @@ class _Option:
         self.annotation = Annotated[base, typer.Option(*declarations, **settings)]
 
     def as_yaml(self, value: str | bool | list[str]) -> str:
-        """Return a value of the option as a file would have it."""
+        """Return a value of the option in the syntax of a file."""
         if isinstance(value, list):
             return f"[{', '.join(value)}]"
         if isinstance(value, bool):
             return "true" if value else "false"
-        # A path may hold what means something in YAML.
+        # A path may contain characters with a meaning in YAML.
         return json.dumps(value) if self._is_path else value
 
 
@@ -152,7 +152,7 @@ def _options(model: Any, prefix: str = "") -> dict[str, _Option]:
 
 def _parameter(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
     if default is ...:
-        # None stands for the key not being given; what it needs, pydantic says.
+        # None means that the key is not given; pydantic checks what is required.
         required = type(None) not in get_args(get_args(annotation)[0])
         default = inspect.Parameter.empty if required else None
     return inspect.Parameter(
@@ -175,7 +175,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """Return what a literal, or a literal or None, allows."""
+    """Return the allowed values of a ``Literal``, also if it is optional."""
     if "Literal" in str(annotation):
         inner = [each for each in get_args(annotation) if each is not type(None)]
         if len(inner) == 1 and get_args(inner[0]):
@@ -185,7 +185,7 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def _help(field: FieldInfo) -> str:
-    """Return a field's text with its default, as a file would have it."""
+    """Return the description of a field, with its default in the syntax of a file."""
     from pydantic import TypeAdapter
 
     text = " ".join((field.description or "").split())
@@ -197,7 +197,7 @@ def _help(field: FieldInfo) -> str:
     elif isinstance(default, tuple):
         default = f"[{', '.join(default)}]"
     elif field.metadata:
-        # Numbers with units are written as files have them.
+        # Numbers with units are written as in files.
         kind: Any = Annotated[field.annotation, *field.metadata]
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
         default = adapter.dump_python(default, mode="json")
@@ -209,7 +209,7 @@ def _dashed(name: str) -> str:
 
 
 def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
-    """Return the parameters, or tell all their mistakes."""
+    """Return the parameters, or raise one error with all mistakes."""
     from pydantic import ValidationError
 
     from chakram.settings.located_errors import Mistake, from_validation, report
@@ -235,12 +235,11 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
 
 
 def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
-    from chakram.chakra.write.compatibility import Elsewhere
-    from chakram.chakra.write.writer import write_synthesis
-    from chakram.synth.synthesize import synthesize
+    from chakram.chakra.write.compatibility import GraphCompatibility
+    from chakram.synth.synthesize import synthesize, write_synthesis
 
     synthesis = synthesize(trace)
-    elsewhere = Elsewhere()
+    elsewhere = GraphCompatibility()
     console = Console(stderr=True)
     with Progress(
         console=console, transient=True, disable=as_json or not console.is_terminal
@@ -274,11 +273,11 @@ def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
         Console().print(_group_table(synthesis))
     for note in elsewhere.sentences():
         print(f"note: {note}")
-    print(f"wrote {len(written)} files; look: chakram trace show {out}")
+    print(f"wrote {len(written)} files; inspect them: chakram trace show {out}")
 
 
 def _group_table(synthesis: Synthesis) -> Table:
-    """Return the groups, those of one purpose and size in a line."""
+    """Return a table of the groups, with one line per purpose and size."""
     table = Table("groups for", "number", "ranks of each", "first", box=None)
     table.columns[1].justify = table.columns[2].justify = "right"
     alike: dict[tuple[str, int], list[tuple[int, ...]]] = {}

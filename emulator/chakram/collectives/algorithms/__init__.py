@@ -1,11 +1,12 @@
-"""Collective algorithms: from an operation to a schedule of transfers. Pure.
+"""Collective algorithms: from an operation to a schedule of transfers. Pure functions.
 
-Every algorithm here passes ``chakram.collectives.schedule_check`` for every number of
-ranks and every root.  Its name is a family, with parameters where those are not the
+Every built-in algorithm passes ``chakram.collectives.schedule_check`` for every number
+of ranks and every root. Its name is a family, plus the parameters that differ from the
 defaults (``chakram.collectives.algorithms.parameters``).
 
-Ours are what the modules of this folder have as ``FAMILIES``; others come as plug-ins,
-see ``chakram.foundation.plugin_registry`` and docs/howto/algorithm.md.
+The built-in algorithms come from the ``FAMILIES`` of the modules in this folder. Others
+come from plug-ins; see ``chakram.foundation.plugin_registry`` and
+docs/howto/algorithm.md.
 """
 
 from __future__ import annotations
@@ -63,24 +64,26 @@ __all__ = [
 ]
 
 MOST_CHECKED_RANKS = 256
-"""Groups for which a plug-in's algorithm is checked before it is used: an all_to_all of
-so many ranks takes a second."""
+"""Largest group for which a plug-in's algorithm is checked before use.
+
+The check of an all_to_all of this size takes a second.
+"""
 
 _OTHERS = (
     "algorithm_choice",
+    "family",
     "base",
     "buffer_programs",
-    "family",
     "parameters",
     "symbolic_execution",
     "transfer_lists",
 )
-"""Modules of this folder that have no algorithm of their own."""
+"""Modules in this folder that define no algorithm."""
 
 
 @cache
 def _own() -> dict[str, tuple[Family, ...]]:
-    """Return by target what our modules have."""
+    """Return the families of the built-in modules, by target."""
     return {
         f"{__name__}.{module}:FAMILIES": import_module(f"{__name__}.{module}").FAMILIES
         for module in modules_of(__name__, _OTHERS)
@@ -89,7 +92,7 @@ def _own() -> dict[str, tuple[Family, ...]]:
 
 @cache
 def _by_op() -> dict[CollectiveOp, dict[str, Family]]:
-    """Return ours by collective and name, those that are defaults first."""
+    """Return the built-in families by collective and name, defaults first."""
     everything = [family for families in _own().values() for family in families]
     return {
         op: {
@@ -102,13 +105,13 @@ def _by_op() -> dict[CollectiveOp, dict[str, Family]]:
 
 
 def _accept(name: str, found: object) -> tuple[Family, ...]:
-    """Return the families of a plug-in, if that is what it has."""
+    """Return the families of a plug-in; raise ValueError if they are invalid."""
     families = found if isinstance(found, tuple) else (found,)
     if not families or not all(isinstance(each, Family) for each in families):
-        raise ValueError("it is no Family, and no tuple of them")
+        raise ValueError("it is neither a Family nor a tuple of Family")
     for each in families:
         if each.name != name:
-            raise ValueError(f"it has an algorithm {each.name!r}, not {name!r}")
+            raise ValueError(f"it has an algorithm {each.name!r}, but must be {name!r}")
     if len({each.op for each in families}) < len(families):
         raise ValueError("it has two algorithms for one collective")
     return families
@@ -124,19 +127,19 @@ ALGORITHMS: Registry[tuple[Family, ...]] = Registry(
     },
     accept=_accept,
 )
-"""The families of all names; of ours a name may stand for several modules."""
+"""Registry of families by name; several modules may define the same built-in name."""
 
 
 @lru_cache(maxsize=256)
 def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     """Return the algorithm called *name*, e.g. ``ring`` or ``ring(channels=2)``.
 
-    ``auto`` is the default one: without the size of a collective there is nothing to
-    choose by (``chosen`` has it).
+    For ``auto``, it returns the default algorithm, because the size of the collective
+    is unknown here. Use ``chosen`` to select by size.
 
     Raises:
-        ScheduleError: If *op* has no such algorithm, or that no such parameters; it
-            names those there are.
+        ScheduleError: If *op* has no such algorithm, or the algorithm has no such
+            parameter. The error lists the valid names.
     """
     where = f"collectives.{op}"
     family_name, given = split_name(
@@ -153,11 +156,11 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
 def algorithm_fitting(
     op: CollectiveOp, name: str, *, nranks: int, root: int = 0
 ) -> Algorithm:
-    """Return the algorithm called *name*, for groups of *nranks* ranks.
+    """Return the algorithm called *name* for groups of *nranks* ranks.
 
     Raises:
-        ScheduleError: As ``algorithm``, and if it does not fit a group of this size, or
-            is a plug-in's and does not do what the collective promises.
+        ScheduleError: As ``algorithm``. Also if the algorithm does not fit a group of
+            this size, or a plug-in's algorithm does not implement the collective.
     """
     how = algorithm(op, name)
     unfit = how.unfit(nranks)
@@ -165,7 +168,7 @@ def algorithm_fitting(
         raise ScheduleError(
             f"collectives.{op}",
             f"{how.name[:60]} does not fit a group of {nranks} ranks: {unfit}",
-            "name an order that fits every group, e.g. ascending",
+            "use an order that fits every group, e.g. ascending",
         )
     if nranks <= MOST_CHECKED_RANKS and _is_plug_in(how):
         _check(how, nranks, root)
@@ -178,10 +181,10 @@ def _is_plug_in(how: Algorithm) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(how: Algorithm, nranks: int, root: int) -> None:
-    """Carry out an algorithm of a plug-in symbolically; of ours tests do that.
+    """Check a plug-in's algorithm symbolically; tests check the built-in ones.
 
     Raises:
-        ScheduleError: If it does not do what its collective promises.
+        ScheduleError: If the algorithm does not implement its collective.
     """
     problems = check_schedule(how, nranks=nranks, root=root)
     if problems:
@@ -194,9 +197,9 @@ def _check(how: Algorithm, nranks: int, root: int) -> None:
 
 
 def automatic_algorithm(op: CollectiveOp, *, size_bytes: int, nranks: int) -> Algorithm:
-    """Return what ``auto`` is for a collective of this size, as nccl-tests count it."""
+    """Return the ``auto`` algorithm for a collective of this nccl-tests size."""
     which = chosen(op, AUTO, size_bytes=size_bytes, nranks=nranks)
-    return algorithm(op, str(which))  # rules of ours name nobody else's
+    return algorithm(op, str(which))  # built-in rules select only built-in algorithms
 
 
 def algorithm_of(
@@ -207,7 +210,7 @@ def algorithm_of(
     root: int,
     listed: Sequence[ListedAlgorithm],
 ) -> Algorithm:
-    """Return the algorithm that a program names: one of its own, or one of ours.
+    """Return the algorithm of a program, from *listed* or by name.
 
     Raises:
         ScheduleError: As ``algorithm``.
@@ -219,12 +222,12 @@ def algorithm_of(
 
 
 def algorithm_names(op: CollectiveOp) -> tuple[str, ...]:
-    """Return the names of all our algorithms of *op*, the default one first."""
+    """Return the names of all built-in algorithms of *op*, the default one first."""
     return tuple(_by_op()[op])
 
 
 def parameters_of(op: CollectiveOp, name: str) -> tuple[Parameter, ...]:
-    """Return the parameters of the algorithm *name*, a plain one.
+    """Return the parameters of an algorithm family.
 
     Raises:
         ScheduleError: If *op* has no such algorithm.
@@ -233,15 +236,15 @@ def parameters_of(op: CollectiveOp, name: str) -> tuple[Parameter, ...]:
 
 
 def default_algorithm(op: CollectiveOp) -> str:
-    """Return the name of the algorithm of *op* that is taken without a size."""
+    """Return the name of the algorithm of *op* to use if the size is unknown."""
     return next(iter(_by_op()[op]))
 
 
 def installed_families() -> list[Family]:
-    """Return what all plug-ins of this interpreter have; each is imported for that.
+    """Import all installed plug-ins and return their families.
 
     Raises:
-        PlugInError: If one cannot be.
+        PlugInError: If a plug-in cannot be imported.
     """
     names = dict.fromkeys(each.name for each in ALGORITHMS.installed)
     return [

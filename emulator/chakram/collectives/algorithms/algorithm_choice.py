@@ -1,7 +1,8 @@
-"""Which algorithm a collective takes: a name, or rules by size and number of ranks.
+"""Selection of algorithms: a fixed name, or rules by size and number of ranks.
 
-Sizes are those of nccl-tests (``collectives.nccl_size_bytes``), as the trace has them:
-``size_scale`` shrinks messages but changes no algorithm.
+Rules compare the nccl-tests size (``chakram.collectives.ops.nccl_size_bytes``) of the
+collective in the trace. ``size_scale`` shrinks messages but does not change the
+selection.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
     from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 AUTO = "auto"
-"""Stands for the rules in ``AUTO_RULES``."""
+"""Selects an algorithm by the rules in ``AUTO_RULES``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserAlgorithm:
-    """An algorithm that a user brings along.
+    """An algorithm that a user provides.
 
     Attributes:
-        kind: What it is written in: ``msccl``, ``mscclpp``, ``chakra`` or ``python``.
-        path: Its file, or folder of files.
-        function: Name of the function in the file, where it is code.
+        kind: Format: ``msccl``, ``mscclpp``, ``chakra`` or ``python``.
+        path: File of the algorithm, or folder of its files.
+        function: Name of the function in the file, for Python code.
     """
 
     kind: str
@@ -35,46 +36,46 @@ class UserAlgorithm:
 
     @property
     def name(self) -> str:
-        """Its name in plans and records, e.g. ``msccl:ring8.xml``."""
+        """Name in plans and records, e.g. ``msccl:ring8.xml``."""
         place = self.path.rstrip("/").rpartition("/")[2]
         inside = "" if self.function is None else f":{self.function}"
         return f"{self.kind}:{place}{inside}"
 
 
 class AlgorithmSource(Protocol):
-    """Makes the lists of one user's algorithm."""
+    """Source of transfer lists for one user algorithm."""
 
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list for groups of one size and one root, checked.
+        """Return the checked transfer list for one group size and one root.
 
         Args:
             op: The collective.
-            nranks: Ranks of the group.
+            nranks: Number of ranks in the group.
             root: Position of the root.
-            size_scale: Factor on sizes that the algorithm itself fixes.
+            size_scale: Scale factor for sizes that the algorithm itself fixes.
 
         Raises:
-            ScheduleError: If the algorithm is not for that, or wrong.
+            ScheduleError: If the algorithm does not support this case, or is wrong.
         """
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return the collective and number of ranks that it is for; None: any."""
+        """Return the supported collective and number of ranks; None means any."""
 
     def warnings(self) -> list[str]:
-        """Return what a reader of results should know of it."""
+        """Return warnings about the algorithm for readers of results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """An algorithm, and the collectives that it is for.
+    """An algorithm and the conditions under which it applies.
 
     Attributes:
-        algorithm: Its name, ``auto``, or a user's.
-        up_to_bytes: Largest size; None: any.
-        up_to_ranks: Largest group; None: any.
-        power_of_two: Only for groups of 2, 4, 8 ... ranks.
+        algorithm: A built-in name, ``auto``, or a user's algorithm.
+        up_to_bytes: Largest size; None means any.
+        up_to_ranks: Largest group; None means any.
+        power_of_two: Whether the number of ranks must be a power of two.
     """
 
     algorithm: str | UserAlgorithm
@@ -83,7 +84,7 @@ class Rule:
     power_of_two: bool = False
 
     def applies(self, *, size_bytes: int, nranks: int) -> bool:
-        """Return whether the algorithm is for such a collective."""
+        """Return whether the rule applies to a collective of this size."""
         return (
             (self.up_to_bytes is None or size_bytes <= self.up_to_bytes)
             and (self.up_to_ranks is None or nranks <= self.up_to_ranks)
@@ -91,7 +92,7 @@ class Rule:
         )
 
     def covers(self, other: Rule) -> bool:
-        """Return whether it applies wherever *other* does."""
+        """Return whether this rule applies wherever *other* does."""
         return (
             _at_least(self.up_to_bytes, other.up_to_bytes)
             and _at_least(self.up_to_ranks, other.up_to_ranks)
@@ -104,15 +105,16 @@ def _at_least(limit: int | None, other: int | None) -> bool:
 
 
 Choice = str | UserAlgorithm | tuple[Rule, ...]
-"""An algorithm, ``auto``, or rules, of which the first that applies counts.
+"""An algorithm, ``auto``, or rules; the first rule that applies is used.
 
-Where none applies, ``auto`` does.
+If no rule applies, ``auto`` is used.
 """
 
 KIB, MIB = 1 << 10, 1 << 20
 
-# Small buffers: the fewest steps.  Medium ones: few steps without more bytes, where the
-# number of ranks allows that.  Large ones: no more bytes than needed, neighbours only.
+# Small buffers use the fewest steps. Medium buffers use few steps without extra bytes,
+# if the number of ranks allows it. Large buffers use the fewest bytes and send to
+# neighbors only.
 AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
     CollectiveOp.ALL_REDUCE: (
         Rule(algorithm="recursive_doubling", up_to_bytes=32 * KIB),
@@ -142,13 +144,13 @@ AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
     CollectiveOp.SEND_RECV: (Rule(algorithm="direct"),),
     CollectiveOp.BARRIER: (Rule(algorithm="dissemination"),),
 }
-"""What ``auto`` stands for."""
+"""The rules of ``auto`` for each collective."""
 
 
 def chosen(
     op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
 ) -> str | UserAlgorithm:
-    """Return the algorithm for a collective of this size, ours by its name."""
+    """Return the algorithm for a collective of this size; a built-in one by name."""
     rules = choice if isinstance(choice, tuple) else (Rule(algorithm=choice),)
     for each in (rules, AUTO_RULES[op]):
         for rule in each:
@@ -156,18 +158,18 @@ def chosen(
                 if rule.algorithm == AUTO:
                     break
                 return rule.algorithm
-    raise AssertionError(f"auto has no rule for {op}")  # its last rule is for all
+    raise AssertionError(f"auto has no rule for {op}")  # the last rule always applies
 
 
 def named_algorithms(choice: Choice) -> list[str | UserAlgorithm]:
-    """Return the algorithms that a choice names."""
+    """Return the algorithms in a choice."""
     return (
         [rule.algorithm for rule in choice] if isinstance(choice, tuple) else [choice]
     )
 
 
 def user_algorithms(choice: Choice) -> list[UserAlgorithm]:
-    """Return the users' algorithms that a choice names."""
+    """Return the user algorithms in a choice."""
     return [
         each for each in named_algorithms(choice) if isinstance(each, UserAlgorithm)
     ]

@@ -1,7 +1,8 @@
 """The dissemination barrier: ceil(log2 n) steps for any number of ranks.
 
-In step s every position tells the one 2**s further that it, and all that it heard of,
-have arrived.  Messages are empty.
+In step s every position notifies the position 2**s further. The message means that the
+sender has arrived, and so have all positions that have notified it, directly or
+indirectly. Messages are empty.
 
 Source: Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 1988.
 """
@@ -19,7 +20,7 @@ from chakram.collectives.schedule import Transfer
 
 @dataclass(frozen=True, slots=True)
 class DisseminationBarrier(Shifted):
-    """One empty chunk stands for the news of who has arrived."""
+    """A barrier with one empty chunk that represents the set of arrived positions."""
 
     name: ClassVar[str] = "dissemination"
     op: ClassVar[CollectiveOp] = CollectiveOp.BARRIER
@@ -29,7 +30,7 @@ class DisseminationBarrier(Shifted):
         return 1
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return 0: a barrier moves no data, whatever the trace says of its size."""
+        """Return 0: a barrier moves no data, regardless of the size in the trace."""
         return 0
 
     def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:

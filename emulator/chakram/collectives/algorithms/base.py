@@ -1,4 +1,4 @@
-"""What algorithms share: how the buffer is cut, and what is so for most of them."""
+"""Base classes of algorithms: division of the buffer and common defaults."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from chakram.collectives.schedule import (
 
 
 class Scheduled(ABC):
-    """Serves groups of any size, and a send waits for its own chunks only."""
+    """Base of algorithms that serve any group size and are not stepwise."""
 
     __slots__ = ()
 
     @property
     def stepwise(self) -> bool:
-        """Return False: nothing waits for a whole step."""
+        """Return False: no send waits for a whole step."""
         return False
 
     def unfit(self, nranks: int) -> str | None:
-        """Return None: no group is too large or too small."""
+        """Return None: the algorithm serves groups of any size."""
         return None
 
     def turns_by(self, nranks: int) -> int | None:
-        """Return by how many chunks schedules of neighbours differ, None if by more.
+        """Return the chunk offset between schedules of adjacent positions, or None.
 
-        With t, position p sends what position 0 does, in the same order, with p added
-        to all positions; and of its chunks, counted round *nranks* x t of them, the
-        sizes are those of p x t further ones.  Whoever simulates thousands of ranks
-        needs one schedule then.
+        With offset t, position p sends the same messages as position 0, in the same
+        order, with p added to all positions. If position 0 sends chunk c, the
+        corresponding message of position p has the size of chunk (c + p x t) mod
+        (*nranks* x t). A simulation of thousands of ranks then needs only one schedule.
+        None means that the schedules differ in other ways.
         """
         return None
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return (channel, position) of all whom *position* sends to."""
+        """Return (channel, position) of every destination of *position*."""
         return {
             (transfer.channel, transfer.dst)
             for transfer in self.sends(position, nranks=nranks, root=root)
@@ -49,55 +50,55 @@ class Scheduled(ABC):
     def sent_sizes(
         self, position: int, *, nranks: int, root: int, input_bytes: int
     ) -> Mapping[int, int]:
-        """Return how many messages of each size *position* sends."""
+        """Return the number of messages that *position* sends, by size."""
         return counted_sizes(
             self, position, nranks=nranks, root=root, input_bytes=input_bytes
         )
 
     @abstractmethod
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk."""
+        """Return the size of one chunk in bytes."""
 
     @abstractmethod
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends."""
+        """Yield the sends of *position*."""
 
 
 def turns_by(how: Algorithm, nranks: int) -> int | None:
-    """Return by how many chunks the schedules of neighbours differ.
+    """Return the chunk offset between schedules of adjacent positions, or None.
 
-    None: by more than that; see ``Scheduled.turns_by``.
+    See ``Scheduled.turns_by``.
     """
     return how.turns_by(nranks) if isinstance(how, Scheduled) else None
 
 
-class BothWays(Scheduled):
-    """Says in one what a position sends and what it receives."""
+class PairedGenerator(Scheduled):
+    """Base of algorithms that generate sends and receives with the same code."""
 
     __slots__ = ()
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends, steps ascending."""
+        """Yield the sends of *position*, steps ascending."""
         return self._all(position, nranks, root, sending=True)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* receives, steps ascending."""
+        """Yield the receives of *position*, steps ascending."""
         return self._all(position, nranks, root, sending=False)
 
     @abstractmethod
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield what *position* sends, or else what it receives."""
+        """Yield the sends of *position* if *sending*, else its receives."""
 
 
-class Shifted(BothWays):
-    """In every step a position sends twice as far as in the one before."""
+class Shifted(PairedGenerator):
+    """Base of algorithms that send at distance 2**k in step k."""
 
     __slots__ = ()
 
     forward: ClassVar[bool] = True
-    """Whether to later positions."""
+    """Whether positions send to higher positions, modulo the group size."""
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
@@ -110,29 +111,32 @@ class Shifted(BothWays):
 
     @abstractmethod
     def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
-        """Return what goes from one to the other."""
+        """Return the message from *src* to *dst* in *step*."""
 
 
 class Parted(Scheduled):
-    """Chunks are parts of the buffer that differ by at most one byte."""
+    """Base of algorithms whose chunks are buffer parts of nearly equal size.
+
+    The sizes differ by at most one byte.
+    """
 
     __slots__ = ()
 
     op: ClassVar[CollectiveOp]
-    """The collective whose buffer is cut."""
+    """The collective whose buffer is divided."""
 
     @abstractmethod
     def nchunks(self, nranks: int) -> int:
         """Return the number of chunks."""
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk."""
+        """Return the size of one chunk in bytes."""
         total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
         return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
 
 
 class OnePartPerRank(Parted):
-    """Chunk *c* is the part of the buffer that belongs to position *c*."""
+    """Base of algorithms where chunk *c* is the part of position *c*."""
 
     __slots__ = ()
 
@@ -142,7 +146,7 @@ class OnePartPerRank(Parted):
 
 
 class OnePartPerPair(Scheduled):
-    """Chunk ``source x n + destination`` is what the one has for the other."""
+    """Base of algorithms with one chunk per pair: ``source x n + destination``."""
 
     __slots__ = ()
 
@@ -151,12 +155,12 @@ class OnePartPerPair(Scheduled):
         return nranks * nranks
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
+        """Return the size of one chunk in bytes; sizes differ by at most one byte."""
         return part_bytes(input_bytes, nparts=nranks, part=chunk % nranks)
 
 
 class WholeBuffer(Parted):
-    """The buffer is one chunk."""
+    """Base of algorithms that move the buffer as one chunk."""
 
     __slots__ = ()
 
@@ -166,7 +170,7 @@ class WholeBuffer(Parted):
 
 
 class OneBufferPerRank(Scheduled):
-    """Chunk *c* is the buffer of position *c*."""
+    """Base of algorithms where chunk *c* is the whole buffer of position *c*."""
 
     __slots__ = ()
 
@@ -180,5 +184,5 @@ class OneBufferPerRank(Scheduled):
 
 
 def all_others(position: int, nranks: int) -> set[tuple[int, int]]:
-    """Return (channel, position) of everybody else, who gets something directly."""
+    """Return (channel, position) of all other positions, on channel 0."""
     return {(0, peer) for peer in range(nranks) if peer != position}

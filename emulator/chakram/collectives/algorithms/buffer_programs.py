@@ -1,16 +1,18 @@
-"""Programs on buffers, as users' algorithms are written, carried out symbolically.
+"""Symbolic execution of buffer programs, which represent users' algorithms.
 
-MSCCL and its successors say what every rank does with *slots*: places in its input,
-output and scratch buffers that hold a chunk each.  A ``BufferProgram`` is that in one
-form for all of them: actions that read slots, add all of it up, and write slots (see
-``chakram.collectives.algorithms.symbolic_execution``).
+In MSCCL and its successors, each rank operates on *slots*. A slot is a place for one
+chunk in the rank's input, output or scratch buffer. A ``BufferProgram`` is the common
+representation of these programs. Its actions read slots, add their values, and write
+slots (see ``chakram.collectives.algorithms.symbolic_execution``).
 
-``carry_out`` executes it on values that say which part of the collective's buffer they
-are and whose contributions they have, finds what is wrong, compares the end with what
-the collective promises, and returns the messages as a ``ListedAlgorithm``.
+``carry_out`` executes a program on symbolic values. Each value consists of a part of
+the collective's buffer and the ranks that contributed to it. ``carry_out`` reports
+errors, compares the final state with the result that the collective requires, and
+returns the messages as a ``ListedAlgorithm``.
 
-Two actions on one slot, of which one writes, must be ordered by their causes: else
-the outcome would depend on timing, and that is refused however it comes out here.
+If two actions use the same slot and at least one of them writes it, they must be
+causally ordered. Otherwise the result depends on timing, so ``carry_out`` rejects the
+program even if this execution gives the right result.
 """
 
 from __future__ import annotations
@@ -39,27 +41,28 @@ from chakram.collectives.schedule_check import (
 from chakram.foundation.errors import ScheduleError
 
 MAX_SLOTS = 1 << 22
-"""Slots of all ranks together."""
+"""Maximum slots of all ranks together."""
 
 MAX_MOVES = 1 << 24
-"""Slots that all actions together read and write: some ten seconds of checking."""
+"""Maximum slot reads and writes of all actions, about ten seconds of checking."""
 
 
 _Value = tuple[int, frozenset[int]]
-"""A part, and the ranks whose contributions are in it."""
+"""A part, and the ranks that contributed to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which slots of a rank hold its input before, and its output after.
+    """The slots of each rank, with their parts before and after the collective.
 
     Attributes:
-        nparts: Parts of the buffer, all ranks' together where everybody has his own.
-        before: By rank, the part in each slot that holds one.
-        after: By rank, for each slot that the collective promises something of: the
-            part, and the ranks whose contributions must be in it.
-        buffers: By rank, first slot and length of its input (i), output (o) and
-            scratch (s); the last one ends with its slots.
+        nparts: Number of parts of the buffer. If every rank has its own buffer, this is
+            the total over all ranks.
+        before: By rank, the part in each slot that initially has one.
+        after: By rank, the required part and its contributing ranks, for each slot that
+            the collective defines.
+        buffers: By rank, first slot and length of its input (i), output (o) and scratch
+            (s). The scratch buffer is the last.
     """
 
     nparts: int
@@ -68,11 +71,14 @@ class Layout:
     buffers: tuple[dict[str, tuple[int, int]], ...]
 
     def slots(self, rank: int) -> int:
-        """Return how many slots a rank has."""
+        """Return the number of slots of a rank."""
         return sum(self.buffers[rank]["s"])
 
     def slot_name(self, rank: int, slot: int) -> str:
-        """Return a slot as users write it, e.g. ``i[3]``; in place the larger one's."""
+        """Return the name of a slot in the user's program, e.g. ``i[3]``.
+
+        In place, input and output overlap, and the name refers to the larger one.
+        """
         inside = (
             (length, buffer, first)
             for buffer, (first, length) in self.buffers[rank].items()
@@ -84,16 +90,16 @@ class Layout:
     def row(
         self, rank: int, buffer: str, offset: int, count: int, *, where: str
     ) -> range:
-        """Return the slots from *offset* on in a buffer.
+        """Return *count* slots of a buffer, starting at *offset*.
 
         Raises:
-            ScheduleError: If the buffer has not so many.
+            ScheduleError: If the buffer is too short.
         """
         first, size = self.buffers[rank][buffer]
         if offset + count > size:
             raise ScheduleError(
                 where,
-                f"uses {buffer}[{offset}..{offset + count - 1}], and {buffer} has "
+                f"uses {buffer}[{offset}..{offset + count - 1}], but {buffer} has "
                 f"{size} chunks",
             )
         return range(first + offset, first + offset + count)
@@ -101,7 +107,7 @@ class Layout:
 
 @dataclass(slots=True, kw_only=True)
 class BufferProgram:
-    """What all ranks do; ``messages`` are named by their places."""
+    """A program for all ranks; actions refer to ``messages`` by index."""
 
     op: CollectiveOp
     nranks: int
@@ -113,7 +119,7 @@ class BufferProgram:
 
 @dataclass(slots=True)
 class _Slot:
-    """Who touched a slot last."""
+    """The latest writer of a slot, and its readers since then."""
 
     writer: int | None = None
     readers: list[int] = field(default_factory=list)
@@ -138,13 +144,15 @@ class _SlotExecution(Execution):
         self._loads: list[list[_Value | None]] = [[] for _ in program.messages]
 
     def act(self, index: int, action: Action, causes: int) -> None:
-        """Add up what the action reads and gets; write it and send it."""
+        """Add the values that the action reads and receives; write and send the sum."""
         rows = [self._read(index, action, row, causes) for row in action.reads]
         if action.receives is not None and self._loads[action.receives]:
             rows.append(self._loads[action.receives])
         length = max((len(row) for row in rows), default=0)
         if any(len(row) != length for row in [*rows, *action.writes]):
-            self.say(f"{action.where}: what it reads, gets and writes differs in size")
+            self.say(
+                f"{action.where}: the sizes of its reads, receives and writes differ"
+            )
             length = min((len(row) for row in [*rows, *action.writes]), default=0)
         result = [
             self._sum(action, [row[place] for row in rows]) for place in range(length)
@@ -155,10 +163,10 @@ class _SlotExecution(Execution):
         if action.sends is not None:
             self._loads[action.sends] = result
             if any(value is None for value in result):
-                self.say(f"{action.where}: sends a slot that nothing was written to")
+                self.say(f"{action.where}: sends an empty slot")
 
     def contents_of_messages(self) -> list[ListedTransfer]:
-        """Return what every message carries."""
+        """Return the content of every message."""
         return [
             ListedTransfer(
                 step=0,
@@ -178,7 +186,7 @@ class _SlotExecution(Execution):
         for slot in row:
             touched = self._touched.setdefault((action.rank, slot), _Slot())
             if touched.writer is not None and not causes >> touched.writer & 1:
-                self._tell_race(action, slot, touched.writer, "is written by")
+                self._report_race(action, slot, touched.writer, "is written by")
             touched.readers.append(index)
         return [self._contents[action.rank][slot] for slot in row]
 
@@ -187,26 +195,26 @@ class _SlotExecution(Execution):
     ) -> None:
         touched = self._touched.setdefault((action.rank, slot), _Slot())
         if touched.writer is not None and not causes >> touched.writer & 1:
-            self._tell_race(action, slot, touched.writer, "is written by")
+            self._report_race(action, slot, touched.writer, "is written by")
         for reader in touched.readers:
             if reader != index and not causes >> reader & 1:
-                self._tell_race(action, slot, reader, "is read by")
+                self._report_race(action, slot, reader, "is read by")
         touched.writer = index
         touched.readers = []
         self._contents[action.rank][slot] = value
 
-    def _tell_race(self, action: Action, slot: int, other: int, does: str) -> None:
+    def _report_race(self, action: Action, slot: int, other: int, does: str) -> None:
         name = self._layout.slot_name(action.rank, slot)
         self.say(
-            f"{action.where}: {name} {does} {self._actions[other].where}, and "
-            "neither waits for the other"
+            f"{action.where}: {name} {does} {self._actions[other].where}, but neither "
+            "waits for the other"
         )
 
     def _sum(self, action: Action, values: list[_Value | None]) -> _Value | None:
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             if len(values) > 1:
-                self.say(f"{action.where}: adds a slot that nothing was written to")
+                self.say(f"{action.where}: adds an empty slot")
             return None
         if not known:
             return None
@@ -223,7 +231,7 @@ class _SlotExecution(Execution):
         return part, whose
 
     def compare(self) -> None:
-        """Compare the end with what the collective promises."""
+        """Compare the final state with the result that the collective requires."""
         layout = self._layout
         for rank, wanted in enumerate(layout.after):
             for slot, (part, whose) in wanted.items():
@@ -235,8 +243,8 @@ class _SlotExecution(Execution):
                     self.say(f"rank {rank} ends without part {part} in {name}")
                 elif found[0] != part:
                     self.say(
-                        f"rank {rank} ends with part {found[0]} in {name}, not with "
-                        f"part {part}"
+                        f"rank {rank} ends with part {found[0]} in {name}, but must "
+                        f"have part {part}"
                     )
                 else:
                     self.say(
@@ -251,29 +259,29 @@ def _difference(found: frozenset[int], wanted: frozenset[int]) -> str:
         ranks = ", ".join(map(str, missing[:SHOWN]))
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         plural = "s" if len(missing) > 1 else ""
-        return f"without what rank{plural} {ranks}{more} must contribute"
+        return f"without the contribution of rank{plural} {ranks}{more}"
     extra = sorted(found - wanted)
-    return f"that has what rank {extra[0]} contributes as well"
+    return f"with an extra contribution of rank {extra[0]}"
 
 
 def carry_out(
     program: BufferProgram, *, name: str
 ) -> tuple[ListedAlgorithm | None, list[str]]:
-    """Return the list of a program's messages, and what is wrong with it.
+    """Execute a program and return its messages, or its problems.
 
     Args:
-        program: What all ranks do.
-        name: Of the algorithm in plans and records.
+        program: The program of all ranks.
+        name: Name of the algorithm in plans and records.
 
     Returns:
-        The list and no problem, or no list and some of the problems.
+        The transfer list and no problems, or None and some of the problems.
     """
     moves = sum(
         len(row) for each in program.actions for row in (*each.reads, *each.writes)
     )
     if moves > MAX_MOVES:
         return None, [
-            f"it moves {moves} chunks in all, at most {MAX_MOVES} are checked"
+            f"it moves {moves} chunks in total, but at most {MAX_MOVES} can be checked"
         ]
     execution = _SlotExecution(program)
     execution.execute()
@@ -291,7 +299,7 @@ def carry_out(
     return listed, []
 
 
-# What the collectives promise.
+# Buffer layouts of the collectives.
 
 
 def layout_of(
@@ -303,19 +311,19 @@ def layout_of(
     in_place: bool,
     scratch: Sequence[int],
 ) -> Layout:
-    """Return where a collective's parts are before and after it.
+    """Return the locations of a collective's parts before and after it.
 
-    Slots of a rank are its input, its output unless *in_place*, and its scratch, in
-    this order.  In place the smaller one of input and output lies in the other where
-    the rank's part is, as NCCL has it.
+    The slots of a rank are its input, its output unless *in_place*, and its scratch, in
+    this order. In place, the smaller of input and output lies inside the larger one at
+    the rank's own part, as in NCCL.
 
     Args:
         op: The collective; not send_recv, gather, scatter or a barrier.
-        nranks: Ranks of the group.
+        nranks: Number of ranks in the group.
         root: Position of the root.
-        per_rank: Parts for each rank where ranks have parts of their own, else all.
+        per_rank: Parts per rank if ranks have their own parts, else all parts.
         in_place: Whether input and output share their slots.
-        scratch: By rank, slots of its scratch buffer.
+        scratch: By rank, number of slots of its scratch buffer.
 
     Raises:
         ScheduleError: If there are too many slots.
@@ -324,8 +332,8 @@ def layout_of(
     if count > MAX_SLOTS:
         raise ScheduleError(
             f"{op} of {nranks} ranks",
-            f"its buffers have {count} chunks in all",
-            f"at most {MAX_SLOTS} are possible: cut the buffer into fewer",
+            f"its buffers have {count} chunks in total",
+            f"use fewer chunks: at most {MAX_SLOTS} are supported",
         )
     schedule = Schedule(
         op=op,
@@ -358,7 +366,7 @@ def layout_of(
 def _place_buffers(
     op: CollectiveOp, *, rank: int, per_rank: int, nranks: int, in_place: bool
 ) -> dict[str, tuple[int, int]]:
-    """Return first slot and length of a rank's input, output and scratch (none yet)."""
+    """Return first slot and length of a rank's input, output and empty scratch."""
     everything = nranks * per_rank if op in PARTED else per_rank
     inputs = per_rank if op == CollectiveOp.ALL_GATHER else everything
     outputs = per_rank if op == CollectiveOp.REDUCE_SCATTER else everything
@@ -377,4 +385,4 @@ PARTED = frozenset(
         CollectiveOp.ALL_TO_ALL,
     }
 )
-"""Collectives in which every rank has a part of its own."""
+"""Collectives in which every rank has its own part."""

@@ -1,10 +1,11 @@
-"""Pipelined rings for broadcast and reduce: the buffer passes along in chunks.
+"""Pipelined rings for broadcast and reduce: the buffer moves along in chunks.
 
-Positions stand in a row that begins (broadcast) or ends (reduce) at the root.  With n
-ranks and K chunks it takes n - 2 + K steps; every port carries the buffer once in each
-direction, so for large buffers the time is that of the buffer alone.
+The positions form a chain that starts (broadcast) or ends (reduce) at the root. With n
+ranks and K chunks it takes n - 2 + K steps. Every port carries the buffer once in each
+direction. For large buffers, the time therefore approaches one serialization delay of
+the buffer.
 
-Source: NCCL's ring broadcast and reduce; Thakur, Rabenseifner and Gropp, 2005, call it
+Source: NCCL's ring broadcast and reduce. Thakur, Rabenseifner and Gropp, 2005, call it
 the pipelined algorithm.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from chakram.collectives.algorithms.base import BothWays
+from chakram.collectives.algorithms.base import PairedGenerator
 from chakram.collectives.algorithms.family import (
     CHANNELS,
     MAX_CHUNKS,
@@ -28,31 +29,32 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
 CHAIN_CHUNKS = 8
-"""Chunks of a pipelined ring where nothing else is said."""
+"""Default number of chunks of a pipelined ring."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChainAlgorithm(OverRings, BothWays):
-    """What both directions share.
+class ChainAlgorithm(OverRings, PairedGenerator):
+    """Base of the pipelined broadcast and reduce.
 
     Attributes:
-        channels: Rows; each carries its share of the buffer.
-        chunks: Pieces of a channel's share.
-        orders: A row begins with the root, or with who follows it.
-        start: How many places after the root a row begins.
+        channels: Number of chains. Each carries its share of the buffer.
+        chunks: Number of pieces of a channel's share.
+        orders: Rank order of each chain, rotated to start ``start`` places after the
+            root.
+        start: Offset of the first position of a chain from the root.
     """
 
     chunks: int = CHAIN_CHUNKS
     start: ClassVar[int]
 
     def nchunks(self, nranks: int) -> int:
-        """Return the number of pieces, those of channel 0 first."""
+        """Return the number of pieces; those of channel 0 come first."""
         return self.channels * self.chunks
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield what *position*, or who is before it, hands on in each row."""
+        """Yield the sends of *position*, or of its predecessor, in each chain."""
         back = 0 if sending else 1
         found: list[tuple[Ring, int, int]] = []
         for channel in range(self.channels):
@@ -61,7 +63,8 @@ class ChainAlgorithm(OverRings, BothWays):
             index = (ring.index_of[position] - first) % nranks - back
             if 0 <= index < nranks - 1:
                 found.append((ring, channel, index))
-        # All channels take turns, and steps ascend whatever a channel's index is.
+        # Interleave the channels, so that steps ascend regardless of the index in each
+        # channel.
         for step in range(nranks - 1 + self.chunks):
             for ring, channel, index in found:
                 chunk = step - index
@@ -79,7 +82,7 @@ class ChainAlgorithm(OverRings, BothWays):
 
 @dataclass(frozen=True, slots=True)
 class ChainBroadcast(ChainAlgorithm):
-    """From the root along the row."""
+    """A broadcast from the root along the chain."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
     start: ClassVar[int] = 0
@@ -87,7 +90,7 @@ class ChainBroadcast(ChainAlgorithm):
 
 @dataclass(frozen=True, slots=True)
 class ChainReduce(ChainAlgorithm):
-    """Along the row, which ends at the root; each adds its own."""
+    """A reduce along the chain to the root; each position adds its contribution."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
     start: ClassVar[int] = 1

@@ -1,10 +1,11 @@
-"""Direct algorithms: whoever has a chunk sends it to who needs it, all in one step.
+"""Direct algorithms: each chunk goes straight from its source to its destination.
 
-An all_reduce takes two: parts to whoever sums them up, and the sums to everybody.
+All take one step except all_reduce, which takes two: the parts go to the positions that
+sum them, then the sums go to all positions.
 
-A position begins with the one after itself and goes round, so that in a fabric without
-contention no two positions begin with the same receiver.  All messages are there at
-once; how they share the port is the transport's matter.
+A position sends to the next position first and proceeds around the group. No two
+positions therefore start with the same receiver. All messages of a step start at the
+same time; the transport determines how they share the port.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
-    BothWays,
     OneBufferPerRank,
     OnePartPerPair,
     OnePartPerRank,
+    PairedGenerator,
 )
 from chakram.collectives.algorithms.family import Family, plain, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
 
-class _Direct(BothWays):
-    """Whoever has a chunk, to whoever needs it."""
+class _Direct(PairedGenerator):
+    """Base of direct algorithms; by default, every position sends to all others."""
 
     __slots__ = ()
 
     name: ClassVar[str] = "direct"
     adds: ClassVar[bool] = False
-    """Whether the receiver adds what comes."""
+    """Whether the receiver adds the chunk to its own."""
     turns: ClassVar[int | None] = 1
-    """By how many chunks schedules of neighbours differ."""
+    """Chunk offset between schedules of adjacent positions, as in ``turns_by``."""
 
     def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk where all do the same."""
+        """Return 1 if all positions have the same role, else None."""
         return self.turns
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return (channel, position) of all whom *position* sends to."""
+        """Return (channel, position) of every destination of *position*."""
         found = self._partners(position, nranks, root, sending=True)
         return {(0, peer) for peer in found}
 
@@ -54,17 +55,17 @@ class _Direct(BothWays):
     def _partners(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterable[int]:
-        """Yield all others, beginning with the next one."""
+        """Yield all other positions, starting with the next one."""
         return ((position + distance) % nranks for distance in range(1, nranks))
 
     def _chunk(self, src: int, dst: int, nranks: int) -> int:
-        """Return what *src* has for *dst*: by default its own chunk."""
+        """Return the chunk that *src* sends to *dst*: by default the chunk of *src*."""
         return src
 
 
 @dataclass(frozen=True, slots=True)
 class DirectAllToAll(_Direct, OnePartPerPair):
-    """Every position sends every other one its part, whether or not all are even."""
+    """An all_to_all, even or uneven: every position sends all others their parts."""
 
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
@@ -74,7 +75,7 @@ class DirectAllToAll(_Direct, OnePartPerPair):
 
 @dataclass(frozen=True, slots=True)
 class DirectReduceScatter(_Direct, OnePartPerRank):
-    """As an all_to_all; the receiver adds what comes."""
+    """A reduce_scatter: messages as in an all_to_all, added by the receiver."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
     adds: ClassVar[bool] = True
@@ -85,14 +86,14 @@ class DirectReduceScatter(_Direct, OnePartPerRank):
 
 @dataclass(frozen=True, slots=True)
 class DirectAllGather(_Direct, OnePartPerRank):
-    """Every position sends its shard to all others."""
+    """An all_gather: every position sends its shard to all others."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
 
 @dataclass(frozen=True, slots=True)
 class DirectAllReduce(_Direct, OnePartPerRank):
-    """A reduce_scatter, then an all_gather: every part is summed up by its position."""
+    """A reduce_scatter, then an all_gather; each position sums its own part."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
@@ -106,7 +107,7 @@ class DirectAllReduce(_Direct, OnePartPerRank):
 
 
 class _Rooted(_Direct, OnePartPerRank):
-    """Between the root and all others."""
+    """Base of direct algorithms between the root and all other positions."""
 
     __slots__ = ()
 
@@ -125,14 +126,14 @@ class _Rooted(_Direct, OnePartPerRank):
 
 @dataclass(frozen=True, slots=True)
 class DirectGather(_Rooted):
-    """All send their shard to the root: an incast."""
+    """A gather: all positions send their shards to the root, which is an incast."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
 
 
 @dataclass(frozen=True, slots=True)
 class DirectScatter(_Rooted):
-    """The root sends every position its part."""
+    """A scatter: the root sends each position its part."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
     from_root: ClassVar[bool] = True
@@ -143,7 +144,7 @@ class DirectScatter(_Rooted):
 
 @dataclass(frozen=True, slots=True)
 class DirectSendReceive(_Direct, OneBufferPerRank):
-    """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
+    """A send to the next position by every position, like sendrecv in nccl-tests."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.SEND_RECV
     turns: ClassVar[int | None] = None

@@ -1,16 +1,16 @@
-"""The double binary tree: two trees at once, each for one half of the buffer.
+"""The double binary tree: two concurrent trees, each for half of the buffer.
 
-In one binary tree half of the positions are leaves, which send but do not pass on.  The
-second tree has the positions mirrored (an even number of them) or shifted by one (an
-odd number), so that leaves of the one are inside the other and every port carries
-about the buffer once in each direction.  Depth is ceil(log2 n): with K chunks per
-tree it takes 2 ceil(log2 n) + K - 1 steps.
+In a binary tree, half of the positions are leaves, which contribute data but do not
+forward it. The second tree mirrors the positions if their number is even, and shifts
+them by one if it is odd. The leaves of one tree are then inner nodes of the other.
+Every port carries about the whole buffer once in each direction. The depth is ceil(log2
+n). With K chunks per tree, the algorithm takes 2 ceil(log2 n) + K - 1 steps.
 
-One of the trees by itself, in one piece, is the *binary tree*: what ASTRA-sim does with
+A single tree with the buffer in one piece is the *binary tree*. ASTRA-sim uses it for
 every chunk of its double binary tree.
 
 Source: Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast,
-reduction and scan, 2009; the trees are those of NCCL, ``src/graph/trees.cc``.
+reduction and scan, 2009. The trees are those of NCCL, ``src/graph/trees.cc``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from chakram.collectives.algorithms.base import BothWays, Parted, WholeBuffer
+from chakram.collectives.algorithms.base import PairedGenerator, Parted, WholeBuffer
 from chakram.collectives.algorithms.family import MAX_CHUNKS, Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
@@ -27,14 +27,14 @@ from chakram.collectives.schedule import Transfer
 TREES = 2
 
 TREE_CHUNKS = 4
-"""Chunks of each half where nothing else is said."""
+"""Default number of chunks of each half."""
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleBinaryTreeAllReduce(BothWays, Parted):
-    """A reduce up both trees, a broadcast down, in ``chunks`` pieces of each half.
+class DoubleBinaryTreeAllReduce(PairedGenerator, Parted):
+    """A reduce up both trees and a broadcast down, with ``chunks`` pieces per half.
 
-    Trees are channels: their messages have queue pairs of their own.
+    Each tree is a channel, so its messages have separate queue pairs.
     """
 
     name: str = "double_binary_tree"
@@ -42,7 +42,7 @@ class DoubleBinaryTreeAllReduce(BothWays, Parted):
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def nchunks(self, nranks: int) -> int:
-        """Return one per tree and piece."""
+        """Return the number of chunks: one per tree and piece."""
         return TREES * self.chunks
 
     def _all(
@@ -61,7 +61,7 @@ class DoubleBinaryTreeAllReduce(BothWays, Parted):
     def _edge(
         self, tree: int, below: int, above: int, nranks: int, *, up: bool
     ) -> Iterator[Transfer]:
-        """Yield all chunks of a tree from a node to its parent, or back."""
+        """Yield all chunks of a tree from a node to its parent, or the reverse."""
         depth = _depth(nranks)
         first = level(below, nranks) if up else 2 * depth - level(above, nranks)
         ends = (below, above) if up else (above, below)
@@ -78,12 +78,12 @@ class DoubleBinaryTreeAllReduce(BothWays, Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryTreeAllReduce(BothWays, WholeBuffer):
+class BinaryTreeAllReduce(PairedGenerator, WholeBuffer):
     """A reduce up one of the two trees and a broadcast down it, in one piece.
 
     Attributes:
-        name: Its canonical name.
-        tree: 1 or 2: which.
+        name: Canonical name.
+        tree: Which of the two trees: 1 or 2.
     """
 
     name: str = "binary_tree"
@@ -91,7 +91,7 @@ class BinaryTreeAllReduce(BothWays, WholeBuffer):
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def is_leaf(self, position: int, nranks: int) -> bool:
-        """Return whether nobody is below *position*."""
+        """Return whether *position* has no children."""
         return not any(
             True for _ in children(_node_of(position, self.tree - 1, nranks), nranks)
         )
@@ -122,7 +122,7 @@ def _depth(nranks: int) -> int:
 
 
 def _node_of(position: int, tree: int, nranks: int) -> int:
-    """Return which node of a tree a position is."""
+    """Return the node of *position* in a tree."""
     if tree == 0:
         return position
     return (position - 1) % nranks if nranks % 2 else nranks - 1 - position
@@ -135,12 +135,12 @@ def _position_of(node: int, tree: int, nranks: int) -> int:
 
 
 def level(node: int, nranks: int) -> int:
-    """Return the height of a node: its lowest set bit; node 0 is on top."""
+    """Return the height of a node: the index of its lowest set bit; 0 is the root."""
     return (node & -node).bit_length() - 1 if node else _depth(nranks)
 
 
 def parent(node: int, nranks: int) -> int | None:
-    """Return the parent of a node, None for the root."""
+    """Return the parent of a node, or None for the root."""
     if not node:
         return None
     bit = node & -node

@@ -1,7 +1,7 @@
-"""What an algorithm says of itself: name, collective, parameters, how it is made.
+"""Algorithm families: name, collective, parameters and constructor.
 
-A module of this folder, or a plug-in, has a tuple ``FAMILIES`` of these; that is all
-that the rest of Chakram asks for.
+Each algorithm module in this folder, and each plug-in, has a tuple ``FAMILIES``. The
+rest of Chakram uses nothing else from these modules.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ MAX_CHUNKS = 256
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One algorithm of one collective, its parameters open.
+    """An algorithm of one collective before its parameters are set.
 
     Attributes:
-        name: As experiments and plans have it, without parameters.
+        name: Name in experiments and plans, without parameters.
         op: The collective.
-        make: Takes the canonical name and the values of all parameters, by keyword;
-            without any the instance is always the same.
-        parameters: What can be set of it, in the order of the canonical name.
-        is_default: Whether it stands for the collective where no size is known.
+        make: Constructor. It takes the canonical name and all parameter values as
+            keywords. If a family has no parameters, all instances are equal.
+        parameters: Configurable parameters, in the order of the canonical name.
+        is_default: Whether this algorithm is the default of the collective if the size
+            is unknown.
     """
 
     name: str
@@ -47,12 +48,12 @@ class Family:
 
 
 def whole(name: str, default: int, most: int) -> WholeParameter:
-    """Return a parameter that is a whole number from 1 to *most*."""
+    """Return a parameter that is an integer from 1 to *most*."""
     return WholeParameter(name=name, default=default, most=most)
 
 
 def plain(kind: Callable[[], Algorithm]) -> Callable[..., Algorithm]:
-    """Return what makes an algorithm that knows its name and has no parameters."""
+    """Return a constructor for an algorithm with a fixed name and no parameters."""
 
     def make(*, name: str) -> Algorithm:
         return kind()
@@ -61,10 +62,10 @@ def plain(kind: Callable[[], Algorithm]) -> Callable[..., Algorithm]:
 
 
 def over_rings(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """Return what makes an algorithm of several rings, with an order for each."""
+    """Return a constructor for an algorithm over several rings, each with an order."""
 
     def make(*, name: str, channels: int, chunks: int, order: Any) -> Algorithm:
-        # An order for every channel makes channels of them.
+        # Use at least one channel per order.
         return kind(
             name=name,
             channels=max(channels, len(order)),
@@ -76,10 +77,10 @@ def over_rings(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
 
 
 def straight(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """Return what makes the uneven form of an algorithm for all_to_all.
+    """Return a constructor for the all_to_all_v variant of an all_to_all algorithm.
 
-    Only of those whose messages go straight from source to destination: who passes on
-    what is not its own does not know how long it is.
+    Use it only if messages go directly from source to destination. A position that
+    forwards data of other pairs does not have their sizes.
     """
 
     def make(*, name: str) -> Algorithm:

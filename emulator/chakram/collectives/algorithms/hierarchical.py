@@ -1,9 +1,9 @@
-"""Algorithms that know of nodes: ranks that share a server, one per rail.
+"""Hierarchical algorithms for groups with several ranks per node, one on each rail.
 
-Positions 0 to M - 1 are the first node, the next M the second one, and so on, M being
-``ranks_per_node``; the last node may have fewer.  The i-th position of every node is on
-rail i.  In a node with too few positions, position i mod (their number) stands for
-rail i.  With J nodes, hierarchical all_reduce takes 2J steps and PXN two.
+M is ``ranks_per_node``. Positions 0 to M - 1 are the first node, the next M are the
+second, and so on. The last node may have fewer. The i-th position of every node is on
+rail i. If a node has fewer positions, its position i mod (node size) serves rail i.
+With J nodes, hierarchical all_reduce takes 2J steps and PXN takes two.
 
 Source: NCCL's PXN (NVIDIA, Doubling all2all performance with NVIDIA Collective
 Communication Library 2.12, 2022); hierarchical all_reduce as in Jia et al., Highly
@@ -16,18 +16,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from chakram.collectives.algorithms.base import BothWays, OnePartPerPair, Parted
+from chakram.collectives.algorithms.base import OnePartPerPair, PairedGenerator, Parted
 from chakram.collectives.algorithms.family import Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
 RANKS_PER_NODE = 8
-"""Size of a node where nothing else is said."""
+"""Default number of ranks per node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """A group as nodes of up to *rails* positions."""
+    """A group divided into nodes of up to *rails* positions."""
 
     nranks: int
     rails: int
@@ -46,22 +46,23 @@ class Nodes:
         return range(node * self.rails, min((node + 1) * self.rails, self.nranks))
 
     def keeper(self, node: int, rail: int) -> int:
-        """Return the position of a node that is on a rail, or stands for it."""
+        """Return the position in a node that serves a rail."""
         members = self.members(node)
         return members[rail % len(members)]
 
     def kept_by(self, position: int) -> range:
-        """Return the rails that a position is on or stands for."""
+        """Return the rails that a position serves."""
         members = self.members(self.node(position))
         rails = min(self.rails, self.nranks)
         return range(position - members.start, rails, len(members))
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce(BothWays, Parted):
+class HierarchicalAllReduce(PairedGenerator, Parted):
     """Reduce_scatter within each node, ring all_reduce on each rail, all_gather.
 
-    Within a node everybody sends to everybody.  Chunks are one per rail and node.
+    Within a node, every position sends to every other one. There is one chunk per rail
+    and node.
     """
 
     name: str = "hierarchical"
@@ -69,13 +70,13 @@ class HierarchicalAllReduce(BothWays, Parted):
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def nchunks(self, nranks: int) -> int:
-        """Return the number of rails times that of nodes."""
+        """Return the number of rails times the number of nodes."""
         return min(self.ranks_per_node, nranks) * self._nodes(nranks).count
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield parts within the node, then between nodes, then within it again."""
+        """Yield transfers within the node, then between nodes, then within it again."""
         nodes = self._nodes(nranks)
         node = nodes.node(position)
         others = list(_others(nodes.members(node), position))
@@ -93,7 +94,7 @@ class HierarchicalAllReduce(BothWays, Parted):
     def _share(
         self, nodes: Nodes, src: int, dst: int, *, owner: int, step: int
     ) -> Transfer:
-        """Return the message with all that *owner* has to add up or has added up."""
+        """Return the message with all chunks that *owner* sums or has summed."""
         first, *further = (
             rail * nodes.count + part
             for rail in nodes.kept_by(owner)
@@ -111,7 +112,7 @@ class HierarchicalAllReduce(BothWays, Parted):
     def _ring(
         self, nodes: Nodes, position: int, source: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield the ring all_reduce of *position*'s rails, from node *source* on."""
+        """Yield *position*'s ring transfers from node *source* to the next node."""
         count = nodes.count
         rails = min(self.ranks_per_node, nodes.nranks)
         after = (source + 1) % count
@@ -125,7 +126,7 @@ class HierarchicalAllReduce(BothWays, Parted):
             if position == (src if sending else dst)
         ]
         for step in range(2 * (count - 1)):
-            # As in a ring of ranks: the second half begins one node further.
+            # As in a ring of ranks, the second half starts one node further.
             shift = 0 if step < count - 1 else 1
             part = (source + shift - step % (count - 1)) % count
             for rail, src, dst in mine:
@@ -139,13 +140,14 @@ class HierarchicalAllReduce(BothWays, Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class PxnAllToAll(BothWays, OnePartPerPair):
-    """What is for rail i of other nodes goes to rail i of the own node first.
+class PxnAllToAll(PairedGenerator, OnePartPerPair):
+    """An all_to_all over PXN: data for rail i of other nodes leaves from local rail i.
 
-    From there one message per node leaves with the parts of all sources of the node,
-    when they are there: nothing changes rails in the fabric, and messages between
-    nodes are M times fewer and larger.  In step 0 the first messages are for the next
-    node.
+    Each position first hands its data to the local position on the destination's rail.
+    That position then sends one message per destination, with the parts of all sources
+    of its node. No message changes rails in the fabric. There are M times fewer
+    messages between nodes, each M times larger. Step 0 starts with the data for the
+    next node.
     """
 
     name: str = "pxn"
@@ -153,7 +155,7 @@ class PxnAllToAll(BothWays, OnePartPerPair):
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return the own node, and the positions of the own rails."""
+        """Return the local positions, and those on the same rails of other nodes."""
         nodes = Nodes(nranks, self.ranks_per_node)
         node = nodes.node(position)
         return {(0, peer) for peer in _others(nodes.members(node), position)} | {
@@ -166,7 +168,7 @@ class PxnAllToAll(BothWays, OnePartPerPair):
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield parts to or from keepers of their rails, then what these keep."""
+        """Yield transfers to or from rail keepers, then the keepers' transfers."""
         nodes = Nodes(nranks, self.ranks_per_node)
         node = nodes.node(position)
         others = list(_others(nodes.members(node), position))
@@ -190,7 +192,7 @@ class PxnAllToAll(BothWays, OnePartPerPair):
 def _handed(
     nodes: Nodes, src: int, keeper: int, rails: range, away: int
 ) -> Iterator[Transfer]:
-    """Yield what *src* hands the keeper of *rails* for another node."""
+    """Yield the message from *src* to a rail keeper with parts for node *away*."""
     begin = src * nodes.nranks + away * nodes.rails
     # The last node may lack some rails.
     end = (src + 1) * nodes.nranks
@@ -202,19 +204,19 @@ def _handed(
 
 
 def _within(nodes: Nodes, src: int, dst: int) -> Transfer:
-    """Return the message for another one of the own node."""
+    """Return the message to another position of the same node."""
     return Transfer(step=0, src=src, dst=dst, chunk=src * nodes.nranks + dst)
 
 
 def _crossing(nodes: Nodes, keeper: int, dst: int) -> Transfer:
-    """Return the message with the parts of all of the keeper's node for *dst*."""
+    """Return the message for *dst* with the parts of the keeper's whole node."""
     sources = nodes.members(nodes.node(keeper))
     first, *further = (source * nodes.nranks + dst for source in sources)
     return Transfer(step=1, src=keeper, dst=dst, chunk=first, further=tuple(further))
 
 
 def _others(members: range, position: int) -> Iterator[int]:
-    """Yield the other members, beginning with the one after *position*."""
+    """Yield the other members, starting with the one after *position*."""
     own = position - members.start
     return (
         members[(own + distance) % len(members)] for distance in range(1, len(members))
@@ -222,7 +224,7 @@ def _others(members: range, position: int) -> Iterator[int]:
 
 
 def _after(node: int, count: int) -> Iterator[int]:
-    """Yield the other nodes, beginning with the next one."""
+    """Yield the other nodes, starting with the next one."""
     return ((node + distance) % count for distance in range(1, count))
 
 

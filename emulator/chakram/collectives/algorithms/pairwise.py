@@ -1,10 +1,12 @@
-"""All_to_all in steps, one partner at a time; and Bruck's, in a logarithm of steps.
+"""Stepwise all_to_all: pairwise exchange, ring and Bruck, plus Bruck's all_gather.
 
-Pairwise exchange takes n - 1 steps, in each of which every position sends one message
-and receives one: no port is ever asked for twice its rate.  Bruck's algorithms take
-ceil(log2 n) steps for any n: few messages, but in an all_to_all every byte crosses up
-to log2 n ports.  A block that must go d positions further moves in the steps of the
-bits that are set in d.  The ring passes everything on to the next position.
+Pairwise exchange takes n - 1 steps. In each step every position sends one message and
+receives one, so no port is oversubscribed. The ring forwards everything to the next
+position.
+
+Bruck's algorithms take ceil(log2 n) steps for any n. They need few messages, but in an
+all_to_all every byte crosses up to log2 n ports. A block that must move d positions
+moves in the steps of the bits set in d.
 
 Source: Bruck, Ho, Kipnis, Upfal and Weathersby, Efficient algorithms for all-to-all
 communications in multiport message-passing systems, 1997; Thakur, Rabenseifner and
@@ -18,9 +20,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
-    BothWays,
     OnePartPerPair,
     OnePartPerRank,
+    PairedGenerator,
     Shifted,
     all_others,
 )
@@ -30,15 +32,19 @@ from chakram.collectives.schedule import Transfer
 
 
 @dataclass(frozen=True, slots=True)
-class PairwiseAllToAll(BothWays, OnePartPerPair):
-    """One partner after the other: p xor s for powers of two, else p + s and p - s."""
+class PairwiseAllToAll(PairedGenerator, OnePartPerPair):
+    """An all_to_all with one partner per step.
+
+    In step s (from 1), the partner of position p is p xor s if n is a power of two.
+    Otherwise p sends to p + s and receives from p - s.
+    """
 
     name: str = "pairwise"
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
     @property
     def stepwise(self) -> bool:
-        """Return True: the next partner is due when the last one's part is there."""
+        """Return True: a send waits for the part received in the previous step."""
         return True
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
@@ -55,11 +61,11 @@ class PairwiseAllToAll(BothWays, OnePartPerPair):
 
 
 @dataclass(frozen=True, slots=True)
-class RingAllToAll(BothWays, OnePartPerPair):
-    """Everything goes round in order, a part at a time, until it is where it belongs.
+class RingAllToAll(PairedGenerator, OnePartPerPair):
+    """An all_to_all in which each part travels around the ring to its destination.
 
-    n(n - 1)/2 steps, and every port carries half the buffer n times: what a ring of
-    hosts that pass on can do, and nothing for a switch.
+    It takes n(n - 1)/2 steps of one part each, so every port carries (n - 1)/2 times
+    the buffer. It suits hosts that are wired as a ring, not a switched fabric.
     """
 
     name: ClassVar[str] = "ring"
@@ -67,11 +73,11 @@ class RingAllToAll(BothWays, OnePartPerPair):
 
     @property
     def stepwise(self) -> bool:
-        """Return True: a part is sent on when the one before has come."""
+        """Return True: a send waits for the part received in the previous step."""
         return True
 
     def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk."""
+        """Return 1."""
         return 1
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
@@ -99,7 +105,10 @@ def _partner(position: int, distance: int, nranks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BruckAllToAll(Shifted, OnePartPerPair):
-    """In step k all that has bit k of its way left moves 2**k positions further."""
+    """Bruck's all_to_all: step k moves blocks with bit k set in their distance.
+
+    Each of these blocks moves 2**k positions further.
+    """
 
     name: str = "bruck"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
@@ -107,7 +116,7 @@ class BruckAllToAll(Shifted, OnePartPerPair):
     def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
         bit = 1 << step
         first, *further = (
-            # It has gone the lower bits of its way already.
+            # The block has already moved by the lower bits of its distance.
             (source := (src - (way & bit - 1)) % nranks) * nranks
             + (source + way) % nranks
             for way in range(bit, nranks)
@@ -120,7 +129,10 @@ class BruckAllToAll(Shifted, OnePartPerPair):
 
 @dataclass(frozen=True, slots=True)
 class BruckAllGather(Shifted, OnePartPerRank):
-    """In step k the first 2**k shards, from the own one on, go 2**k positions back."""
+    """Bruck's all_gather: step k sends up to 2**k shards 2**k positions back.
+
+    The shards start with the sender's own.
+    """
 
     name: str = "bruck"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER

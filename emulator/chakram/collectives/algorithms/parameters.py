@@ -1,12 +1,15 @@
-"""The names of algorithms with their parameters: ``ring(channels=2,chunks=4)``.
+"""Algorithm names with parameters, such as ``ring(channels=2,chunks=4)``.
 
-A name is a family, and in brackets what differs from its defaults; the canonical text
-has the parameters in the family's order and leaves defaults out.  Plans, records and
-experiment files name algorithms by this text, so it is read strictly.
+A name is a family, followed by the non-default parameters in parentheses. The canonical
+text lists them in the family's order. Plans, records and experiment files identify
+algorithms by this text, so the parser is strict.
 
-Orders of ranks round a ring say which position follows which one: ``ascending`` is 0,
-1, 2 ...; ``descending`` goes the other way round; ``interleaved`` takes the even
-positions, then the odd ones; and any order can be written out, as ``0-2-1-3``.
+A rank order defines the sequence of positions in a ring:
+
+- ``ascending`` is 0, 1, 2 ...
+- ``descending`` is the reverse
+- ``interleaved`` is the even positions, then the odd ones
+- an explicit order lists all positions, such as ``0-2-1-3``
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ INTERLEAVED = "interleaved"
 NAMED_ORDERS = (ASCENDING, DESCENDING, INTERLEAVED)
 
 RankOrder = str | tuple[int, ...]
-"""The name of an order, or all positions of a group."""
+"""The name of an order, or an explicit sequence of all positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Positions in a circle: ``places[i]`` is the i-th, ``index_of`` the inverse."""
+    """A ring of positions: ``places[i]`` is the i-th; ``index_of`` is the inverse."""
 
     places: tuple[int, ...]
     index_of: tuple[int, ...]
@@ -42,7 +45,7 @@ class Ring:
 
 @lru_cache(maxsize=256)
 def ring_of(order: RankOrder, nranks: int) -> Ring:
-    """Return the ring of *nranks* positions in an order that fits them."""
+    """Return the ring of *nranks* positions in *order*, which must fit that size."""
     if order == ASCENDING:
         places = tuple(range(nranks))
     elif order == DESCENDING:
@@ -58,19 +61,19 @@ def ring_of(order: RankOrder, nranks: int) -> Ring:
 
 
 def order_text(order: RankOrder) -> str:
-    """Return how an order is written in the name of an algorithm."""
+    """Return the text of an order in an algorithm name."""
     return order if isinstance(order, str) else "-".join(map(str, order))
 
 
 @dataclass(frozen=True, slots=True)
 class OverRings(Parted):
-    """An algorithm over rings that are channels.
+    """Base of algorithms over rings, with one channel per ring.
 
     Attributes:
-        name: Its canonical name, parameters included.
-        channels: How many rings.
-        chunks: Pieces of what a channel moves.
-        orders: Rank order of each channel, over again if there are more channels.
+        name: Canonical name, including parameters.
+        channels: Number of rings.
+        chunks: Number of pieces of the data that a channel moves.
+        orders: Rank order of each channel; repeats if there are more channels.
     """
 
     name: str = "ring"
@@ -80,11 +83,11 @@ class OverRings(Parted):
     op: ClassVar[CollectiveOp]
 
     def unfit(self, nranks: int) -> str | None:
-        """Return why an order that is written out does not fit the group."""
+        """Return why an explicit order does not fit the group, or None if all fit."""
         for order in self.orders:
             if not isinstance(order, str) and len(order) != nranks:
                 found = f"its order names {len(order)} positions"
-                return f"{found}, and a group has {nranks} ranks"
+                return f"{found}, but a group has {nranks} ranks"
         return None
 
     def ring(self, channel: int, nranks: int) -> Ring:
@@ -93,7 +96,7 @@ class OverRings(Parted):
 
 
 MAX_TEXT = 1 << 16
-"""Characters of a name; written out, an order of 10,000 ranks fits."""
+"""Maximum characters of a name; an explicit order of 10,000 ranks fits."""
 
 _FORM = re.compile(r"([a-z][a-z0-9_]*)(?:\(([^()]*)\))?")
 _DIGITS = re.compile(r"[0-9]{1,9}")
@@ -101,48 +104,48 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeParameter:
-    """A whole number from 1 to *most*."""
+    """An integer parameter from 1 to *most*."""
 
     name: str
     default: int
     most: int
 
     def parse(self, text: str) -> int:
-        """Return the number that *text* is.
+        """Parse the number in *text*.
 
         Raises:
-            ValueError: With what it may be.
+            ValueError: If the text is invalid; the message states the valid values.
         """
         if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= self.most:
             raise ValueError(f"a whole number from 1 to {self.most}")
         return int(text)
 
     def text(self, value: int) -> str:
-        """Return how *value* is written."""
+        """Return the text of *value*."""
         return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersParameter:
-    """Rank orders, one for each of up to *most* channels: ``ascending/0-2-1``."""
+    """Rank orders for up to *most* channels, one each, such as ``ascending/0-2-1``."""
 
     name: str
     default: tuple[RankOrder, ...]
     most: int
 
     def parse(self, text: str) -> tuple[RankOrder, ...]:
-        """Return the orders that *text* names or writes out.
+        """Parse the named or explicit orders in *text*.
 
         Raises:
-            ValueError: With what it may be.
+            ValueError: If the text is invalid; the message states the valid values.
         """
         parts = text.split("/")
         if len(parts) > self.most:
-            raise ValueError(f"at most {self.most}")
+            raise ValueError(f"at most {self.most} orders")
         return tuple(_order(part) for part in parts)
 
     def text(self, value: tuple[RankOrder, ...]) -> str:
-        """Return how *value* is written."""
+        """Return the text of *value*."""
         return "/".join(map(order_text, value))
 
 
@@ -164,17 +167,17 @@ def _order(text: str) -> RankOrder:
 
 
 def split_name(text: str, *, where: str) -> tuple[str, dict[str, str]]:
-    """Return the family that *text* names, and its parameters as they are written.
+    """Split an algorithm name into its family and unparsed parameters.
 
     Raises:
-        ScheduleError: If it is not of that form; *where* says what it is for.
+        ScheduleError: If *text* is malformed; *where* is the location it reports.
     """
     form = _FORM.fullmatch(text) if len(text) <= MAX_TEXT else None
     if form is None:
         raise ScheduleError(
             where,
             f"{text[:60]!r} is not the name of an algorithm",
-            "e.g. ring or ring(channels=2,chunks=4)",
+            "use e.g. ring or ring(channels=2,chunks=4)",
         )
     family, inside = form.groups()
     parameters: dict[str, str] = {}
@@ -184,7 +187,7 @@ def split_name(text: str, *, where: str) -> tuple[str, dict[str, str]]:
             raise ScheduleError(
                 where,
                 f"{item[:60]!r} is not a parameter of {family}",
-                "e.g. ring(channels=2,chunks=4)",
+                "use e.g. ring(channels=2,chunks=4)",
             )
         if name in parameters:
             raise ScheduleError(
@@ -197,10 +200,10 @@ def split_name(text: str, *, where: str) -> tuple[str, dict[str, str]]:
 def read_values(
     family: str, given: Mapping[str, str], known: tuple[Parameter, ...], *, where: str
 ) -> dict[str, Value]:
-    """Return the values of all parameters of a family.
+    """Return the values of all parameters of a family, defaults included.
 
     Raises:
-        ScheduleError: If it has no such parameter, or not with such a value.
+        ScheduleError: If the family has no such parameter, or a value is invalid.
     """
     names = [parameter.name for parameter in known]
     for name in given:
@@ -208,7 +211,7 @@ def read_values(
             raise ScheduleError(
                 where,
                 f"{family} has no parameter {name[:60]!r}",
-                f"it has {', '.join(names)}" if names else f"write {family} alone",
+                f"choose from {', '.join(names)}" if names else f"write {family} alone",
             )
     values: dict[str, Value] = {}
     for parameter in known:
@@ -220,7 +223,7 @@ def read_values(
             values[parameter.name] = parameter.parse(text)
         except ValueError as error:
             raise ScheduleError(
-                where, f"{family}: {parameter.name} is {text[:60]!r}", f"write {error}"
+                where, f"{family}: {parameter.name} is {text[:60]!r}", f"use {error}"
             ) from None
     return values
 
@@ -228,8 +231,8 @@ def read_values(
 def canonical_name(
     family: str, values: Mapping[str, Value], known: tuple[Parameter, ...]
 ) -> str:
-    """Return the one text that stands for a family with these values."""
-    # A value is of its parameter's own kind; the type does not say so.
+    """Return the canonical name of a family with these values."""
+    # Each value has the type of its parameter, which the type checker cannot infer.
     inside = ",".join(
         f"{parameter.name}={parameter.text(values[parameter.name])}"  # type: ignore[arg-type]
         for parameter in known

@@ -1,20 +1,21 @@
 """Recursive doubling and halving: partners at distances 1, 2, 4 ...
 
-Two positions exchange what they have, then they are one of two that do; with P = 2**m
-positions all is done in m steps.
+In each step, pairs of positions exchange their data, so the amount of data per position
+doubles or halves. With P = 2**m positions, the exchange takes m steps per pass. In this
+table, S is the ``input_bytes`` of one rank.
 
-=====================  ===========================  ==================  ==============
-algorithm              a message of step k          steps               bytes of each
-=====================  ===========================  ==================  ==============
+=====================  ===========================  ==================  ===============
+algorithm              message in step k            steps               bytes per rank
+=====================  ===========================  ==================  ===============
 all_reduce, doubling   the buffer                   m                   m S
 all_gather, doubling   2**k shards                  m                   (P - 1) S
-reduce_scatter         the half that is left        m                   (P - 1)/P S
+reduce_scatter         half of the remaining range  m                   (P - 1)/P S
 all_reduce, halving    halves, then shards          2m                  2(P - 1)/P S
-=====================  ===========================  ==================  ==============
+=====================  ===========================  ==================  ===============
 
-If n is not a power of two, P is the next lower one, and of the first 2(n - P) positions
-the even ones *fold*: they give what they have to the next position before the first
-step and get the result from it after the last one.
+If n is not a power of two, P is the largest power of two below n. Of the first 2(n - P)
+positions, the even ones *fold*. They send their data to the next position before the
+first step and receive the result from it after the last one.
 
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
 operations in MPICH, 2005 (sections 3.1 and 4.2 to 4.5).
@@ -28,8 +29,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
-    BothWays,
     OnePartPerRank,
+    PairedGenerator,
     Parted,
     WholeBuffer,
 )
@@ -40,27 +41,30 @@ from chakram.collectives.schedule import Transfer
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A group as a power of two of *virtual* positions, some of which stand for two."""
+    """A group as a power of two of *virtual* positions.
+
+    Some positions act for two: themselves and the folded position before them.
+    """
 
     nranks: int
 
     @property
     def doublings(self) -> int:
-        """Steps among virtual positions: m, where there are 2**m of them."""
+        """Number m of steps among the 2**m virtual positions."""
         return self.nranks.bit_length() - 1
 
     @property
     def folded(self) -> int:
-        """How many positions do not take part themselves."""
+        """Number of folded positions."""
         return self.nranks - (1 << self.doublings)
 
     @property
     def first(self) -> int:
-        """The step in which virtual positions begin."""
+        """First step of the virtual positions."""
         return 1 if self.folded else 0
 
     def virtual(self, position: int) -> int | None:
-        """Return the virtual position that *position* acts as; None if it folds."""
+        """Return the virtual position of *position*, or None if it folds."""
         if position >= 2 * self.folded:
             return position - self.folded
         return position // 2 if position % 2 else None
@@ -72,21 +76,21 @@ class Fold:
         return virtual + self.folded
 
     def stands_for_two(self, position: int) -> bool:
-        """Return whether *position* acts for the one before it too."""
+        """Return whether *position* also acts for the one before it."""
         return position < 2 * self.folded and position % 2 == 1
 
     def positions(self, begin: int, end: int) -> range:
-        """Return the positions that virtual ones from *begin* to before *end* are."""
+        """Return the positions behind virtual positions *begin* to *end* - 1."""
         return range(begin + min(begin, self.folded), end + min(end, self.folded))
 
 
-class _Folded(BothWays, Parted):
-    """Exchanges among virtual positions, between folding and its way back."""
+class _Folded(PairedGenerator, Parted):
+    """Base of exchanges among virtual positions, with folding before and after."""
 
     __slots__ = ()
 
     rounds: ClassVar[int] = 1
-    """How often a position exchanges something with every partner."""
+    """Number of exchanges with every partner."""
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
@@ -109,7 +113,7 @@ class _Folded(BothWays, Parted):
     def _folding(
         self, folding: int, nranks: int
     ) -> tuple[Iterable[int], Iterable[int]]:
-        """Return the chunks that a position gives that folds, and those it gets."""
+        """Return the chunks that a folding position sends first and receives last."""
         everything = range(self.nchunks(nranks))
         if self.op == CollectiveOp.REDUCE_SCATTER:
             return everything, (folding,)
@@ -121,11 +125,11 @@ class _Folded(BothWays, Parted):
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
     ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        """Yield virtual partner and chunks of each step, and if they are added up."""
+        """Yield the virtual partner, the chunks, and whether to add them, per step."""
 
 
 class _Shards(_Folded, OnePartPerRank):
-    """What positions have doubles in every step, or the sums that they make halve."""
+    """Base of shard exchanges: gathered data doubles or partial sums halve per step."""
 
     __slots__ = ()
 
@@ -142,14 +146,21 @@ class _Shards(_Folded, OnePartPerRank):
             yield partner, self._shards(fold, whose, step), not gathers
 
     def _shards(self, fold: Fold, virtual: int, step: int) -> Iterable[int]:
-        """Return what *virtual* has in a step, or is to have the sums of after it."""
+        """Return the shards in *virtual*'s block of 2**step virtual positions.
+
+        In an all_gather, *virtual* has these shards before the step. In a
+        reduce_scatter, it keeps the partial sums of these shards after the step.
+        """
         begin = virtual >> step << step
         return fold.positions(begin, begin + (1 << step))
 
 
 @dataclass(frozen=True, slots=True)
 class DoublingAllReduce(_Folded, WholeBuffer):
-    """Both partners send the buffer and add what comes: few steps, many bytes."""
+    """An all_reduce in which partners exchange and add the whole buffer.
+
+    It takes few steps but transfers many bytes.
+    """
 
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
@@ -163,7 +174,7 @@ class DoublingAllReduce(_Folded, WholeBuffer):
 
 @dataclass(frozen=True, slots=True)
 class DoublingAllGather(_Shards):
-    """What a position has doubles in every step."""
+    """An all_gather in which the data of a position doubles in every step."""
 
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
@@ -172,7 +183,10 @@ class DoublingAllGather(_Shards):
 
 @dataclass(frozen=True, slots=True)
 class HalvingReduceScatter(_Shards):
-    """Partners part the range that both have sums of, the farthest partner first."""
+    """A reduce_scatter by halving, the farthest partner first.
+
+    In each step, two partners divide the range for which both have partial sums.
+    """
 
     name: str = "recursive_halving"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
@@ -180,7 +194,7 @@ class HalvingReduceScatter(_Shards):
 
 
 class _Alike(_Shards):
-    """The shards of those whose virtual positions have the same low bits."""
+    """Base of exchanges of shards whose virtual positions share their low bits."""
 
     __slots__ = ()
 
@@ -195,7 +209,10 @@ class _Alike(_Shards):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoublingReduceScatter(_Alike):
-    """As by halving, the nearest partner first: the first half of the all_reduce."""
+    """A reduce_scatter by halving, the nearest partner first.
+
+    It is the first half of the halving-doubling all_reduce.
+    """
 
     name: str = "halving_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
@@ -204,7 +221,10 @@ class HalvingDoublingReduceScatter(_Alike):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoublingAllGather(_Alike):
-    """As by doubling, the farthest partner first: the second half of the all_reduce."""
+    """An all_gather by doubling, the farthest partner first.
+
+    It is the second half of the halving-doubling all_reduce.
+    """
 
     name: str = "halving_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
@@ -213,9 +233,9 @@ class HalvingDoublingAllGather(_Alike):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoublingAllReduce(_Folded):
-    """A reduce_scatter by halving, the nearest partner first, and the way back.
+    """A reduce_scatter by halving, the nearest partner first, then the reverse.
 
-    So the largest messages go to neighbours.  There are P chunks.
+    The largest messages therefore go to neighbors. There are P chunks.
     """
 
     name: str = "halving_doubling"
@@ -223,7 +243,7 @@ class HalvingDoublingAllReduce(_Folded):
     rounds: ClassVar[int] = 2
 
     def nchunks(self, nranks: int) -> int:
-        """Return the power of two that is not above the number of ranks."""
+        """Return the largest power of two up to the number of ranks."""
         return 1 << Fold(nranks).doublings
 
     def _exchanges(
@@ -237,7 +257,7 @@ class HalvingDoublingAllReduce(_Folded):
 
 
 def _halvings(virtual: int, doublings: int) -> Iterator[tuple[range, range]]:
-    """Yield, by step, the range that *virtual* keeps and the one that it gives."""
+    """Yield, by step, the ranges that *virtual* keeps and sends."""
     begin, end = 0, 1 << doublings
     for step in range(doublings):
         middle = (begin + end) // 2
@@ -256,7 +276,7 @@ def _message(
     sending: bool,
     reduce: bool = False,
 ) -> Transfer:
-    """Return what *position* sends to *peer*, or gets from it."""
+    """Return the message from *position* to *peer* if *sending*, else the reverse."""
     first, *further = chunks
     return Transfer(
         step=step,
@@ -278,9 +298,9 @@ def _end(
     back: bool = False,
     reduce: bool = False,
 ) -> Iterator[Transfer]:
-    """Yield the message by which a position folds, or gets the result *back*.
+    """Yield the message with which a position folds, or receives the result (*back*).
 
-    There is one only if *position* folds, or acts for one that does.
+    Yield nothing unless *position* folds or acts for a folded one.
     """
     folds = fold.virtual(position) is None
     if (folds or fold.stands_for_two(position)) and sending == (folds != back):

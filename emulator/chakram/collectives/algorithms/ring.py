@@ -1,16 +1,17 @@
-"""Ring algorithms: every position sends to the next one only.
+"""Ring algorithms: every position sends only to the next one.
 
-With n ranks, reduce_scatter and all_gather take n - 1 steps and all_reduce is the one
-after the other, 2(n - 1) steps.  In every step each position sends one n-th of the
-buffer: nobody idles and every port carries the least that is possible, at the price of
-a latency that grows with n.
+With n ranks, reduce_scatter and all_gather take n - 1 steps. An all_reduce runs both in
+sequence, in 2(n - 1) steps. In every step each position sends one n-th of the buffer.
+No position idles, and every port carries the minimum number of bytes. The cost is a
+latency that grows with n.
 
-The buffer may be shared out to several *channels*, rings of their own in a rank order
-of their own; two rings in opposite directions are the bidirectional ring.  What moves
-in one step may be cut into *chunks* (slices): one travels on while the next arrives.
+The buffer may be divided among several *channels*. Each channel is a separate ring with
+its own rank order. Two rings in opposite directions form the bidirectional ring. The
+data of one step may be divided into *chunks* (slices), so that one chunk is forwarded
+while the next arrives.
 
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
-workstations, 2009; NCCL's ring uses the same order of chunks.
+workstations, 2009. NCCL's ring uses the same chunk order.
 """
 
 from __future__ import annotations
@@ -40,27 +41,28 @@ from chakram.collectives.ops import CollectiveOp, buffer_bytes
 from chakram.collectives.schedule import Algorithm, Transfer, part_bytes
 
 BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
-"""The orders of a bidirectional ring."""
+"""Rank orders of a bidirectional ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingAlgorithm(OverRings):
-    """What the three collectives over rings share.
+    """Base of the ring collectives: all_reduce, all_gather and reduce_scatter.
 
     Attributes:
-        channels: Rings; each carries its share of every position's part.
-        chunks: Slices of what moves in one step on one channel.
-        shifts: Of each way around: which place's part is sent first, from the own one.
+        channels: Number of rings. Each carries its share of every position's part.
+        chunks: Slices of the data of one step on one channel.
+        shifts: For each pass around the ring, the offset from a position's place to the
+            place whose part it sends first.
     """
 
     shifts: ClassVar[tuple[int, ...]]
 
     def nchunks(self, nranks: int) -> int:
-        """Return one per rank, channel and slice, in this order."""
+        """Return the number of chunks, ordered by rank, channel and slice."""
         return nranks * self.channels * self.chunks
 
     def turns_by(self, nranks: int) -> int | None:
-        """Return the chunks of one position, where rings go round in order."""
+        """Return the number of chunks per position if every ring is in rank order."""
         if set(self.orders) <= {ASCENDING, DESCENDING}:
             return self.channels * self.chunks
         return None
@@ -75,11 +77,11 @@ class RingAlgorithm(OverRings):
         }
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends to the next one of every channel."""
+        """Yield the sends of *position* to its next position on every channel."""
         return self._transfers([position] * self.channels, nranks)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what the position before sends, on every channel."""
+        """Yield the receives of *position* from its predecessor on every channel."""
         sources = [
             self._neighbour(position, channel, nranks, ahead=-1)
             for channel in range(self.channels)
@@ -89,11 +91,12 @@ class RingAlgorithm(OverRings):
     def sent_sizes(
         self, position: int, *, nranks: int, root: int, input_bytes: int
     ) -> Mapping[int, int]:
-        """Return how many messages of each size *position* sends.
+        """Return the number of messages that *position* sends, by size.
 
-        On its way around, a place sends the parts of all places but one.  Parts are
-        floor or ceiling of their mean, so nothing need be counted one by one: all
-        positions of a group of a thousand send millions of messages.
+        In each pass around the ring, a place sends the parts of all places except one.
+        Part sizes are the floor or the ceiling of their mean. The counts therefore
+        follow without iterating over the transfers. In a group of a thousand positions,
+        there are millions.
         """
         if nranks == 1:
             return {}
@@ -113,7 +116,7 @@ class RingAlgorithm(OverRings):
 
     @abstractmethod
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
-        """Yield what the source of every channel sends on it."""
+        """Yield the sends of the given source of every channel."""
 
     def _neighbour(
         self, position: int, channel: int, nranks: int, *, ahead: int
@@ -130,8 +133,12 @@ class RingAlgorithm(OverRings):
         reduce: bool,
         first: int = 0,
     ) -> Iterator[Transfer]:
-        """Yield n - 1 steps; step s moves the part of the (p + shift - s)-th place."""
-        # What is the same in all steps: a rank of a thousand takes two thousand.
+        """Yield the n - 1 steps of one pass around each ring.
+
+        In step s, the source at place p sends the part of place p + shift - s.
+        """
+        # Precompute the values that are equal in all steps: a rank in a group of a
+        # thousand has two thousand transfers.
         lanes = []
         for channel, source in enumerate(sources):
             ring = self.ring(channel, nranks)
@@ -150,7 +157,7 @@ class RingAlgorithm(OverRings):
 
 @dataclass(frozen=True, slots=True)
 class RingReduceScatter(RingAlgorithm):
-    """After step s the partial sum of a chunk has met s + 2 contributions."""
+    """A reduce_scatter; after step s, a partial sum has s + 2 contributions."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
     shifts: ClassVar[tuple[int, ...]] = (-1,)
@@ -161,7 +168,7 @@ class RingReduceScatter(RingAlgorithm):
 
 @dataclass(frozen=True, slots=True)
 class RingAllGather(RingAlgorithm):
-    """Every position passes on in step s what it got in step s - 1."""
+    """An all_gather; in step s, each position forwards the part from step s - 1."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
     shifts: ClassVar[tuple[int, ...]] = (0,)
@@ -178,7 +185,7 @@ class RingAllReduce(RingAlgorithm):
     shifts: ClassVar[tuple[int, ...]] = (0, 1)
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
-        # The first half leaves the part of the next place complete at each place.
+        # After the first half, each place has the complete part of the next place.
         first, second = self.shifts
         yield from self._around(sources, nranks, shift=first, reduce=True)
         yield from self._around(

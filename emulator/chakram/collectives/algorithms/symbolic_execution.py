@@ -1,9 +1,15 @@
-"""Executes what users' algorithms make ranks do, in an order of causes. Pure.
+"""Symbolic execution of users' algorithms in causal order. Pure functions.
 
-An algorithm is a number of *actions*, each by one rank, which come after other actions
-of that rank and may receive one message and send one.  Executing them finds out whether
-they come to an end, in which order they may happen, and which messages the source of a
-message must have received before it sends.  What the messages carry is for subclasses.
+An algorithm is a set of *actions*. Each action belongs to one rank and may have to
+follow other actions of that rank. An action may receive one message and send one.
+
+The execution determines:
+
+- whether all actions complete
+- a valid order of the actions
+- the messages that a source must receive before it sends each message
+
+Subclasses define the content of messages.
 """
 
 from __future__ import annotations
@@ -23,20 +29,20 @@ if TYPE_CHECKING:
 
 
 MAX_ACTIONS = 1 << 17
-"""Actions of one algorithm."""
+"""Maximum actions of one algorithm."""
 
 SHOWN = 8
-"""Problems that are worth telling; more say the same."""
+"""Maximum number of problems to report; further ones tend to repeat these."""
 
 Link = tuple[int, int, int]
-"""Whom a message is from, on which channel, in which stream."""
+"""Source rank, channel and stream of a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What goes from one rank to another over a channel.
+    """A message from one rank to another on a channel.
 
-    Those of one *stream* are sent one after another, in the order of their numbers.
+    Messages of one *stream* are sent one after another, in ascending order of index.
     """
 
     src: int
@@ -47,16 +53,16 @@ class Message:
 
 @dataclass(slots=True, kw_only=True)
 class Action:
-    """Something that one rank does.
+    """One action of one rank.
 
     Attributes:
-        rank: Who.
-        where: Where it stands in the user's file, for people.
-        after: Actions of the same rank that come before it.
-        receives: Message whose content it takes up.
-        reads: Rows of slots of its own rank; all rows are added up, slot by slot.
-        writes: Rows of slots of its own rank that get the result.
-        sends: Message that carries the result away.
+        rank: The rank that performs it.
+        where: Position in the user's file, for error messages.
+        after: Actions of the same rank that precede it.
+        receives: Message that it receives.
+        reads: Rows of slots of the rank. All rows are added, slot by slot.
+        writes: Rows of slots of the rank that store the result.
+        sends: Message that carries the result.
     """
 
     rank: int
@@ -69,16 +75,16 @@ class Action:
 
 
 class Execution:
-    """One execution of *actions*.
+    """Executes actions symbolically in causal order.
 
     Args:
-        nranks: Ranks of the group.
-        actions: What they do.
-        messages: What goes between them, by number; each is sent by one action and
-            received by one.
+        nranks: Number of ranks in the group.
+        actions: The actions of all ranks.
+        messages: Messages by index. One action sends each message, and one action
+            receives it.
 
     Attributes:
-        problems: What is wrong, as far as it is known.
+        problems: Problems found so far, at most ``SHOWN``.
     """
 
     def __init__(
@@ -96,22 +102,22 @@ class Execution:
             if action.receives is not None:
                 self._receiver[action.receives] = index
         self._order: list[int] = []
-        # By action: bits of the actions that cause it, and of every link the last
-        # message that its rank has received.
+        # By action: the bit set of its causes, and for every link the last message that
+        # its rank has received.
         self._causes: dict[int, int] = {}
         self._received: dict[int, dict[Link, int]] = {}
         self._awaited: list[tuple[int, ...]] = [()] * len(messages)
 
     def act(self, index: int, action: Action, causes: int) -> None:
-        """Carry out one action; *causes* has a bit for everything that led to it."""
+        """Perform one action; *causes* has a bit for every action that precedes it."""
 
     def say(self, text: str) -> None:
-        """Take note of a problem."""
+        """Record a problem."""
         if len(self.problems) < SHOWN:
             self.problems.append(text)
 
     def execute(self) -> None:
-        """Carry out all actions, as soon as what they wait for is done."""
+        """Perform every action as soon as all its predecessors are done."""
         actions = self._actions
         before = [self._before(action) for action in actions]
         waits = [len(each) for each in before]
@@ -130,14 +136,14 @@ class Execution:
             self._do(index)
             for earlier in (*before[index], *([] if left[index] else [index])):
                 left[earlier] -= 1
-                if left[earlier] <= 0:  # nobody asks for it any more
+                if left[earlier] <= 0:  # no remaining action needs it
                     del self._causes[earlier], self._received[earlier]
             for following in releases[index]:
                 waits[following] -= 1
                 if not waits[following]:
                     ready.append(following)
         if len(self._order) < len(actions):
-            self._tell_stuck(waits)
+            self._report_stuck(waits)
 
     def _before(self, action: Action) -> list[int]:
         sender = None if action.receives is None else self._sender[action.receives]
@@ -163,7 +169,7 @@ class Execution:
         self._causes[index] = causes | 1 << index
         self._received[index] = received
 
-    def _tell_stuck(self, waits: Sequence[int]) -> None:
+    def _report_stuck(self, waits: Sequence[int]) -> None:
         done = set(self._order)
         for index, action in enumerate(self._actions):
             if index in done or any(earlier not in done for earlier in action.after):
@@ -172,7 +178,7 @@ class Execution:
                 continue
             message = self._messages[action.receives]
             self.say(
-                f"{action.where} waits for ever for a message from rank {message.src} "
+                f"{action.where} waits forever for a message from rank {message.src} "
                 f"on channel {message.channel}"
             )
         if not self.problems:
@@ -188,14 +194,14 @@ class Execution:
         root: int,
         nparts: int,
     ) -> ListedAlgorithm:
-        """Return the messages in steps, each after all that it waits for.
+        """Return the messages as a list, each in a later step than those it awaits.
 
         Args:
-            contents: By message, what it carries; steps and waiting are filled in.
-            name: Of the algorithm.
+            contents: Content of each message; this method sets step and dependencies.
+            name: Name of the algorithm.
             op: The collective.
-            root: Its root.
-            nparts: Parts of all buffers.
+            root: Position of the root.
+            nparts: Number of parts of all buffers.
         """
         steps = [0] * len(self._messages)
         last: dict[Message, int] = {}
@@ -206,7 +212,8 @@ class Execution:
             if message is None:
                 continue
             link = self._messages[message]
-            # What one stream sends does not go back in steps, by which both ends count.
+            # Both ends number messages by step, so steps never decrease within a
+            # stream.
             step = max(
                 (steps[other] + 1 for other in self._awaited[message]),
                 default=0,

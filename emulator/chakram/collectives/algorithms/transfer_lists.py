@@ -1,12 +1,13 @@
-"""Algorithms as lists of their transfers, for groups of one size.
+"""Algorithms as explicit transfer lists for groups of one size.
 
-What users bring along (``chakram.user_algorithms``) ends up in this form: it needs
-neither their files nor their code, so it travels with the plan, and every rank takes
-from it what is its own.
+Chakram converts users' algorithms (``chakram.user_algorithms``) to such lists and
+stores the lists in the plan. Agents therefore need neither the files nor the code.
+Every rank takes its own transfers from the list.
 
-Every transfer is a message of its own and names the transfers that its source must
-have received before it.  What it carries are *parts* of the collective's buffer, which
-give its size, or a number of bytes that is the same for collectives of any size.
+Every transfer is a separate message. It lists the transfers that its source must
+receive first. Its content is a set of *parts* of the collective's buffer, which
+determine its size. Alternatively, it has a fixed number of bytes, independent of the
+size of the collective.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from chakram.collectives.schedule import Algorithm, Transfer, rank_schedule
 from chakram.collectives.schedule_check import build_schedule
 
 MAX_LISTED = 1 << 17
-"""Transfers of one listed algorithm."""
+"""Maximum transfers of one listed algorithm."""
 
 MAX_PARTS = 1 << 20
-"""Parts of the buffer of a listed algorithm."""
+"""Maximum parts of the buffer of a listed algorithm."""
 
 MAX_AFTER = 1 << 12
-"""Transfers that one may wait for."""
+"""Maximum transfers that one transfer may wait for."""
 
 
 _PAIRED = frozenset({CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V})
-"""Where every pair of source and destination has its parts."""
+"""Collectives in which every pair of source and destination has its own parts."""
 
 _BUFFER_EACH = _PAIRED | {CollectiveOp.SEND_RECV}
-"""Where the parts are those of all ranks' buffers, one buffer after the other."""
+"""Collectives whose parts cover all ranks' buffers, one buffer after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTransfer:
-    """One message.
+    """One message of a listed algorithm.
 
     Attributes:
-        step: Larger than that of any transfer that it waits for.
+        step: Step; greater than the step of any transfer that it waits for.
         src: Position that sends it.
         dst: Position that receives it.
-        channel: Which queue pair between the two carries it.
-        parts: Runs of parts of the buffer that it carries: (first, how many); none
-            where it only gives notice.
-        nbytes: Its size; None: that of its parts.
-        reduce: Whether the destination adds it to something.
-        after: Places in the list of the transfers that its source must have received.
+        channel: Index of the queue pair between the two positions.
+        parts: Runs of buffer parts that it carries, as (first, count). Empty if the
+            message is only a notification.
+        nbytes: Size in bytes; None means the size of its parts.
+        reduce: Whether the destination adds it to its own data.
+        after: List indices of the transfers that its source must have received.
     """
 
     step: int
@@ -65,16 +66,17 @@ class ListedTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedAlgorithm(Scheduled):
-    """An algorithm of *nranks* positions with one root; see the module.
+    """A listed algorithm for *nranks* positions and one root.
 
     Attributes:
-        name: Its name in plans and records.
-        op: The collective that it does.
+        name: Name in plans and records.
+        op: The collective that it implements.
         nranks: Size of the groups that it serves.
         root: The root that it serves.
-        nparts: Parts that all buffers together are cut into; as ``nchunks`` of
+        nparts: Number of parts of all buffers together, as ``nchunks`` of
             ``chakram.collectives.schedule.Algorithm``.
-        transfers: Steps ascending; in a step, the order in which sources send.
+        transfers: The transfers, in ascending order of step. Within a step, each source
+            sends in the order of this list.
     """
 
     name: str
@@ -98,21 +100,21 @@ class ListedAlgorithm(Scheduled):
         object.__setattr__(self, "_receives", tuple(map(tuple, receives)))
 
     def __hash__(self) -> int:
-        """Return a hash that does not look at the list: it is a key of caches."""
+        """Return a hash without the transfers; algorithms are cache keys."""
         return hash((self.name, self.op, self.nranks, self.root, len(self.transfers)))
 
     def unfit(self, nranks: int) -> str | None:
-        """Return why it cannot serve a group of *nranks* ranks, None if it can."""
+        """Return why the algorithm cannot serve *nranks* ranks, or None if it can."""
         if nranks == self.nranks:
             return None
-        return f"it is made for {self.nranks} ranks"
+        return f"it is for {self.nranks} ranks"
 
     def nchunks(self, nranks: int) -> int:
-        """Return one per transfer: what a transfer carries stands for itself."""
+        """Return the number of transfers; each transfer is one chunk."""
         return len(self.transfers)
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of the transfer at place *chunk* of the list."""
+        """Return the size of the transfer at index *chunk* in bytes."""
         transfer = self.transfers[chunk]
         if transfer.nbytes is not None:
             return transfer.nbytes
@@ -127,7 +129,7 @@ class ListedAlgorithm(Scheduled):
         )
 
     def pairs(self, place: int) -> Iterator[tuple[int, int]]:
-        """Yield (source, destination) of the data of an all_to_all's transfer."""
+        """Yield (source, destination) of the data in an all_to_all's transfer."""
         each = self.nparts // self.nranks**2
         for first, count in self.transfers[place].parts:
             for pair in range(first // each, (first + count - 1) // each + 1):
@@ -137,9 +139,9 @@ class ListedAlgorithm(Scheduled):
         """Return the size of the transfer at *place* in an all_to_all_v.
 
         Args:
-            place: In the list.
-            pair_bytes: Of a source and a destination, what the one has for the other;
-                it is cut into the parts of that pair.
+            place: Index in the list.
+            pair_bytes: Function from (source, destination) to the bytes of that pair.
+                These bytes are divided into the parts of the pair.
         """
         each = self.nparts // self.nranks**2
         size_bytes = 0
@@ -154,11 +156,11 @@ class ListedAlgorithm(Scheduled):
         return size_bytes
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends."""
+        """Yield the sends of *position*."""
         return map(self._transfer, self._sends[position])
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* receives."""
+        """Yield the receives of *position*."""
         return map(self._transfer, self._receives[position])
 
     def _transfer(self, place: int) -> Transfer:
@@ -175,15 +177,15 @@ class ListedAlgorithm(Scheduled):
 
 
 def _buffer(how: ListedAlgorithm, input_bytes: int) -> tuple[int, int]:
-    """Return the bytes of one buffer, and how many of the parts it has."""
+    """Return the bytes of one buffer and its number of parts."""
     if how.op in _BUFFER_EACH:
-        return input_bytes, how.nparts // how.nranks  # everybody has one of his own
+        return input_bytes, how.nparts // how.nranks  # each rank has its own buffer
     total_bytes = buffer_bytes(how.op, input_bytes=input_bytes, nranks=how.nranks)
     return total_bytes, how.nparts
 
 
 def runs_of(parts: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return *parts* as runs: (first, how many)."""
+    """Return *parts* as runs of (first, count)."""
     runs: list[tuple[int, int]] = []
     for part in parts:
         if runs and sum(runs[-1]) == part:
@@ -196,13 +198,13 @@ def runs_of(parts: Iterable[int]) -> tuple[tuple[int, int], ...]:
 def listed_from(
     algorithm: Algorithm, *, name: str, nranks: int, root: int = 0
 ) -> ListedAlgorithm:
-    """Return what *algorithm* does for one size and root, as a list."""
+    """Return *algorithm* as a list for one group size and one root."""
     transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
     shares = [
         rank_schedule(algorithm, position=position, nranks=nranks, root=root)
         for position in range(nranks)
     ]
-    # Sends of a position come in the same order in both.
+    # The sends of a position have the same order in both.
     turns = [iter(share.sends) for share in shares]
     sent = [(each, next(turns[each.src])) for each in transfers]
     places = {
@@ -241,42 +243,46 @@ def listed_from(
 def check_listed(
     transfers: Sequence[ListedTransfer], *, op: CollectiveOp, nranks: int, nparts: int
 ) -> list[str]:
-    """Return what is wrong with the form of a list that came from elsewhere.
+    """Return the formal errors of a list from an external source.
 
-    Whether it does its collective was checked by whoever made it.
+    This does not check that the list implements its collective. The program that
+    created the list has checked that.
     """
     problems: list[str] = []
     for place, transfer in enumerate(transfers):
         where = f"transfer {place}"
         if not (0 <= transfer.src < nranks and 0 <= transfer.dst < nranks):
-            problems.append(f"{where}: outside of {nranks} positions")
+            problems.append(f"{where}: outside {nranks} positions")
         elif transfer.src == transfer.dst:
             problems.append(f"{where}: position {transfer.src} sends to itself")
         if any(
             first < 0 or count < 1 or first + count > nparts
             for first, count in transfer.parts
         ):
-            problems.append(f"{where}: outside of {nparts} parts")
+            problems.append(f"{where}: outside {nparts} parts")
         for other in transfer.after:
             if not 0 <= other < place:
-                problems.append(f"{where}: waits for transfer {other}, a later one")
+                problems.append(f"{where}: waits for transfer {other}, which is later")
             elif transfers[other].dst != transfer.src:
                 problems.append(
-                    f"{where}: waits for transfer {other}, which goes elsewhere"
+                    f"{where}: waits for transfer {other}, which goes to another "
+                    "position"
                 )
             elif transfers[other].step >= transfer.step:
                 problems.append(
                     f"{where}: waits for transfer {other} of step "
-                    f"{transfers[other].step}, and is of step {transfer.step}"
+                    f"{transfers[other].step}, but is in step {transfer.step}"
                 )
     if any(a.step > b.step for a, b in pairwise(transfers)):
-        problems.append("the steps do not ascend")
+        problems.append("the steps are not in ascending order")
     if nparts % (nranks if op in _BUFFER_EACH else 1):
-        problems.append(f"{nparts} parts are not the same number for each rank")
+        problems.append(f"{nparts} parts do not divide evenly among the ranks")
     elif op in _PAIRED and nparts % nranks**2:
-        problems.append(f"{nparts} parts are not the same number for each two ranks")
+        problems.append(f"{nparts} parts do not divide evenly among the pairs of ranks")
     if op == CollectiveOp.ALL_TO_ALL_V and any(
         each.nbytes is not None for each in transfers
     ):
-        problems.append("its messages have sizes of their own, not those of splits")
+        problems.append(
+            "its messages have fixed sizes, but must have those of the splits"
+        )
     return problems

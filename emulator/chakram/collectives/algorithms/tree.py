@@ -1,13 +1,13 @@
-"""Binomial trees: the number of positions that have it doubles in every step.
+"""Binomial trees: the number of positions with the data doubles in every step.
 
-Positions are counted from the root.  In step s of a broadcast every position below 2**s
-sends to the one 2**s further, so n ranks take ceil(log2 n) steps.  A reduce is the
-mirror image.  The whole buffer moves as one chunk: good for small buffers, where steps
-cost more than bytes.
+Positions are counted from the root. In step s of a broadcast, every position below 2**s
+sends to the position 2**s further, so n ranks take ceil(log2 n) steps. A reduce is the
+reverse. The whole buffer moves as one chunk. This suits small buffers, where latency
+per step outweighs serialization delay.
 
-In a scatter the root hands everybody the parts of all below it, the largest half first;
-a gather is the mirror image.  Both need few messages, and parts that lie deep in the
-tree move more than once.
+In a scatter, each position sends each child the parts of that child's subtree, the
+largest subtree first. A gather is the reverse. Both need few messages, but parts deep
+in the tree are transferred more than once.
 
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
 operations in MPICH, 2005.
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
-    BothWays,
     OneBufferPerRank,
     OnePartPerRank,
+    PairedGenerator,
     WholeBuffer,
 )
 from chakram.collectives.algorithms.family import Family, plain
@@ -31,8 +31,8 @@ from chakram.collectives.schedule import Transfer
 
 
 @dataclass(frozen=True, slots=True)
-class TreeBroadcast(BothWays, WholeBuffer):
-    """From the root to all."""
+class TreeBroadcast(PairedGenerator, WholeBuffer):
+    """A broadcast from the root to all positions."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
@@ -45,8 +45,8 @@ class TreeBroadcast(BothWays, WholeBuffer):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeReduce(BothWays, WholeBuffer):
-    """From all to the root; a broadcast backwards."""
+class TreeReduce(PairedGenerator, WholeBuffer):
+    """A reduce from all positions to the root: the reverse of the broadcast."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
@@ -59,7 +59,7 @@ class TreeReduce(BothWays, WholeBuffer):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeAllReduce(BothWays, WholeBuffer):
+class TreeAllReduce(PairedGenerator, WholeBuffer):
     """A reduce to position 0, then a broadcast from it."""
 
     name: ClassVar[str] = "tree"
@@ -76,8 +76,8 @@ class TreeAllReduce(BothWays, WholeBuffer):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeScatter(BothWays, OnePartPerRank):
-    """From the root to all, the parts of everybody below at once."""
+class TreeScatter(PairedGenerator, OnePartPerRank):
+    """A scatter in which each message carries the parts of a whole subtree."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
@@ -90,8 +90,8 @@ class TreeScatter(BothWays, OnePartPerRank):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeGather(BothWays, OneBufferPerRank):
-    """From all to the root, the shards of everybody below at once."""
+class TreeGather(PairedGenerator, OneBufferPerRank):
+    """A gather in which each message carries the shards of a whole subtree."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
@@ -104,10 +104,10 @@ class TreeGather(BothWays, OneBufferPerRank):
 
 
 def _handed_down(position: int, nranks: int, root: int) -> Iterator[Transfer]:
-    """Yield what *position* hands on in a scatter.
+    """Yield the sends of *position* in a scatter.
 
-    With b the lowest bit of a position (counted from the root), it stands for itself
-    and the b - 1 after it.
+    Let b be the lowest set bit of a position, counted from the root. The subtree of the
+    position is the position itself and the b - 1 positions after it.
     """
     relative = (position - root) % nranks
     steps = _nsteps(nranks)
@@ -127,7 +127,7 @@ def _handed_by_parent(position: int, nranks: int, root: int) -> Iterator[Transfe
 
 
 def _handed(src: int, below: int, level: int, nranks: int, root: int) -> Transfer:
-    """Return the transfer of the parts of *below* and of those for whom it stands."""
+    """Return the transfer with the parts of the subtree of *below*."""
     parts = [
         (part + root) % nranks
         for part in range(below, min(below + (1 << level), nranks))
@@ -172,7 +172,7 @@ def _from_parent(
 def _mirrored(
     transfers: Iterator[Transfer], nranks: int, *, reduce: bool = True
 ) -> Iterator[Transfer]:
-    """Yield the transfers backwards: a reduce of a broadcast, a gather of a scatter."""
+    """Yield the reversed transfers: broadcast to reduce, or scatter to gather."""
     last = _nsteps(nranks) - 1
     for transfer in reversed(list(transfers)):
         yield Transfer(

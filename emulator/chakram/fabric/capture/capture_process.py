@@ -1,12 +1,13 @@
-"""The process that writes what hosts of a lab send and receive into capture files.
+"""Process that writes the packets of lab hosts to capture files.
 
 ``python -m chakram.fabric.capture.capture_process`` reads one line of JSON from
-standard input (see ``encode_request``), answers ``{"ready": true}`` once every ring is
-open, and captures until standard input closes, which it also does when the starter
-dies.  Then it says in a last line what each file holds.
+standard input (see ``encode_request``). It answers ``{"ready": true}`` once every ring
+is open, and captures until standard input closes. Standard input also closes when the
+parent process dies. The process then prints a final line that summarizes each file.
 
-It gives way to the data plane: it is nice, it reads whole blocks, and what it cannot
-write in time the kernel drops from the capture, not from the network, and counts.
+The process runs at a lower priority than the data plane, and reads whole blocks. If it
+cannot write packets in time, the kernel drops and counts them. Such packets are missing
+only from the capture, not from the network.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ from chakram.fabric.modelled_switch.packet_ring import (
 from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
 
 SNAP_BYTES = 1 << 18
-"""No frame is longer; readers refuse records that claim to be."""
+"""Upper bound of frame lengths; readers refuse records that exceed it."""
 
 FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
-"""What a capture file of Ethernet frames begins with: the classic pcap format with
-nanoseconds, version 2.4, as Wireshark reads it.
+"""Header of a capture file of Ethernet frames, readable by Wireshark.
 
-Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
+The format is classic pcap version 2.4 with nanosecond timestamps. Source:
+draft-ietf-opsawg-pcap, "PCAP Capture File Format".
 """
 
 RECORD_HEADER = struct.Struct("<IIII")
-"""What is in front of a frame: whole seconds since 1970 (UTC), nanoseconds, how many
-bytes of it follow, and how many it had."""
+"""Header of a captured frame.
+
+Fields: seconds since 1970 (UTC), nanoseconds, number of captured bytes that follow, and
+original length in bytes.
+"""
 
 _NICE = 5
 _RING_BYTES_IN_ALL = 128 << 20
@@ -54,13 +58,13 @@ _FEWEST_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """What is captured at one host.
+    """Request to capture at one host.
 
     Attributes:
-        host: Its name.
+        host: Name of the host.
         netns: Path of its network namespace.
         interface: Its interface.
-        path: The file.
+        path: Path of the capture file.
     """
 
     host: str
@@ -71,14 +75,14 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureResult:
-    """What the capture of one host holds.
+    """Summary of one host's capture file.
 
     Attributes:
-        host: Its name.
+        host: Name of the host.
         packets: Packets in the file.
-        dropped: Packets that passed but found no room on their way into the file.
-        is_full: The file reached its limit: what came later is not in it.
-        failure: Why writing ended early, None if it did not.
+        dropped: Packets that are missing because they could not be written in time.
+        is_full: Whether the file reached its size limit and lacks later packets.
+        failure: Reason why writing ended early, or None.
     """
 
     host: str
@@ -89,40 +93,44 @@ class CaptureResult:
 
 
 def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> bytes:
-    """Return the line that tells the process what to capture.
+    """Return the line of JSON that requests captures from the process.
 
     Args:
         requests: One for each host.
-        limit_bytes: No file grows beyond it.
+        limit_bytes: Maximum size of each file.
     """
     fields = {"limit_bytes": limit_bytes, "hosts": [asdict(each) for each in requests]}
     return json.dumps(fields).encode() + b"\n"
 
 
 def check_ready(line: bytes) -> None:
-    """Raise unless the process said that it captures.
+    """Check that *line* is the answer of a process that is ready to capture.
 
     Raises:
-        PrivilegeError: If it may not.
-        FabricError: If it cannot, or said something else.
+        PrivilegeError: If the process may not capture.
+        FabricError: If the process cannot capture, or sent another answer.
     """
     refused = decode_error(_fields(line))
     if refused is not None:
         raise refused
     if not _fields(line).get("ready"):
-        raise FabricError("capture", f"its process answered {_shown(line)}")
+        raise FabricError(
+            "capture", f"its process sent an invalid answer: {_shown(line)}"
+        )
 
 
 def decode_results(line: bytes) -> tuple[CaptureResult, ...]:
-    """Return what the process said at the end.
+    """Return the final report of the process.
 
     Raises:
-        FabricError: If it is no such thing.
+        FabricError: If *line* is not such a report.
     """
     try:
         return tuple(CaptureResult(**each) for each in _fields(line)["captures"])
     except (KeyError, TypeError):
-        raise FabricError("capture", f"its process ended with {_shown(line)}") from None
+        raise FabricError(
+            "capture", f"its process sent an invalid final report: {_shown(line)}"
+        ) from None
 
 
 def _fields(line: bytes) -> dict[str, Any]:
@@ -159,13 +167,13 @@ class _Capture:
         self._failure: str | None = None
 
     def drain(self) -> None:
-        """Write the blocks that the kernel has handed over, once round the ring."""
+        """Write the blocks that the kernel has released, at most one ring's worth."""
         for _ in range(self._blocks):
             if self.ring is None or not self._write_block(self.ring):
                 return
 
     def finish(self) -> CaptureResult:
-        """Close everything and say what the file holds."""
+        """Close the ring and the file; return a summary of the file."""
         self._end()
         return CaptureResult(
             host=self._request.host,
@@ -215,7 +223,7 @@ class _Capture:
 
 def _create(path: Path) -> FileIO:
     try:
-        # Unbuffered: what was written is in the file, also if we are killed.
+        # Unbuffered: written packets are in the file even if this process is killed.
         file = path.open("xb", buffering=0)
         _write_whole(file, FILE_HEADER)
     except OSError as error:
@@ -241,7 +249,7 @@ def _open_ring(request: CaptureRequest, blocks: int) -> PacketRing:
         return run_in_namespace(request.netns, open_it)
     except PermissionError as error:
         raise PrivilegeError(
-            where, f"packet sockets are not allowed ({error.strerror})", "be root"
+            where, f"packet sockets are not allowed ({error.strerror})", "run as root"
         ) from error
     except OSError as error:
         raise FabricError(
@@ -295,14 +303,15 @@ def _capture(captures: Sequence[_Capture]) -> None:
                 by_descriptor[descriptor].drain()
                 if by_descriptor[descriptor].ring is None:
                     poll.unregister(descriptor)
-    # The last packets lie in blocks that are not full: their time is over soon.
+    # The last packets are in partly filled blocks, which the kernel releases after a
+    # short time.
     time.sleep(3 * RETIRE_MS / 1e3)
     for each in captures:
         each.drain()
 
 
 def _say(line: str) -> None:
-    with suppress(BrokenPipeError):  # nobody is left to hear it
+    with suppress(BrokenPipeError):  # the reader is gone
         os.write(sys.stdout.fileno(), line.encode() + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""Captures the packets of a lab's hosts for the length of a run."""
+"""Packet capture on a lab's hosts for the duration of a run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 LIMIT_BYTES = 256 << 20
-"""Longest capture file of one host."""
+"""Maximum size of one host's capture file."""
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 20
 
 
 class Captures:
-    """What was captured; known once the block of ``capturing`` has ended."""
+    """Results of captures, available after the block of ``capturing``."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -42,7 +42,7 @@ class Captures:
         self.failure: FabricError | None = None
 
     def banners(self) -> tuple[str, ...]:
-        """Return what the capture files lack, one sentence for each reason."""
+        """Return warnings about incomplete capture files, one sentence per reason."""
         banners = []
         if self.failure is not None:
             banners.append(f"captures are cut short: {self.failure.found}")
@@ -56,8 +56,8 @@ class Captures:
         full = [each.host for each in self.results if each.is_full]
         if full:
             banners.append(
-                f"captures of {', '.join(full)} end at"
-                f" {format_size(self._limit_bytes)}: later packets are not in them"
+                f"captures of {', '.join(full)} end at "
+                f"{format_size(self._limit_bytes)}: later packets are missing"
             )
         banners += [
             f"the capture of {each.host} ends early: {each.failure}"
@@ -80,20 +80,20 @@ async def capturing(
     folder: Path,
     limit_bytes: int = LIMIT_BYTES,
 ) -> AsyncIterator[Captures]:
-    """Capture what hosts of a lab send and receive while the block runs.
+    """Capture the packets that lab hosts send and receive while the block runs.
 
     Args:
         lab: The lab.
-        hosts: Names of its hosts.
-        folder: Where ``capture-<host>.pcap`` are written.
-        limit_bytes: No file grows beyond it.
+        hosts: Names of the hosts to capture on.
+        folder: Directory for the files ``capture-<host>.pcap``.
+        limit_bytes: Maximum size of each file.
 
     Yields:
-        What there is to say about the captures, once the block has ended.
+        The results, which are complete after the block.
 
     Raises:
-        PrivilegeError: If this user may not capture there.
-        FabricError: If it cannot be done.
+        PrivilegeError: If this user may not capture packets.
+        FabricError: If the capture fails.
     """
     captures = Captures(limit_bytes)
     command = [sys.executable, "-P", "-m", "chakram.fabric.capture.capture_process"]
@@ -102,8 +102,8 @@ async def capturing(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        # Ctrl-C in a terminal goes to the whole foreground group: the capture is to
-        # end after the traffic, not before.
+        # Ctrl-C in a terminal signals every process of the foreground group. The
+        # capture must end after the traffic, not before.
         start_new_session=True,
     )
     try:
@@ -135,10 +135,10 @@ async def _start(
             line = await process.stdout.readline()
     except TimeoutError:
         raise FabricError(
-            "capture", f"did not begin within {_START_TIMEOUT_S} s"
+            "capture", f"did not start within {_START_TIMEOUT_S} s"
         ) from None
     if not line:
-        raise FabricError("capture", f"did not begin: {await _last_words(process)}")
+        raise FabricError("capture", f"did not start: {await _last_words(process)}")
     check_ready(line)
 
 
@@ -160,7 +160,7 @@ def _requests(
 
 
 async def _stop(process: asyncio.subprocess.Process) -> tuple[CaptureResult, ...]:
-    """End the process and return what it captured."""
+    """Stop the process and return its results."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -186,4 +186,4 @@ async def _stop(process: asyncio.subprocess.Process) -> tuple[CaptureResult, ...
 async def _last_words(process: asyncio.subprocess.Process) -> str:
     assert process.stderr is not None
     text = (await process.stderr.read()).decode("utf-8", "replace").strip()
-    return text.splitlines()[-1] if text else "it said nothing"
+    return text.splitlines()[-1] if text else "it printed nothing"

@@ -1,6 +1,6 @@
-"""The kinds of fabric that an experiment can name; each is a module of this package.
+"""Fabric types that an experiment can name; each is a module of this package.
 
-A module is called like its kind and has the kind's class as ``KIND``.
+A module is named after its type and exports the type's class as ``KIND``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULES = (
 KINDS: dict[str, type[FabricKind]] = {
     name: import_module(f"{__name__}.{name}").KIND for name in _MODULES
 }
-"""All kinds by their names."""
+"""All fabric types by name."""
 
 
 def _fabric_tag(value: Any) -> str | None:

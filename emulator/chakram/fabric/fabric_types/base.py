@@ -1,10 +1,10 @@
-"""What every kind of fabric is: the interface that all else of the program asks.
+"""Interface that all fabric types provide to the rest of the program.
 
-A kind is one module of this package: the class of its ``fabric`` section, which says
-what ports and links there are, what of it is simulated, and how it is brought up.  A
-``World`` is what remains of the section once the fabric stands: ports with addresses,
-agents that can be reached, and perhaps a topology.  From there on a run is the same in
-all of them.
+Each fabric type is a module of this package with the class of its ``fabric`` section.
+The section defines the ports and links of the fabric, its simulated behavior, and how
+to bring it up. Once the fabric is up, a ``World`` replaces the section: ports with
+addresses, reachable agents, and possibly a topology. From then on, runs are the same on
+all fabric types.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from chakram.topology.addressing import plan_addresses
 
 if TYPE_CHECKING:
     from chakram.fabric.capture.capture_session import Captures
-    from chakram.fabric.fabric_types.external import TlsSettings
     from chakram.fabric.fabric_types.link_settings import SwitchesSettings
+    from chakram.fabric.fabric_types.tls_settings import TlsSettings
     from chakram.fabric.labs.description import LabState
     from chakram.fabric.labs.lab import LabHandle
     from chakram.fabric.labs.link_counters import LabCounters
@@ -60,29 +60,32 @@ __all__ = [
 ]
 
 ROCE_UDP_PORT = 4791
-"""Registered for RoCEv2."""
+"""UDP port that IANA assigned to RoCEv2."""
 
 SIMULATED_AGENT = "simulated"
-"""Agent of the ports of a simulation."""
+"""Name of the agent of all simulated ports."""
 
 SIMULATED_PORT = "memory:"
-"""What these ports are opened by."""
+"""``open`` value of simulated ports."""
 
 LOCAL_AGENT = "local"
 """Name of the agent that a run starts on its own machine."""
 
 _IPV6_LEAST_MTU = 1280
-"""RFC 8200, section 5."""
+"""Minimum MTU of an IPv6 link (RFC 8200, section 5)."""
 
 Dilation = Annotated[int, Field(strict=True, ge=1, le=100_000)]
-"""Factor by which time is stretched, as ``chakram.config.dilation`` does it."""
+"""Factor by which time is stretched; see ``chakram.config.dilation``."""
 
 Addressing = Literal["ipv4", "ipv6"]
 """Address family of all ports."""
 
 KeyUse = dict[tuple[str, str], tuple[str, ...]]
-"""By section and key the worlds in which it does something: runs on a kind of fabric,
-or ``SIMULATE``; an empty key stands for all others of the section."""
+"""Worlds in which a key has an effect, by section and key.
+
+A world is the fabric type of a run, or ``SIMULATE``. An empty key applies to all other
+keys of the section.
+"""
 
 
 SWITCHED_SECTIONS = (
@@ -100,17 +103,17 @@ SWITCHED_SECTIONS = (
     "LinkSettings",
     "EcnSettings",
 )
-"""Sections of the experiment that say what switches and links of a fabric are."""
+"""Sections of an experiment that describe the switches and links of a fabric."""
 
 
 def used_in(worlds: tuple[str, ...], *sections: str) -> KeyUse:
-    """Return that all keys of some sections do something in these worlds alone."""
+    """Return a ``KeyUse`` that limits all keys of *sections* to *worlds*."""
     return {(section, ""): worlds for section in sections}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlace:
-    """Where an agent is reached."""
+    """Name and target of an agent, and certificates for connecting to it."""
 
     name: str
     target: str
@@ -119,15 +122,16 @@ class AgentPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldRequest:
-    """What a run wants of its fabric.
+    """A run's requirements for its fabric.
 
     Attributes:
-        seed: Of the experiment.
-        nports: Ports that its jobs need.
-        processes: Data-plane processes that each agent is to have; None: as many as
-            ``data_plane_processes`` says.
-        lab_name: Prefix of whatever is made, or the name of a lab that is up.
-        logs: Folder for what agents say that are started here, and for captures.
+        seed: Seed of the experiment.
+        nports: Number of ports that the jobs need.
+        processes: Number of data-plane processes of each agent; None for the result of
+            ``data_plane_processes``.
+        lab_name: Prefix of the names of everything created, or the name of a running
+            lab.
+        logs: Directory for the logs of local agents, and for captures.
     """
 
     seed: int
@@ -139,16 +143,16 @@ class WorldRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A fabric that stands, with its agents.
+    """A running fabric, with its agents.
 
     Attributes:
         ports: All ports, in the order in which ranks are placed on them.
         agents: All agents.
-        topology: None where nobody told it.
-        ecmp: How its switches choose among equal-cost paths; None: nobody knows.
-        notes: What a reader of the results should know, one sentence each.
-        lab: The lab of ``namespaces``.
-        captures: What is captured in it, if anything.
+        topology: Its topology, or None if unknown.
+        ecmp: How its switches choose among equal-cost paths, or None if unknown.
+        notes: Facts that readers of the results should know, one sentence each.
+        lab: The lab of fabric type ``namespaces``, or None.
+        captures: Packet captures in the lab, or None.
     """
 
     ports: tuple[PortPlan, ...]
@@ -160,7 +164,7 @@ class World:
     captures: Captures | None = field(default=None, repr=False)
 
     async def counters(self) -> LabCounters:
-        """Return what the fabric has counted; nothing where nobody counts."""
+        """Return the counters of the lab; they are empty if there is no lab."""
         from chakram.fabric.labs.link_counters import LabCounters, read_counters
 
         if self.lab is None:
@@ -170,13 +174,13 @@ class World:
         return await asyncio.to_thread(read_counters, self.lab)
 
     async def disturb_links(self, faults: Sequence[LinkFault]) -> None:
-        """Let more faults of links happen; none: let all of them end.
+        """Inject more link faults; an empty sequence ends all injected faults.
 
         Args:
-            faults: On the clock of this machine.
+            faults: Faults with times on the clock of this machine.
 
         Raises:
-            FabricError: If nobody can do that here.
+            FabricError: If the lab cannot inject them.
         """
         import asyncio
 
@@ -186,10 +190,10 @@ class World:
             await asyncio.to_thread(disturb_links, self.lab, faults)
 
     async def sample_links(self, bin_ns: int) -> None:
-        """Take samples of the links of modelled switches from now on; 0: none.
+        """Start to sample the links of modeled switches; 0 stops sampling.
 
         Raises:
-            FabricError: If its switches do not answer.
+            FabricError: If the lab has no modeled switches, or they do not answer.
         """
         import asyncio
 
@@ -199,10 +203,10 @@ class World:
             await asyncio.to_thread(sample_links, self.lab, bin_ns)
 
     async def link_samples(self) -> array[int]:
-        """Return the samples taken since, and forget them.
+        """Return the samples since the last call, and delete them.
 
         Raises:
-            FabricError: If its switches do not answer.
+            FabricError: If the lab has no modeled switches, or they do not answer.
         """
         import asyncio
 
@@ -214,14 +218,14 @@ class World:
 
 
 class FabricKind(Model, ABC):
-    """The ``fabric`` section of an experiment, of one kind.
+    """The ``fabric`` section of an experiment, for one fabric type.
 
     Attributes:
-        rate_key: The key of the experiment file that states the rate of ports.
-        stretches: Whether its time can be stretched.
+        rate_key: Key of the experiment file that sets the rate of ports.
+        stretches: Whether its time can be dilated.
         on_this_machine: Whether this machine carries all its packets.
         has_switches: Whether packets between two ports cross a switch.
-        key_use: Which of its keys do not do something both in its runs and simulated.
+        key_use: Worlds of the keys that do not have an effect in all worlds.
     """
 
     rate_key: ClassVar[str]
@@ -232,13 +236,14 @@ class FabricKind(Model, ABC):
 
     kind: str
     dilation: Dilation = 1
-    """Factor by which time is stretched; the file says what it was before."""
+    """Factor by which all times are multiplied and all rates divided. The file contains
+    the values before dilation."""
 
     if TYPE_CHECKING:
 
         @property
         def udp_port(self) -> int:
-            """UDP port that ports receive on: a key, or made of others."""
+            """UDP port that ports receive on: a key, or computed from other keys."""
 
     # ---- ports and links -------------------------------------------------------------
 
@@ -255,31 +260,31 @@ class FabricKind(Model, ABC):
     @property
     @abstractmethod
     def port_rate_bps(self) -> int | None:
-        """The rate of the slowest port that has one."""
+        """Lowest rate of all ports, or None if no port has a rate."""
 
     @property
     @abstractmethod
     def nports(self) -> int | None:
-        """How many ports there are; None: as many as are needed."""
+        """Number of ports, or None if the fabric has as many as the jobs need."""
 
     @property
     def tiers(self) -> int | None:
-        """Tiers of switches; None: nobody knows."""
+        """Tiers of switches, or None if unknown."""
         return 1
 
     @property
     def may_mark(self) -> bool:
-        """Whether switches may mark packets, be it in simulations only."""
+        """Whether switches may set ECN marks, in runs or in simulations."""
         return False
 
     @property
     def is_modelled(self) -> bool:
-        """Whether the switches of its runs are modelled."""
+        """Whether the switches of its runs are modeled."""
         return False
 
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
-        """What can happen to its links in a run."""
+        """Kinds of link faults that its runs can inject."""
         return ()
 
     @property
@@ -289,13 +294,13 @@ class FabricKind(Model, ABC):
 
     @abstractmethod
     def to_topology(self, nports: int | None = None) -> Topology | None:
-        """Return hosts, switches and links; None where nobody told them.
+        """Return hosts, switches and links, or None if they are unknown.
 
         Args:
-            nports: Ports that the jobs need, for a fabric that has as many as that.
+            nports: Ports that the jobs need, for a fabric that adapts to them.
 
         Raises:
-            ConfigError: If the number of ports is known from nowhere.
+            ConfigError: If the number of ports is unknown.
             FabricError: If the shape is impossible.
         """
 
@@ -305,7 +310,7 @@ class FabricKind(Model, ABC):
         return [planned.host(host).address for host in topology.hosts]
 
     def simulated_ports(self, topology: Topology) -> tuple[PortPlan, ...]:
-        """Return a port for every host of *topology*, as a simulation has them."""
+        """Return one port for every host of *topology*, for a simulation."""
         return tuple(
             PortPlan(
                 number=number,
@@ -326,12 +331,12 @@ class FabricKind(Model, ABC):
     def ecmp_hash(self, seed: int) -> EcmpHash:
         """Return how simulated switches choose among equal-cost paths.
 
-        They draw, where a kind does not know what its switches do.
+        The default is a random draw per flow, for fabrics whose hash is unknown.
         """
         return DrawnPaths(seed=seed)
 
     def switching(self, seed: int) -> Switching:
-        """Return how packets cross the fabric in a simulation."""
+        """Return the switch model for simulating the fabric."""
         switches = self.simulated_switches
         return Switching(
             ecmp=self.ecmp_hash(seed),
@@ -342,11 +347,11 @@ class FabricKind(Model, ABC):
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:
-        """What simulated switches are like; None: as those of the fabric."""
+        """Settings of simulated switches, or None for the default profile."""
         return None
 
     def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
-        """Return the ports that a run would have, as far as one knows before it.
+        """Return the ports that a run would have, as far as they are known in advance.
 
         Raises:
             FabricError: If the fabric cannot have that shape.
@@ -354,49 +359,49 @@ class FabricKind(Model, ABC):
         topology = self.to_topology(nports)
         if topology is None:
             raise ConfigError("fabric.topology", "names no shape", "e.g. single_switch")
-        # They will have sockets, which processes may share.
+        # Runs use sockets, which several processes may share.
         return tuple(
             replace(port, open="udp:") for port in self.simulated_ports(topology)
         )
 
     def host_names(self, nports: int) -> Sequence[str]:
-        """Return what tells the hosts of *nports* ports: each is one, if not said."""
+        """Return the host of each port; by default each port is a separate host."""
         return [str(number) for number in range(nports)]
 
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
-        """Return how many processes an agent may start for *nports* ports of its own.
+        """Return the number of data-plane processes for an agent with *nports* ports.
 
         Args:
             nports: Ports of the agent.
-            cores: Those that this machine has for us.
+            cores: Cores of this machine that Chakram may use.
         """
         return max(1, len(cores) - 1)
 
-    # ---- what is said of it ----------------------------------------------------------
+    # ---- description -----------------------------------------------------------------
 
     @abstractmethod
     def check(self) -> list[Mistake]:
-        """Return what is wrong in the section by itself."""
+        """Return the mistakes within the section."""
 
     @abstractmethod
     def details(self) -> str:
-        """Return its shape and rates in words."""
+        """Return shape and rates as text."""
 
     def describe(self) -> str:
-        """Return the fabric in one line."""
+        """Return a one-line description of the fabric."""
         family = ", IPv6" if self.family == IPV6 else ""
         dilated = "" if self.dilation == 1 else f", dilated by {self.dilation}"
         return f"{self.kind}{family}, {self.details()}{dilated}"
 
     def warnings(self) -> list[str]:
-        """Return what of the section does not mean what one may think."""
+        """Return warnings about keys that have no effect or an unexpected effect."""
         return []
 
     # ---- bringing it up --------------------------------------------------------------
 
     @abstractmethod
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Bring fabric and agents up; whatever is made is given to *stack*."""
+        """Bring up fabric and agents; register their removal with *stack*."""
 
     @asynccontextmanager
     async def open(
@@ -408,14 +413,14 @@ class FabricKind(Model, ABC):
         logs: Path,
         processes: int | None = None,
     ) -> AsyncIterator[World]:
-        """Bring the fabric up, and its agents; both end with the block.
+        """Bring up the fabric and its agents; take both down when the block ends.
 
         See ``WorldRequest`` for the arguments.
 
         Raises:
-            PrivilegeError: If this user may not make that fabric here.
-            FabricError: If it cannot be made, or the lab that is up is another fabric
-                or has another run in it.
+            PrivilegeError: If this user may not create the fabric on this machine.
+            FabricError: If the fabric cannot be created, or if the running lab is a
+                different fabric or is used by another run.
             PortInUse: If a socket address is taken.
             AgentError: If an agent does not start.
         """
@@ -432,18 +437,18 @@ class FabricKind(Model, ABC):
     async def start_lab(
         self, lab_name: str, *, seed: int, lifetime: str
     ) -> LabHandle | None:
-        """Build the fabric apart from a run; None: there is nothing to build."""
+        """Build the fabric without a run; return None if there is nothing to build."""
         return None
 
     def agent_addresses(self) -> dict[str, list[str]] | None:
-        """Return by agent what it is reached by; None: all are on this machine."""
+        """Return the addresses of each agent, or None if all are on this machine."""
         return None
 
 
 class LocalFabric(FabricKind):
-    """A fabric of this machine, whose ports have one MTU and one address family.
+    """A fabric on this machine whose ports share one MTU and one address family.
 
-    A kind has the keys ``mtu``, ``addressing`` and ``udp_port`` for that.
+    Subclasses have the keys ``mtu``, ``addressing`` and ``udp_port``.
     """
 
     if TYPE_CHECKING:
@@ -474,11 +479,11 @@ class LocalFabric(FabricKind):
         prefix: Sequence[str] = (),
         options: Sequence[str] = (),
     ) -> tuple[AgentPlace, int]:
-        """Start the agent of all ports; return it and its process.
+        """Start the agent of all ports; return it and its process ID.
 
-        It goes before everything else on this machine, since all that it is late is
-        missing in the results, where that leaves a core to the controller.  What runs
-        niced stays so.
+        Delays of the agent distort results. The agent therefore gets the highest
+        priority if that leaves a core for the controller. This does not apply if this
+        process itself runs at reduced priority (niceness above 0).
 
         See ``chakram.fabric.local_agent`` for the arguments.
         """
@@ -503,18 +508,18 @@ class LocalFabric(FabricKind):
 
 
 def check_mtu(mtu: int, family: str, location: Location) -> list[Mistake]:
-    """Check that an MTU is one that the family of addresses has."""
+    """Check that the address family allows an MTU."""
     if family == IPV4 or mtu >= _IPV6_LEAST_MTU:
         return []
     return [
         Mistake(
             location=location,
-            found=f"{mtu} is less than any link of IPv6 has",
-            hint=f"at least {_IPV6_LEAST_MTU}",
+            found=f"{mtu} is less than the smallest MTU of IPv6",
+            hint=f"use at least {_IPV6_LEAST_MTU}",
         )
     ]
 
 
 def rate_text(rate_bps: int | None) -> str:
-    """Return a rate in words."""
+    """Return a rate as text."""
     return "without rate" if rate_bps is None else format_rate(rate_bps)

@@ -1,4 +1,4 @@
-"""The fabric ``external``: real hosts, real NICs, real switches."""
+"""Fabric type ``external``: real hosts, NICs and switches."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from chakram.fabric.fabric_types.link_settings import (
     SwitchesSettings,
     with_given_queues,
 )
+from chakram.fabric.fabric_types.tls_settings import TlsSettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.plan import PortPlan
@@ -60,71 +61,61 @@ _EXTERNAL = ("external",)
 def _undilated(value: object) -> Literal[1]:
     if value != 1 or isinstance(value, bool):
         raise problem(
-            "the time of an external fabric cannot be stretched",
-            "real switches and NICs run at their own speed; remove dilation",
+            "an external fabric cannot be dilated",
+            "remove dilation: real switches and NICs run at their own speed",
         )
     return 1
 
 
 NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
-"""The dilation of what runs at its own speed."""
+"""Dilation of a fabric that runs at its native speed."""
 
 
 class PortSettings(Model):
     """One port of a host."""
 
     open: PortSpecification
-    """How the port is opened: kind and interface. Agents of today open udp."""
+    """How to open the port: kind and interface. Current agents support only udp."""
     address: InterfaceAddress
-    """Address of the interface with its prefix length; all ports of a fabric are of one
-    family."""
+    """Address of the interface with its prefix length. All ports of a fabric have the
+    same address family."""
     netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
-    """Network namespace that the interface lies in; without it that of the agent."""
+    """Network namespace that contains the interface. Default: the agent's namespace."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of the port; without it that of defaults."""
+    """Rate of the port. Default: fabric.defaults.rate."""
     mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
-    """Largest IP packet of the port, in bytes; without it that of defaults."""
+    """Largest IP packet of the port, in bytes. Default: fabric.defaults.mtu."""
 
 
 class HostSettings(Model):
-    """A host under an agent's control."""
+    """A host that an agent controls."""
 
     name: Name
-    """Name of the host, in all results. Its port is called like it; of several ports
-    each has what it is opened as behind it, e.g. h1:udp:ens1f0."""
+    """Name of the host in all results. The only port of a host has the same name. If a
+    host has several ports, each port's name also contains its open value, e.g.
+    h1:udp:ens1f0."""
     agent: AgentAddress
-    """Where its agent listens: address:port, or unix:/path on this machine."""
+    """Address of the host's agent: address:port, or unix:/path on this machine."""
     ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
-    """Its ports under test, in the order in which ranks are placed on them."""
+    """Ports under test, in the order in which ranks are placed on them."""
 
 
 class PortDefaults(Model):
-    """What ports have that do not say otherwise."""
+    """Defaults for the settings of ports."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate that each port paces itself to; without it as fast as it goes."""
+    """Rate at which each port paces itself. Default: unlimited."""
     mtu: Whole = Field(default=1500, ge=576, le=65_535)
     """Largest IP packet of a port, in bytes."""
     isolate: Literal["none", "namespace"] = "none"
-    """namespace: every port must name the network namespace that it lies in, so that
-    ports of one server reach each other through the fabric only."""
+    """namespace: every port must name its network namespace, so that ports of one
+    server reach each other only through the fabric."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
     """UDP port that all ports receive on."""
 
 
-class TlsSettings(Model):
-    """Certificates for mutual TLS with the agents."""
-
-    ca: FilePath = Field(examples=["certs/ca.pem"])
-    """Certificate of the authority that signed those of the agents."""
-    cert: FilePath = Field(examples=["certs/controller.pem"])
-    """The controller's certificate, signed by the same authority."""
-    key: FilePath = Field(examples=["certs/controller.key"])
-    """Key of the controller's certificate."""
-
-
 class ExternalFabric(FabricKind):
-    """Real hosts, real NICs, real switches."""
+    """Real hosts, NICs and switches."""
 
     rate_key: ClassVar[str] = "fabric.defaults.rate"
     stretches: ClassVar[bool] = False
@@ -155,13 +146,13 @@ class ExternalFabric(FabricKind):
     }
 
     kind: Literal["external"]
-    """Real hosts, real NICs, real switches."""
+    """Real hosts, NICs and switches."""
     dilation: NoDilation = 1
-    """Always 1: real switches and NICs run at their own speed."""
-    defaults: PortDefaults = PortDefaults.unsaid()
-    """Settings of all ports that do not say otherwise."""
+    """Always 1: real switches and NICs run at their native speed."""
+    defaults: PortDefaults = PortDefaults.section_defaults()
+    """Defaults for the settings of ports."""
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
-    """The hosts, with an agent each; ranks are placed on their ports in this order."""
+    """The hosts, with one agent each. Ranks are placed on their ports in this order."""
     allow: tuple[Prefix, ...] = Field(
         default=tuple(
             map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
@@ -169,24 +160,25 @@ class ExternalFabric(FabricKind):
         min_length=1,
         max_length=64,
     )
-    """Prefixes that hold every port; agents must allow them as well, with --allow."""
+    """Allowed prefixes: every port address must be in one of them. Agents must allow
+    them as well, with --allow."""
     tls: TlsSettings | None = None
-    """Certificates for mutual TLS; agents on TCP addresses of other hosts need them."""
+    """Certificates for mutual TLS. Agents at TCP addresses of other hosts need them."""
     topology: TopologySettings | None = Field(
         default=None, examples=[{"single_switch": {"hosts": 8}}]
     )
-    """Shape of the fabric under test, for bounds and simulation; ports in order
-    are its hosts, and keep their names. Without it there are neither."""
-    links: LinksSettings = LinksSettings.unsaid()
-    """Links of that topology."""
+    """Shape of the fabric under test, for bounds and simulation. Its hosts are the
+    ports, in order and with their names. Bounds and simulation require a topology."""
+    links: LinksSettings = LinksSettings.section_defaults()
+    """Links of the topology."""
     switches: SwitchesSettings | None = None
-    """What simulated switches are like. Without it a queue per port, with the limits
-    that links give."""
+    """Settings of simulated switches. Default: one queue per port, with the queue
+    limits of links."""
     ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
-    """How simulated switches of that topology choose among equal-cost paths: by a draw
-    that stands for any hash, a CRC of addresses and ports as switch chips have it, or
-    the hash of ns-3's RDMA model. Which paths real switches choose is not known by it:
-    their fields and seeds are their own."""
+    """How simulated switches choose among equal-cost paths. drawn: at random for each
+    flow, as a substitute for any hash; crc16, crc32: by a CRC of addresses and ports,
+    as in switch chips; ns3: by the hash of ns-3's RDMA model. No value predicts the
+    paths of real switches, whose hash fields and seeds differ."""
 
     @property
     def udp_port(self) -> int:
@@ -194,10 +186,11 @@ class ExternalFabric(FabricKind):
         return self.defaults.udp_port
 
     def port_names(self) -> tuple[str, ...]:
-        """Return what results call the ports, in order: no two are called alike.
+        """Return the unique names of the ports in results, in order.
 
-        That of a host with one port has the host's name; of several, how each is
-        opened is behind it, and the address where that does not tell them apart.
+        The only port of a host has the host's name. If a host has several ports, the
+        ``open`` value is appended. If several of them have the same ``open`` value, the
+        address is appended as well.
         """
         names: list[str] = []
         for host in self.hosts:
@@ -207,7 +200,8 @@ class ExternalFabric(FabricKind):
                 if len(host.ports) > 1:
                     name += f":{port.open}"
                 if opened[port.open] > 1:
-                    # One interface with two addresses, or namespaces that each have it.
+                    # One interface with two addresses, or several namespaces with the
+                    # same interface name.
                     name += f"@{port.address.ip}"
                 names.append(name)
         return tuple(names)
@@ -233,7 +227,7 @@ class ExternalFabric(FabricKind):
                 location=("fabric", "topology"),
                 found=f"has {topology.hosts} hosts, but fabric.hosts has "
                 f"{self.nports} ports",
-                hint="every port is one host of the topology, in order",
+                hint="use one host of the topology for each port, in order",
             )
         ]
 
@@ -249,39 +243,39 @@ class ExternalFabric(FabricKind):
 
     @property
     def port_rate_bps(self) -> int | None:
-        """The rate of the slowest port that has one."""
+        """Lowest rate of all ports, or None if no port has a rate."""
         rates = [port.rate_bps or self.defaults.rate_bps for _, _, port in _ports(self)]
         return min((rate for rate in rates if rate is not None), default=None)
 
     @property
     def nports(self) -> int:
-        """How many ports there are."""
+        """Number of ports."""
         return sum(len(host.ports) for host in self.hosts)
 
     @property
     def is_simulated(self) -> bool:
-        """Whether anybody told the topology."""
+        """Whether the section has a topology."""
         return self.topology is not None
 
     @property
     def tiers(self) -> int | None:
-        """Tiers of switches, None where nobody told."""
+        """Tiers of switches, or None if unknown."""
         return None if self.topology is None else self.topology.tiers
 
     @property
     def may_mark(self) -> bool:
-        """Whether switches may mark packets: nobody knows."""
+        """Whether switches may set ECN marks; true, because that is unknown."""
         return True
 
     def details(self) -> str:
-        """Return hosts, ports and rate in words."""
+        """Return hosts, ports and rate as text."""
         return (
             f"{len(self.hosts)} hosts, {self.nports} ports, "
             f"{rate_text(self.defaults.rate_bps)}"
         )
 
     def to_topology(self, nports: int | None = None) -> Topology | None:
-        """Return the topology, None where nobody told it; hosts are called as ports."""
+        """Return the topology with port names as host names; None if it is not set."""
         if self.topology is None:
             return None
         topology = self.topology.to_topology(self.links, self.port_names())
@@ -292,11 +286,11 @@ class ExternalFabric(FabricKind):
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:
-        """What the section says of them."""
+        """The switch settings of this section."""
         return self.switches
 
     def ecmp_hash(self, seed: int) -> EcmpHash:
-        """Return the hash that the section names."""
+        """Return the configured ECMP hash."""
         match self.ecmp:
             case "crc16":
                 return CrcPaths(bits=16, seed=seed)
@@ -331,7 +325,7 @@ class ExternalFabric(FabricKind):
         )
 
     def host_names(self, nports: int) -> list[str]:
-        """Return the hosts of all ports."""
+        """Return the host of every port."""
         return [host.name for _, host, _ in _ports(self)]
 
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
@@ -339,7 +333,7 @@ class ExternalFabric(FabricKind):
         return nports
 
     def agent_addresses(self) -> dict[str, list[str]]:
-        """Return the hosts that are reached over the network, and by what."""
+        """Return the addresses of agents reached over the network, by host."""
         return {
             host.name: [host.agent.rpartition(":")[0].strip("[]")]
             for host in self.hosts
@@ -347,7 +341,7 @@ class ExternalFabric(FabricKind):
         }
 
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Return what stands already."""
+        """Return the ports and agents of the existing fabric."""
         return World(
             ports=self.planned_ports(self.nports),
             agents=tuple(
@@ -372,8 +366,8 @@ def _check_hosts(fabric: ExternalFabric) -> Iterator[Mistake]:
             if value in values[:index]:
                 yield Mistake(
                     location=("fabric", "hosts", index, key),
-                    found=f"host {values.index(value)} has {value!r} as well",
-                    hint=f"give every host {key} of its own"
+                    found=f"host {values.index(value)} also has {value!r}",
+                    hint=f"give every host a unique {key}"
                     if key == "name"
                     else "list all ports of an agent under one host",
                 )
@@ -388,30 +382,34 @@ def _check_addresses(fabric: ExternalFabric) -> Iterator[Mistake]:
             yield Mistake(
                 location=(*location, "address"),
                 found=f"{address} is the address of a port of {first[address]}",
-                hint="give every port an address of its own",
+                hint="give every port a unique address",
             )
         first.setdefault(address, host.name)
         if not any(address in prefix for prefix in fabric.allow):
             yield Mistake(
                 location=(*location, "address"),
-                found=f"{address} lies outside the allowed prefixes {allowed}",
-                hint="name its prefix in fabric.allow, and start the agents "
-                "with it as --allow",
+                found=f"{address} is outside the allowed prefixes {allowed}",
+                hint=(
+                    "add its prefix to fabric.allow, and start the agents with it as "
+                    "--allow"
+                ),
             )
 
 
 def _check_families(fabric: ExternalFabric) -> Iterator[Mistake]:
-    """Refuse a port that cannot reach the others, or packets that IPv6 has not."""
+    """Check that all ports share an address family, and that it allows their MTUs."""
     first = fabric.hosts[0]
     address = first.ports[0].address.ip
     for location, _, port in _ports(fabric):
         if port.address.ip.version != address.version:
             yield Mistake(
                 location=(*location, "address"),
-                found=f"{port.address.ip} is of IPv{port.address.ip.version}, but "
-                f"{address} (host {first.name}) of IPv{address.version}: they "
-                "cannot reach each other",
-                hint="give all ports addresses of one family",
+                found=(
+                    f"{port.address.ip} is an IPv{port.address.ip.version} address, "
+                    f"but {address} (host {first.name}) is an IPv{address.version} "
+                    "address: they cannot reach each other"
+                ),
+                hint="give all ports addresses of the same family",
             )
         elif port.mtu is not None:
             yield from check_mtu(port.mtu, fabric.family, (*location, "mtu"))
@@ -421,7 +419,7 @@ def _check_families(fabric: ExternalFabric) -> Iterator[Mistake]:
 
 
 def _check_isolation(fabric: ExternalFabric) -> Iterator[Mistake]:
-    """Refuse ports of one host that would reach each other without the fabric."""
+    """Check that ports of one host can reach each other only through the fabric."""
     for index, host in enumerate(fabric.hosts):
         seen: set[object] = set()
         for number, port in enumerate(host.ports):
@@ -439,8 +437,10 @@ def _check_isolation(fabric: ExternalFabric) -> Iterator[Mistake]:
                     location=location,
                     found=f"shares a network namespace with another port of "
                     f"{host.name}; their traffic would not leave the host",
-                    hint="move each interface into a namespace of its own and "
-                    "name it, e.g. netns: /run/netns/port1",
+                    hint=(
+                        "move each interface into its own namespace and name it, e.g. "
+                        "netns: /run/netns/port1"
+                    ),
                 )
             seen.add(port.netns)
 
@@ -451,8 +451,8 @@ def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
     return [
         Mistake(
             location=("fabric", "hosts", index, "agent"),
-            found=f"{host.agent} is on another machine, and there are no certificates",
-            hint="make some with chakram certs and name them in fabric.tls",
+            found=f"{host.agent} is on another machine, but there are no certificates",
+            hint="create certificates with chakram certs and name them in fabric.tls",
         )
         for index, host in enumerate(fabric.hosts)
         if not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))

@@ -1,4 +1,4 @@
-"""Links of a fabric and modelled switches, as an experiment file has them."""
+"""Settings of links and of modeled switches."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from chakram.topology.topology import EcnThresholds
 if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
-# Seven senders with windows of 128 KiB each, towards one port, fit without loss.
+# Seven senders with windows of 128 KiB can send to one port without loss.
 DEFAULT_QUEUE_BYTES = 2 << 20
-"""Queue of a port with a rate, where the experiment names none."""
+"""Default queue limit of a port with a rate."""
 
 
 class EcnSettings(Model):
-    """From which queue on a switch marks packets."""
+    """Queue lengths at which a switch sets ECN marks."""
 
     kmin_bytes: ZeroableSize = Field(alias="kmin")
-    """Queue up to which no packet is marked."""
+    """Queue length up to which no packet is marked."""
     kmax_bytes: ZeroableSize = Field(alias="kmax")
-    """Queue beyond which every packet is marked."""
+    """Queue length above which every packet is marked."""
     pmax: Number = Field(ge=0.0, le=1.0, examples=[0.2])
-    """Share of the packets that is marked at kmax; from kmin on it rises linearly."""
+    """Fraction of packets marked at kmax, rising linearly from 0 at kmin."""
 
 
 _ECN_EXAMPLE = "e.g. 400KB/1600KB/0.2 or {kmin: 400KB, kmax: 1600KB, pmax: 0.2}"
 
 
 def _ecn_parts(value: object) -> object:
-    """Turn ``400KB/1600KB/0.2`` into its three parts."""
+    """Split ``400KB/1600KB/0.2`` into its three parts."""
     if not isinstance(value, str):
         return value
     try:
@@ -63,26 +63,27 @@ def _ecn_in_order(value: EcnSettings | None) -> EcnSettings | None:
 
 
 class LinkSettings(Model):
-    """One kind of link; each direction has this rate, delay and queue."""
+    """One kind of link. Rate, delay and queue apply to each direction."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each direction; without it as fast as it goes."""
+    """Rate of each direction. Default: unlimited."""
     delay_ns: Time = Field(default=0, alias="delay")
-    """Propagation delay; fabrics of this machine add none, and say so."""
+    """Propagation delay. Runs with kernel switches do not apply it and warn."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
-    """Longest queue of a switch before this link: what finds it full is dropped.
-    Without it 2 MiB; none in the simulation of an external fabric."""
+    """Queue limit of a switch port that sends over this link; packets that exceed it
+    are dropped. Default: 2 MiB if the link has a rate, but no limit in simulations of
+    an external fabric."""
     ecn: Annotated[
         EcnSettings | None,
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
         AfterValidator(_ecn_in_order),
     ] = None
-    """From which queue on switches mark packets: a section, or Kmin/Kmax/Pmax. Without
-    it they mark nothing; switches of this machine's kernel never do."""
+    """Queue lengths at which switches set ECN marks: a section, or Kmin/Kmax/Pmax.
+    Default: no marks. Kernel switches never mark."""
 
     @property
     def kind(self) -> LinkKind:
-        """These links as a topology has them."""
+        """Properties of these links for a topology."""
         return LinkKind(
             rate_bps=self.rate_bps,
             delay_ns=self.delay_ns,
@@ -92,14 +93,14 @@ class LinkSettings(Model):
 
     @property
     def longest_queue_bytes(self) -> int | None:
-        """The queue, or that of a link with a rate that names none."""
+        """The queue limit, or the default if the link has a rate."""
         if self.queue_bytes is not None or self.rate_bps is None:
             return self.queue_bytes
         return DEFAULT_QUEUE_BYTES
 
     @property
     def ecn_thresholds(self) -> EcnThresholds | None:
-        """From which queue on it marks."""
+        """The ECN thresholds, or None for no marks."""
         if self.ecn is None:
             return None
         return EcnThresholds(
@@ -110,19 +111,19 @@ class LinkSettings(Model):
 
 
 class LinksSettings(Model):
-    """The links of hosts and those between switches."""
+    """Links of hosts and links between switches."""
 
-    host: LinkSettings = LinkSettings.unsaid()
-    """Links between hosts and their switch. Of nodes that forward: what a node can
-    send and receive in all."""
-    uplink: LinkSettings = LinkSettings.unsaid()
-    """Links between switches, or between nodes that forward."""
+    host: LinkSettings = LinkSettings.section_defaults()
+    """Links between hosts and their switch. In shapes without switches: total rate at
+    which a node can send and receive."""
+    uplink: LinkSettings = LinkSettings.section_defaults()
+    """Links between switches, or between the nodes of shapes without switches."""
     core: LinkSettings | None = None
-    """Links between the spines and cores of a fat tree; without it as uplink."""
+    """Links between the spines and cores of a fat tree. Default: same as uplink."""
 
     @property
     def all(self) -> tuple[LinkSettings, ...]:
-        """What is said of links, of every kind."""
+        """The settings of every kind of link that is set."""
         return tuple(each for each in (self.host, self.uplink, self.core) if each)
 
 
@@ -130,58 +131,61 @@ _ETHERNET_BYTES = 14
 
 
 class Watchdog(Model):
-    """What a switch does about a queue that stays paused."""
+    """Watchdog of a switch for queues that stay paused."""
 
     detection_ns: Time = Field(default=200_000_000, alias="detection", gt=0)
-    """How long a queue with packets must have been paused, and sent nothing."""
+    """Time after which the watchdog acts on a nonempty queue that is paused and sends
+    nothing."""
     restoration_ns: Time = Field(default=200_000_000, alias="restoration", gt=0)
-    """Time without a pause frame after which it is as before."""
+    """Time without a pause frame after which the queue returns to normal."""
     action: WatchdogAction = "drop"
-    """drop: what is in it and comes is dropped; forward: it sends in spite of the
-    pause; alert: that is only counted."""
+    """Action on such a queue. drop: drop queued and new packets; forward: send despite
+    the pause; alert: only count."""
     poll_ns: Time = Field(default=100_000_000, alias="poll", gt=0)
-    """How often it looks."""
+    """Interval between checks."""
 
 
 class SwitchesSettings(Model):
-    """What all switches of a simulation are like."""
+    """Switch model of simulations, and of runs with modeled switches."""
 
     profile: ProfileName = "fifo"
-    """fifo: a queue per port, limited by its link; ns3: the RDMA switch model of
-    ns-3; sonic: a switch with two lossless classes, which pauses who sends to it."""
+    """fifo: one queue per port, limited by its link; ns3: the RDMA switch model of
+    ns-3; sonic: a switch with two lossless classes that pauses its senders."""
     buffer_bytes: Size = Field(default=32 << 20, alias="buffer", examples=["32MiB"])
-    """Memory of a switch, for packets of all ports; not of fifo."""
+    """Packet memory of a switch, shared by all ports. Not used by fifo."""
     mark_at: Literal["enqueue", "dequeue"] | None = None
-    """Whether what a packet finds counts for ECN, or what it leaves behind. Without it
-    as such switches do: enqueue for fifo, else dequeue."""
+    """Queue length that determines ECN marks: the length when a packet arrives
+    (enqueue), or the length that remains when it leaves (dequeue). Default: enqueue for
+    fifo, else dequeue."""
     balancing: Balancing = "hash"
-    """How they choose among equal-cost next hops: by a hash of the flow, at random or
-    in turn for every packet, or the one with the shortest queue."""
+    """Choice among equal-cost next hops. hash: by a hash of the flow; random,
+    round_robin: independently for each packet; adaptive: the shortest queue."""
     latency: Literal["store_and_forward", "cut_through"] = "store_and_forward"
-    """When a packet begins to leave: once all of it is there, or, where its egress is
-    idle and no faster than its ingress, as soon as it begins to come."""
+    """When a packet starts to leave. store_and_forward: after the whole packet has
+    arrived; cut_through: with its first bits, if the egress port is idle and no faster
+    than the ingress port."""
 
     quanta: Whole = Field(default=65_535, ge=1, le=65_535)
-    """Of sonic: how long a pause lasts that is not refreshed, in 512 bit times of the
-    port."""
+    """sonic only: duration of a pause that is not refreshed, in units of 512 bit times
+    of the port."""
     watchdog: Watchdog | None = Field(
         default=None, examples=[{"detection": "200ms", "action": "drop"}]
     )
-    """Of sonic: what ends storms of pauses; without it nothing does."""
+    """sonic only: watchdog that ends pause storms. Default: none."""
 
     @property
     def cuts_through(self) -> bool:
-        """Whether packets may begin to leave before they are there whole."""
+        """Whether packets may start to leave before they have arrived completely."""
         return self.latency == "cut_through"
 
     def check(self) -> list[Mistake]:
-        """Refuse what its profile does not have."""
+        """Reject settings that the profile does not support."""
         if self.profile == "sonic":
             return []
         return [
             Mistake(
                 location=("fabric", "switches", name),
-                found=f"means nothing for switches of profile {self.profile}",
+                found=f"has no effect for switches of profile {self.profile}",
                 hint="write profile: sonic, or remove it",
             )
             for name in ("quanta", "watchdog")
@@ -189,7 +193,7 @@ class SwitchesSettings(Model):
         ]
 
     def to_profile(self, mtu: int) -> Profile:
-        """Return the profile; *mtu* is that of IP packets."""
+        """Return the profile. *mtu* is the size of the largest IP packet."""
         return Profile(
             name=self.profile,
             buffer_bytes=self.buffer_bytes,
@@ -205,9 +209,10 @@ class SwitchesSettings(Model):
 
 
 def with_given_queues(topology: Topology, links: LinksSettings) -> Topology:
-    """Return a topology whose queues have limits only where they are given.
+    """Return *topology* with queue limits only where *links* sets them.
 
-    A kernel's queue always has one; nobody knows those of real switches.
+    Kernel queues always have a limit, but the queue limits of real switches are
+    unknown.
     """
     uplinks = set(topology.uplinks())
     return replace(

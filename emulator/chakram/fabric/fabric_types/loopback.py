@@ -1,7 +1,8 @@
-"""The fabric ``loopback``: every port is an address of 127.0.0.0/8.  Needs no rights.
+"""Fabric type ``loopback``: every port is an address in 127.0.0.0/8. Unprivileged.
 
-IPv6 has one loopback address, so every port is a UDP port of ``::1`` there.  It has no
-switch and no rate of its own; what limits it is this machine's processor.
+IPv6 has only one loopback address, ``::1``, so every port is one of its UDP ports. The
+fabric has no switch. If ``rate`` is not set, only this machine's processor limits the
+rate.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class LoopbackFabric(LocalFabric):
     kind: Literal["loopback"]
     """Ports are addresses of this machine's loopback interface."""
     ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS, examples=[8])
-    """Number of ports; without it as many as the jobs need."""
+    """Number of ports. Default: as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate that each port paces itself to; without it as fast as it goes."""
+    """Rate at which each port paces itself. Default: unlimited."""
     addressing: Addressing = "ipv4"
-    """Address family of all ports. IPv6 has one loopback address, so ports have the UDP
-    ports from udp_port on there."""
+    """Address family of all ports. IPv6 has only one loopback address, so ports use
+    consecutive UDP ports, starting at udp_port."""
     mtu: Whole = Field(default=65_535, ge=576, le=65_535)
     """Largest IP packet, in bytes."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    """UDP port that all ports receive on; over IPv6 that of the first."""
+    """UDP port that all ports receive on; with IPv6, the UDP port of the first port."""
 
     @property
     def port_rate_bps(self) -> int | None:
@@ -66,11 +67,11 @@ class LoopbackFabric(LocalFabric):
 
     @property
     def nports(self) -> int | None:
-        """How many ports there are; None: as many as are needed."""
+        """Number of ports, or None for as many as the jobs need."""
         return self.ports
 
     def details(self) -> str:
-        """Return the rate in words."""
+        """Return the rate as text."""
         rate = "no rate" if self.rate_bps is None else format_rate(self.rate_bps)
         return f"{rate} per port"
 
@@ -78,7 +79,7 @@ class LoopbackFabric(LocalFabric):
         """Return the ports as hosts on one switch.
 
         Raises:
-            ConfigError: If their number is known from nowhere.
+            ConfigError: If the number of ports is unknown.
         """
         ports = self.ports or nports
         if ports is None:
@@ -114,7 +115,7 @@ class LoopbackFabric(LocalFabric):
             ),
             agents=(agent,),
             topology=self.to_topology(request.nports),
-            notes=("loopback has no switch: what limits it is this machine",),
+            notes=("loopback has no switch: this machine limits the rate",),
         )
 
 
@@ -123,7 +124,7 @@ KIND = LoopbackFabric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopbackPort:
-    """One port: a name, as hosts of a topology have, and where it is."""
+    """Socket address of one port, and the name of its host in the topology."""
 
     host: str
     address: str
@@ -136,8 +137,9 @@ def loopback_ports(
     """Return ports ``h0``, ``h1``, ... with their addresses.
 
     Args:
-        nports: How many.
-        udp_port: Of all of them; with IPv6, of the first one, and the others count up.
+        nports: Number of ports.
+        udp_port: UDP port of all ports. With IPv6, the first port uses it, and the
+            others use the following UDP ports.
         family: ``ipv4`` or ``ipv6``.
 
     Raises:
@@ -150,9 +152,9 @@ def loopback_ports(
         if last >= SOURCE_PORT_BASE:
             raise FabricError(
                 "fabric.udp_port",
-                f"{nports} ports of {LOOPBACK_IPV6} would be UDP ports {udp_port} to "
-                f"{last}; those from {SOURCE_PORT_BASE} on are of queue pairs",
-                "choose a lower one, or addressing: ipv4",
+                f"{nports} ports of {LOOPBACK_IPV6} would use UDP ports {udp_port} to "
+                f"{last}, but ports from {SOURCE_PORT_BASE} on belong to queue pairs",
+                "choose a lower port, or addressing: ipv4",
             )
         places = [(LOOPBACK_IPV6, udp_port + number) for number in range(nports)]
     return tuple(
@@ -162,7 +164,7 @@ def loopback_ports(
 
 
 def check_ports_free(ports: tuple[LoopbackPort, ...]) -> None:
-    """Refuse to start where another run, or another program, holds an address.
+    """Check that no other run or program uses the address of a port.
 
     Raises:
         PortInUse: If a socket address of a port is taken.
@@ -180,8 +182,8 @@ def check_ports_free(ports: tuple[LoopbackPort, ...]) -> None:
                 if error.errno == errno.EADDRINUSE:
                     raise PortInUse(
                         where,
-                        "another program holds it",
-                        "end the other run, or set fabric.udp_port",
+                        "another program uses it",
+                        "end that program, or set fabric.udp_port",
                     ) from error
                 raise FabricError(
                     where,

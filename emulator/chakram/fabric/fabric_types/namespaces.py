@@ -1,4 +1,4 @@
-"""The fabric ``namespaces``: hosts and switches as network namespaces here."""
+"""Fabric type ``namespaces``: hosts and switches as network namespaces."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ class NamespaceFabric(LocalFabric):
     kind: Literal["namespaces"]
     """Hosts and switches are network namespaces of this machine."""
     switch: Literal["kernel", "model"] = "kernel"
-    """What switches in a run: the kernel's bridges and routes, or the switch model in
-    a process of its own."""
+    """Switches of a run: kernel for the kernel's bridges and routes, model for the
+    switch model in a separate process."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
-    links: LinksSettings = LinksSettings.unsaid()
+    links: LinksSettings = LinksSettings.section_defaults()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
-    """What modelled switches are like: in simulations, and in runs whose switch is
-    model. Without it a queue per port, as the kernel has it."""
+    """Settings of modeled switches, in simulations and in runs with switch: model.
+    Default: one queue per port, as in the kernel."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
-    """Largest IP packet of every interface, in bytes; over IPv6 at least 1280."""
+    """Largest IP packet of every interface, in bytes. At least 1280 with IPv6."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
     """UDP port that all ports receive on."""
     capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
@@ -97,12 +97,12 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def port_rate_bps(self) -> int | None:
-        """The rate of hosts' links."""
+        """The rate of the hosts' links."""
         return self.links.host.rate_bps
 
     @property
     def nports(self) -> int | None:
-        """How many hosts there are; None of a shape that is missing."""
+        """Number of hosts, or None without a shape."""
         return self.topology.hosts or None
 
     @property
@@ -112,23 +112,23 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def may_mark(self) -> bool:
-        """Whether a link marks, in simulations."""
+        """Whether any link has ECN thresholds."""
         return any(each.ecn for each in self.links.all)
 
     @property
     def is_modelled(self) -> bool:
-        """Whether the switches of its runs are modelled."""
+        """Whether the switches of its runs are modeled."""
         return self.switch == "model"
 
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
-        """What can happen to its links in a run: the kernel obeys no pauses."""
+        """Kinds of link faults that its runs can inject; kernels cannot pause links."""
         if self.is_modelled:
             return FAULT_KINDS
         return tuple(kind for kind in FAULT_KINDS if kind != "pause_storm")
 
     def details(self) -> str:
-        """Return shape, rates and MTU in words."""
+        """Return shape, rates and MTU as text."""
         text = f"{self.topology.describe()}, hosts {rate_text(self.port_rate_bps)}"
         shape = self.topology.shape
         if shape is not None and shape.has_uplinks:
@@ -136,32 +136,33 @@ class NamespaceFabric(LocalFabric):
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
-        """Return what is simulated only."""
+        """Return warnings about settings that apply to simulations only."""
         if self.switch == "model":
             return []
         warnings = []
         if self.switches is not None:
             warnings.append(
-                "fabric.switches: simulated only; a run has the kernel's, unless "
-                "fabric.switch is model"
+                "fabric.switches: simulated only; a run uses the kernel's switches "
+                "unless fabric.switch is model"
             )
         if any(each.delay_ns for each in self.links.all):
             warnings.append(
                 "fabric.links: delays are simulated only; the links of a kernel fabric "
-                "have none beside the kernel's own"
+                "have only the kernel's own delay"
             )
         if self.may_mark:
             warnings.append(
                 "fabric.links: ECN marks are simulated only; the links of a kernel "
-                "fabric mark nothing"
+                "fabric do not mark packets"
             )
         return warnings
 
     def to_topology(self, nports: int | None = None) -> Topology:
         """Return the topology."""
         topology = self.topology.to_topology(self.links)
-        # Nothing marks in a kernel, none is that fast, and no host of a lab forwards:
-        # other switches are meant.
+        # Only kernel labs shape links with token buckets. Kernel labs have no ECN
+        # marks, no rates above 10 Gbit/s and no forwarding hosts. Settings with any of
+        # these describe other switches.
         shape = self.topology.shape
         is_other = (
             self.switch != "kernel"
@@ -185,15 +186,15 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:
-        """What the section says of them."""
+        """The switch settings of this section."""
         return self.switches
 
     def ecmp_hash(self, seed: int) -> KernelPaths:
-        """Return what the kernel does with the seed of a lab."""
+        """Return the kernel's ECMP hash with the seed of a lab."""
         return KernelPaths(seed=seed)
 
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
-        """Return how many cores the switches of a lab leave."""
+        """Return the number of cores that the switches of a lab leave free."""
         return len(data_plane_cores(cores))
 
     async def start_lab(self, lab_name: str, *, seed: int, lifetime: str) -> LabHandle:
@@ -204,9 +205,9 @@ class NamespaceFabric(LocalFabric):
         if shape is not None and not shape.is_built:
             raise FabricError(
                 "fabric.topology",
-                f"a {shape.describe()} is simulated only: its nodes forward, and hosts "
-                "of a lab do not",
-                "chakram simulate; or a shape with switches",
+                f"a {shape.describe()} can only be simulated: its nodes forward "
+                "packets, but hosts of a lab do not",
+                "use chakram simulate, or a shape with switches",
             )
         return await start_lab(
             self.to_topology(),
@@ -221,7 +222,7 @@ class NamespaceFabric(LocalFabric):
         )
 
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Build a lab, or use the one of that name that is up, which then stays."""
+        """Build a lab, or use the running lab with that name and leave it running."""
         from chakram.fabric.capture.capture_session import capturing
         from chakram.fabric.enter_lab import enter_command
         from chakram.fabric.labs.lab_files import (
@@ -235,7 +236,7 @@ class NamespaceFabric(LocalFabric):
         state = await self._lab(stack, request)
         captures = None
         if self.capture:
-            # Before the agent, so that the capture ends after the last packet.
+            # Start it before the agent, so that the capture ends after the last packet.
             captures = await stack.enter_async_context(
                 capturing(state, self.capture, folder=request.logs)
             )
@@ -243,14 +244,14 @@ class NamespaceFabric(LocalFabric):
             stack,
             request,
             sockets_directory(lab_name) / "agent.sock",
-            # Root's labs need not be entered.
+            # Only rootless labs have a user namespace to enter.
             prefix=enter_command(state.holder_pid, []) if state.rootless else (),
             options=("--pin",),
         )
         register_process(lab_name, pid, "agent")
         stack.callback(unregister, lab_name, pid)
         topology = self.to_topology()
-        # Neither the kernel's switches pause anybody, nor those that are like them.
+        # Kernel switches and fifo switches send no PFC pauses.
         profile = self.switching(request.seed).profile
         pauses = self.switch == "model" and profile.name != "fifo"
         hears = HEARS_PAUSES if pauses else ""
@@ -280,7 +281,7 @@ class NamespaceFabric(LocalFabric):
         )
 
     async def _lab(self, stack: AsyncExitStack, request: WorldRequest) -> LabState:
-        """Return the lab of that name that is up, or one that ends with the run."""
+        """Find the running lab with that name, or build a lab only for this run."""
         from chakram.fabric.labs.lab_files import (
             CONTROLLER,
             register_process,
@@ -289,12 +290,12 @@ class NamespaceFabric(LocalFabric):
         from chakram.fabric.labs.running_labs import (
             check_lab,
             claimed,
+            find_running_lab,
             lab_differences,
-            standing_lab,
         )
 
         lab_name = request.lab_name
-        standing = standing_lab(lab_name)
+        standing = find_running_lab(lab_name)
         if standing is not None:
             differences = lab_differences(
                 standing,
@@ -342,9 +343,11 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
         return [
             Mistake(
                 location=(*where, "leaves"),
-                found=f"there are addresses for {leaves} leaves with "
-                f"{clos.hosts_per_leaf} hosts each",
-                hint=f"at most {leaves}, or fewer hosts_per_leaf",
+                found=(
+                    f"there are addresses for only {leaves} leaves with "
+                    f"{clos.hosts_per_leaf} hosts each"
+                ),
+                hint=f"use at most {leaves}, or fewer hosts_per_leaf",
             )
         ]
     uplinks = clos.uplinks or clos.spines
@@ -352,8 +355,8 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
         return [
             Mistake(
                 location=(*where, "uplinks" if clos.uplinks else "spines"),
-                found=f"there are addresses for {links} links between switches",
-                hint=f"at most {links // clos.leaves} with so many leaves",
+                found=f"there are addresses for only {links} links between switches",
+                hint=f"use at most {links // clos.leaves}, or fewer leaves",
             )
         ]
     return []
@@ -367,9 +370,7 @@ def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
         Mistake(
             location=("fabric", "capture", index),
             found=f"there is no host {name!r}",
-            hint="hosts are those of graph"
-            if graph
-            else f"hosts are h0 to h{count - 1}",
+            hint="use hosts of graph" if graph else f"use h0 to h{count - 1}",
         )
         for index, name in enumerate(fabric.capture)
         if count and name not in hosts

@@ -1,4 +1,4 @@
-"""The shape of a fabric, as an experiment file has it."""
+"""Settings of the shape of a fabric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.settings.located_errors import Mistake
 from chakram.settings.quantities import Model, Name, Rate, Time, Whole
 from chakram.topology.common_topologies import (
-    Joints,
+    LinkNamer,
     host_names,
     single_switch,
     switch_names,
@@ -44,7 +44,7 @@ class Shape(Model, ABC):
 
     Attributes:
         tiers: Tiers of switches.
-        is_built: Whether labs of namespaces can have it.
+        is_built: Whether namespace labs support it.
         has_uplinks: Whether it has links between switches.
     """
 
@@ -59,18 +59,18 @@ class Shape(Model, ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
 
     @abstractmethod
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology; see ``TopologySettings.to_topology``."""
 
     def check(self) -> list[Mistake]:
-        """Return what is wrong with it by itself."""
+        """Return the mistakes within the shape."""
         return []
 
     def server_of(self, host: int) -> int:
-        """Return which server a host is a port of: each is one, if not said."""
+        """Return the server that a host is a port of; by default the host itself."""
         return host
 
 
@@ -78,18 +78,18 @@ class GraphLink(Model):
     """A link of a graph."""
 
     ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
-    """The two nodes that it joins, as many times as there are links side by side."""
+    """The two nodes that the link connects."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each direction; without it, and without a delay, as links.host says
-    for a link of a host, and links.uplink for others."""
+    """Rate of each direction. Default: the rate of links.host for links of hosts, and
+    of links.uplink for others."""
     delay_ns: Time | None = Field(default=None, alias="delay")
-    """Propagation delay."""
+    """Propagation delay. Default: delay of links.host or links.uplink, as for rate."""
     count: Whole = Field(default=1, ge=1, le=64)
-    """Such links side by side."""
+    """Number of parallel links with these settings."""
 
 
 class GraphShape(Shape):
-    """Hosts, switches and links, one by one."""
+    """Hosts, switches and links, listed individually."""
 
     hosts: tuple[Name, ...] = Field(
         min_length=1, max_length=MAX_HOSTS, examples=[["a", "b"]]
@@ -104,7 +104,7 @@ class GraphShape(Shape):
         max_length=1 << 16,
         examples=[[{"ends": ["a", "s0"]}, {"ends": ["b", "s0"]}]],
     )
-    """All links; a host has exactly one, to a switch."""
+    """All links. Each host has exactly one link, which connects it to a switch."""
 
     @property
     def nhosts(self) -> int:
@@ -112,7 +112,7 @@ class GraphShape(Shape):
         return len(self.hosts)
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         links = sum(link.count for link in self.links)
         return (
             f"graph of {len(self.hosts)} hosts, {len(self.switches)} switches, "
@@ -120,7 +120,7 @@ class GraphShape(Shape):
         )
 
     def check(self) -> list[Mistake]:
-        """Check that it is a fabric: names, links, and that all hosts are connected."""
+        """Check names and links, and that all hosts are connected."""
         problems = [
             f"{name} is both a host and a switch"
             for name in sorted({*self.hosts} & {*self.switches})
@@ -130,7 +130,7 @@ class GraphShape(Shape):
             Mistake(
                 location=("fabric", "topology", "graph"),
                 found=text,
-                hint="every host has one link to a switch, and all are connected",
+                hint="connect all nodes, and give every host one link to a switch",
             )
             for text in problems
         ]
@@ -141,7 +141,7 @@ class GraphShape(Shape):
         renamed = dict(zip(self.hosts, own, strict=True))
         switches = switch_names(list(self.switches), own)
         renamed_switches = dict(zip(self.switches, switches, strict=True))
-        joints = Joints(own)
+        joints = LinkNamer(own)
         made: list[Link] = []
         for each in self.links:
             is_host = not renamed.keys().isdisjoint(each.ends)
@@ -157,7 +157,7 @@ class GraphShape(Shape):
                 renamed.get(name) or renamed_switches.get(name, name)
                 for name in each.ends
             ]
-            # The host first, as counters of links have it.
+            # Put the host first, as in link counters.
             made += (kind.link(*joints.join(*ends)) for _ in range(each.count))
         return Topology(hosts=own, switches=switches, links=tuple(made))
 
@@ -177,7 +177,7 @@ class SingleSwitchShape(Shape):
         return self.hosts
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return f"single switch, {self.hosts} hosts"
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
@@ -202,8 +202,8 @@ class ClosShape(Shape):
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[4])
     """Hosts of each leaf, with one port each."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
-    """Links of each leaf to spines, dealt to them in turn; more than spines are links
-    side by side. Without it one to each spine."""
+    """Links of each leaf to the spines, assigned round robin. More uplinks than spines
+    create parallel links. Default: one to each spine."""
 
     @property
     def nhosts(self) -> int:
@@ -215,7 +215,7 @@ class ClosShape(Shape):
         return _check_uplinks("clos", self.uplinks, self.spines)
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         uplinks = f", {self.uplinks} uplinks each" if self.uplinks else ""
         return (
             f"Clos of {self.leaves} leaves x {self.spines} spines "
@@ -243,12 +243,13 @@ class FatTreeShape(Shape):
     pods: Whole = Field(ge=1, le=256, examples=[2])
     """Number of pods."""
     leaves: Whole = Field(ge=1, le=256, examples=[2])
-    """Leaves of each pod, each with one link to every spine of its pod."""
+    """Leaves of each pod. Each has one link to every spine of its pod."""
     spines: Whole = Field(ge=1, le=256, examples=[2])
     """Spines of each pod."""
     cores: Whole = Field(ge=1, le=256, examples=[2])
-    """Cores that the spines of one number have, in all pods together: every spine has
-    one link to each. A k-ary fat tree has k pods, and k/2 of all else."""
+    """Cores for each spine number. Spines with the same number in all pods share these
+    cores and have one link to each. For a k-ary fat tree, set pods to k and all other
+    keys to k/2."""
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[2])
     """Hosts of each leaf, with one port each."""
 
@@ -258,7 +259,7 @@ class FatTreeShape(Shape):
         return self.pods * self.leaves * self.hosts_per_leaf
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return (
             f"fat tree of {self.pods} pods x {self.leaves} leaves x {self.spines} "
             f"spines x {self.hosts_per_leaf} hosts, {self.spines * self.cores} cores"
@@ -280,18 +281,18 @@ class FatTreeShape(Shape):
 
 
 class RailShape(Shape):
-    """Servers of several ports: port r of every server is on leaf r."""
+    """Servers with several ports: port r of every server is on leaf r."""
 
     servers: Whole = Field(ge=1, le=MAX_HOSTS, examples=[4])
     """Number of servers."""
     ports: Whole = Field(ge=1, le=64, examples=[2])
-    """Ports of each server, and so leaves. Every port is a host of the fabric, counted
-    server by server; placement.same_host of a job says what becomes of messages
-    between the ports of one server."""
+    """Ports of each server, and number of leaves. Every port is a host of the fabric,
+    numbered server by server. placement.same_host of a job sets how messages between
+    ports of one server are handled."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
     """Number of spine switches."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
-    """Links of each leaf to spines, as in clos."""
+    """Links of each leaf to the spines, as in clos."""
 
     @property
     def nhosts(self) -> int:
@@ -303,7 +304,7 @@ class RailShape(Shape):
         return _check_uplinks("rail", self.uplinks, self.spines)
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         uplinks = f", {self.uplinks} uplinks each" if self.uplinks else ""
         return (
             f"{self.servers} servers x {self.ports} rails, {self.spines} "
@@ -323,19 +324,19 @@ class RailShape(Shape):
         )
 
     def server_of(self, host: int) -> int:
-        """Return which server a host is a port of."""
+        """Return the server that a host is a port of."""
         return host // self.ports
 
 
 class _ForwardingShape(Shape):
-    """Nodes that forward for one another, without switches."""
+    """Nodes that forward packets for each other, without switches."""
 
     tiers: ClassVar[int] = 1
     is_built: ClassVar[bool] = False
 
     @abstractmethod
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the nodes that are linked."""
+        """Return the pairs of nodes that have a link."""
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
@@ -352,7 +353,7 @@ class RingShape(_ForwardingShape):
     """Nodes in a ring."""
 
     nodes: Whole = Field(ge=2, le=MAX_HOSTS, examples=[8])
-    """Number of nodes, each linked with two others, which forward."""
+    """Number of nodes. Each forwards between its neighbors."""
 
     @property
     def nhosts(self) -> int:
@@ -360,11 +361,11 @@ class RingShape(_ForwardingShape):
         return self.nodes
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return f"ring of {self.nodes} nodes"
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the nodes that are linked."""
+        """Return the pairs of nodes that have a link."""
         return torus_pairs([self.nodes])
 
 
@@ -374,7 +375,7 @@ class TorusShape(_ForwardingShape):
     dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
         min_length=1, max_length=6, examples=[[4, 4]]
     )
-    """Nodes in each dimension; they are numbered with the first one fastest."""
+    """Nodes in each dimension. Node numbers increase fastest in the first dimension."""
 
     @property
     def nhosts(self) -> int:
@@ -394,16 +395,16 @@ class TorusShape(_ForwardingShape):
         ]
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return f"torus of {' x '.join(map(str, self.dimensions))} nodes"
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the nodes that are linked."""
+        """Return the pairs of nodes that have a link."""
         return torus_pairs(self.dimensions)
 
 
 class FullyConnectedShape(_ForwardingShape):
-    """Nodes that are all linked with one another."""
+    """Nodes with links between every pair."""
 
     nodes: Whole = Field(ge=2, le=256, examples=[8])
     """Number of nodes."""
@@ -414,16 +415,16 @@ class FullyConnectedShape(_ForwardingShape):
         return self.nodes
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return f"{self.nodes} nodes, fully connected"
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the nodes that are linked."""
+        """Return the pairs of nodes that have a link."""
         return fully_connected_pairs(self.nodes)
 
 
 class TopologySettings(Model):
-    """The shape of a fabric: exactly one of its keys."""
+    """The shape of a fabric: exactly one of these keys."""
 
     single_switch: SingleSwitchShape | None = None
     """All hosts on one switch."""
@@ -432,19 +433,19 @@ class TopologySettings(Model):
     fat_tree: FatTreeShape | None = None
     """A fabric of three tiers."""
     rail: RailShape | None = None
-    """A rail-optimised fabric: servers of several ports, each on a leaf of its own."""
+    """A rail-optimized fabric: each port of a server is on a different leaf."""
     graph: GraphShape | None = None
-    """Hosts, switches and links, one by one."""
+    """Hosts, switches and links, listed individually."""
     ring: RingShape | None = None
-    """Nodes in a ring, which forward; simulated only, as the next two."""
+    """Nodes in a ring that forward packets for each other. Simulation only."""
     torus: TorusShape | None = None
-    """Nodes in a torus, which forward."""
+    """Nodes in a torus that forward packets for each other. Simulation only."""
     fully_connected: FullyConnectedShape | None = None
-    """Nodes that are all linked with one another."""
+    """Nodes that forward packets, each with links to all others. Simulation only."""
 
     @property
     def shape(self) -> Shape | None:
-        """The shape, None where none is named."""
+        """The shape, or None if no key is set."""
         given = self._given()
         return given[0] if given else None
 
@@ -463,11 +464,11 @@ class TopologySettings(Model):
         return 1 if self.shape is None else self.shape.tiers
 
     def describe(self) -> str:
-        """Return the shape in words."""
+        """Return the shape as text."""
         return "no shape" if self.shape is None else self.shape.describe()
 
     def check(self) -> list[Mistake]:
-        """Check that it is one shape, and that shape."""
+        """Check that exactly one shape is set, and check that shape."""
         given = self._given()
         if len(given) == 1:
             return given[0].check()
@@ -484,11 +485,11 @@ class TopologySettings(Model):
         """Return the topology of this shape with these links.
 
         Args:
-            links: What its links are like.
-            names: Of its hosts; None: h0, h1, ...
+            links: Settings of the links.
+            names: Names of the hosts; None for h0, h1, ...
 
         Raises:
-            ConfigError: If it has no shape.
+            ConfigError: If no shape is set.
             FabricError: If the shape is impossible.
         """
         if self.shape is None:
@@ -505,6 +506,6 @@ def _check_uplinks(shape: str, uplinks: int | None, spines: int) -> list[Mistake
         Mistake(
             location=("fabric", "topology", shape, "uplinks"),
             found=f"{uplinks} uplinks do not reach {spines} spines",
-            hint=f"at least {spines}, or fewer spines",
+            hint=f"use at least {spines}, or fewer spines",
         )
     ]

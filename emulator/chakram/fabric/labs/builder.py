@@ -1,12 +1,12 @@
-"""Building a lab out of namespaces: interfaces, addresses, routes, shaping.
+"""Builder of labs from namespaces: interfaces, addresses, routes and shaping.
 
-Every host is a namespace with one interface.  Every switch is a namespace too: hosts
-hang on a bridge, links to other switches are routed, and the bridge has the gateway's
-address.  The two ends of a link are an interface pair whose ends are made straight in
-their namespaces, so that nothing ever appears outside.
+Every host is a namespace with one interface. Every switch is also a namespace. The
+switch's hosts connect to a bridge that has the gateway's address, and links to other
+switches are routed. Both interfaces of a link are created directly in their namespaces,
+so that no interface appears outside the lab.
 
-Neighbours, bridge entries and routes are all static: no ARP, no neighbour discovery, no
-flooding and no learning happens in the middle of a run.
+Neighbors, bridge entries and routes are static. No ARP, neighbor discovery, flooding or
+learning happens during a run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyroute2.ethtool.ioctl import EthtoolError, IoctlEthtool
 
 from chakram.fabric.core_assignment import forwarding_cores
+from chakram.fabric.labs.built_lab import BuiltLab, Port
 from chakram.fabric.labs.enter_namespace import require_ipv6, run_in_namespace
 from chakram.fabric.labs.link_requests import Request, new_bridge, new_veth
 from chakram.fabric.labs.namespaces import (
@@ -54,49 +54,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MODEL_SWITCH = "switch"
-"""The one switch namespace of a lab whose switches are a program."""
+"""Name of the only switch namespace of a lab with modeled switches."""
 
 _BRIDGE = "br0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
-    """Where a port of the topology is: a namespace and a number in it."""
-
-    namespace: str
-    interface: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltLab:
-    """A lab that stands, held by this process.
-
-    Attributes:
-        namespaces: By name of the host or switch.
-        ports: Both ends of all links that were built.
-        addresses: Its address plan.
-        prefix_lengths: Bits of the subnet, by host.
-        notes: What this kernel could not do as specified.
-    """
-
-    namespaces: dict[str, Namespace]
-    ports: dict[PortRef, Port]
-    addresses: AddressPlan
-    prefix_lengths: dict[str, int]
-    notes: tuple[str, ...]
-
-    def close(self) -> None:
-        """Let go of everything."""
-        close_namespaces(self.namespaces)
-
-
 def build_lab(spec: LabSpec) -> BuiltLab:
-    """Build what *spec* describes; if anything fails, nothing remains.
+    """Build the lab of *spec*; remove everything if a step fails.
 
     Raises:
-        PrivilegeError: If this process may not.
-        FabricError: If the kernel cannot.
+        PrivilegeError: If this process lacks privileges.
+        FabricError: If the kernel cannot build it.
     """
     addresses = plan_addresses(spec.topology, spec.addressing)
     if spec.addressing == IPV6:
@@ -107,14 +75,15 @@ def build_lab(spec: LabSpec) -> BuiltLab:
     if spec.forwarding == "model":
         settings[MODEL_SWITCH] = switch_sysctls(spec.addressing, spec.seed, 0)
     else:
-        # Without rates latency is all, and every step to another core costs some.
+        # On links without a rate, latency matters most, and moving packets to another
+        # core increases it.
         shaped = any(link.rate_bps is not None for link in spec.topology.links)
         cores = forwarding_cores(os.sched_getaffinity(0)) if shaped else ()
         for number, switch in enumerate(spec.topology.switches):
-            # Steering hashes each packet with a key of the kernel's own, and a choice
-            # among equal-cost paths, here or at a switch behind this one, would take
-            # that hash instead of a seeded one.
-            steered = () if spec.topology.meets_choice(switch) else cores
+            # Steering hashes each packet with the kernel's own key. If this switch or a
+            # later one chooses among equal-cost paths, it would use that hash instead
+            # of its seeded hash.
+            steered = () if spec.topology.path_has_choice(switch) else cores
             settings[switch] = switch_sysctls(
                 spec.addressing, spec.seed, number, steered
             )
@@ -213,7 +182,7 @@ class _Builder:
         far = link.other_end(host.node)
         near_port = self._add_port(host, host.node, HOST_INTERFACE)
         if self._model:
-            # Names of hosts are unique, names of ports only within a switch.
+            # Host names are unique, but port names only within a switch.
             far_port = self._add_port(far, MODEL_SWITCH, host.node)
         else:
             far_port = self._add_port(far, far.node, far.port)
@@ -259,7 +228,7 @@ class _Builder:
         return made
 
     def _forward(self, switch: str) -> None:
-        """Let a switch route; with IPv6 only now, or its ports would have said so."""
+        """Enable routing in a switch last, so that IPv6 ports do not announce it."""
         namespace = self._namespaces[switch]
         settings = forwarding_sysctls(self._spec.addressing)
         run_in_namespace(namespace.descriptor, write_settings, switch, settings)
@@ -268,7 +237,7 @@ class _Builder:
 
     def _shape(self) -> None:
         if self._model:
-            return  # its ports have the rates, and nothing waits in front of them
+            return  # the modeled ports enforce rates and queue limits
         requests: dict[str, list[Request]] = {}
         for link in self._topology.links:
             if link.rate_bps is None:
@@ -287,10 +256,11 @@ class _Builder:
             self._execute(name, some)
 
     def _cut_bursts(self) -> None:
-        """Have bursts leave as packets: towards a switch program, and to be captured.
+        """Split bursts into packets on links to a switch process and on captured links.
 
-        A burst that crosses a link whole is seen whole at both of its ends.  So both
-        ends of a captured host's link cut; all others keep what makes them fast.
+        A burst that crosses a link as a whole is captured as a whole at both ends.
+        Therefore both ends of a captured host's link split bursts. All other links keep
+        segmentation offload.
         """
         captured = self._spec.capture_hosts
         ends = [
@@ -302,8 +272,8 @@ class _Builder:
                 self._topology.host_link(host).other_end(host) for host in captured
             ]
             self.notes.append(
-                f"packets to and from {', '.join(captured)} go one by one, so that they"
-                " can be captured: this may cost rate"
+                f"packets to and from {', '.join(captured)} are sent one at a time, so "
+                "that they can be captured: this may reduce the rate"
             )
         for port in (self.ports[end] for end in ends):
             run_in_namespace(
@@ -316,8 +286,8 @@ class _Builder:
     def _note_what_is_missing(self) -> None:
         if not self._model and any(link.delay_ns for link in self._topology.links):
             self.notes.append(
-                "delays of links are not emulated: the kernel's own, some 10 us per"
-                " hop, apply"
+                "link delays are not emulated: each hop has the kernel's own delay of "
+                "about 10 us"
             )
 
 
@@ -328,14 +298,14 @@ _READY_POLL_S = 0.005
 
 
 def switch_off_udp_segmentation(node: str, interface: str) -> None:
-    """Have packets of a burst leave one by one; called in the node's namespace.
+    """Disable UDP segmentation offload; called in the node's namespace.
 
     Args:
         node: The host or switch, for errors.
         interface: Its interface.
 
     Raises:
-        FabricError: If the kernel cannot.
+        FabricError: If the kernel cannot disable it.
     """
     device = IoctlEthtool(interface)
     try:
@@ -345,7 +315,7 @@ def switch_off_udp_segmentation(node: str, interface: str) -> None:
     except (OSError, EthtoolError, KeyError) as error:
         raise FabricError(
             f"interface {interface} of {node}",
-            f"cannot switch off tx-udp-segmentation ({error!r})",
+            f"cannot disable tx-udp-segmentation ({error!r})",
             "leave out fabric.capture",
         ) from error
     finally:
@@ -355,12 +325,12 @@ def switch_off_udp_segmentation(node: str, interface: str) -> None:
 def wait_until_ready(switches: Iterable[Namespace]) -> None:
     """Wait until every port of every switch is up and forwards.
 
-    The kernel brings the near end of an interface pair up and opens the ports of a
-    bridge in the background; what is sent before is lost.  Hosts' ends can send from
-    the moment they are up, whatever state they show.
+    The kernel sets up the switch's end of an interface pair, and opens the ports of a
+    bridge, in the background. Packets sent before that are lost. Host interfaces can
+    send as soon as they are up, whatever state they report.
 
     Raises:
-        FabricError: If that takes far too long.
+        FabricError: If this takes longer than 10 s.
     """
     deadline_ns = time.monotonic_ns() + _READY_WITHIN_NS
     waiting = list(switches)

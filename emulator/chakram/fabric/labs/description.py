@@ -1,7 +1,7 @@
-"""What a lab shall be and what it became, as data and as JSON.
+"""Specification and state of a lab, as data and as JSON.
 
-The controller or the command line writes a ``LabSpec`` to the holder's standard
-input; the holder answers with a ``LabState``, which it also keeps in the lab's
+The controller or the command line writes a ``LabSpec`` to the standard input of the
+lab's holder. The holder answers with a ``LabState``, which it also stores in the lab's
 directory.
 """
 
@@ -20,23 +20,23 @@ from chakram.switch.profiles import Profile
 from chakram.topology.topology import Topology, check_topology
 
 LIFETIMES = ("run", "up")
-"""``run``: ends with the process that started it.  ``up``: stays until it is ended."""
+"""``run``: ends with the process that started it. ``up``: lasts until taken down."""
 
 FORWARDINGS = ("kernel", "model")
-"""``kernel``: bridges and routes.  ``model``: bare ports, for a switch in a program."""
+"""``kernel``: bridges and routes. ``model``: bare ports, for a switch process."""
 
 _T = TypeVar("_T")
 
-# The longest path in a lab's directory is that of a socket, and a socket's path has
-# at most 107 bytes; lower case, because names end up in host names of reports.
+# The longest path in a lab's directory is a socket path, which may have at most 107
+# bytes. Names are lower case, because they become part of host names in reports.
 _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 
-# Smallest and largest MTU of a veth device.
+# Minimum and maximum MTU of a veth device.
 _MTU_RANGE = (576, 65535)
 
 
 def check_lab_name(name: str) -> None:
-    """Refuse a name that cannot be part of a file or host name.
+    """Check that a lab name can be part of a file name and of a host name.
 
     Raises:
         FabricError: If *name* is not 1 to 32 lower-case letters, digits or dashes.
@@ -52,21 +52,21 @@ def check_lab_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSpec:
-    """What a lab shall be.
+    """Specification of a lab.
 
     Attributes:
         name: Prefix of everything that is visible outside the lab.
         topology: Its hosts, switches and links.
-        seed: Decides the switches' ECMP hashes; the same seed places flows alike.
+        seed: Seed of the switches' ECMP hashes; equal seeds give flows equal paths.
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
-        capture_hosts: Hosts whose link carries packets one by one
-            (``tx-udp-segmentation off`` at both ends), so that a capture shows what a
-            wire would carry.
+        capture_hosts: Hosts whose link carries separate packets instead of bursts
+            (``tx-udp-segmentation off`` at both ends). Captures then show the packets
+            that a wire would carry.
         forwarding: One of ``FORWARDINGS``.
         lifetime: One of ``LIFETIMES``.
-        state_root: Directory in which the lab gets one of its own.
-        profile: What modelled switches are like.
+        state_root: Directory in which the lab's own directory is created.
+        profile: Settings of modeled switches.
     """
 
     name: str
@@ -108,14 +108,14 @@ class LabSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """Where one host's traffic leaves and enters.
+    """Network access of one host.
 
     Attributes:
         name: The host in the topology.
-        netns: Path by which other processes enter its network namespace.
+        netns: Path that other processes use to enter its network namespace.
         netns_name: Name for ``ip netns exec``, or None in a rootless lab.
-        interface: Its one interface.
-        address: Address of that interface, of IPv4 or IPv6.
+        interface: Its only interface.
+        address: IPv4 or IPv6 address of that interface.
         prefix_length: Bits of its subnet.
         mac: MAC address of that interface.
         mtu: Largest IP packet, in bytes.
@@ -153,23 +153,24 @@ class SwitchState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabState:
-    """A lab that runs.
+    """State of a running lab.
 
     Attributes:
         name: Name of the lab.
         holder_pid: Process that owns its namespaces.
         holder_start_ticks: Start time of that process, in ticks since boot.
-        rootless: Whether it lives in a user namespace; then programs outside reach
-            its namespaces by ``python -m chakram.fabric.enter_lab``.
+        rootless: Whether it is in a user namespace. If so, outside programs enter its
+            namespaces with ``python -m chakram.fabric.enter_lab``.
         lifetime: One of ``LIFETIMES``.
         forwarding: One of ``FORWARDINGS``.
         seed: As specified.
         mtu: As specified.
         directory: The lab's own directory: sockets, process files, the holder's log.
         hosts: Its hosts, in the order of the topology.
-        switches: Its switches.  With ``model`` forwarding there is one, named
-            ``switch``, that has the other ends of all hosts' links.
-        notes: What this kernel could not do as specified, one sentence each.
+        switches: Its switches. With ``model`` forwarding there is one, named
+            ``switch``, with the other ends of all host links.
+        notes: Parts of the specification that this kernel does not support, one
+            sentence each.
         topology: As specified.
         capture_hosts: As specified.
         profile: As specified.
@@ -209,10 +210,10 @@ def encode_spec(spec: LabSpec) -> str:
 
 
 def decode_spec(text: str) -> LabSpec:
-    """Return the ``LabSpec`` of one line of JSON.
+    """Return the ``LabSpec`` in one line of JSON.
 
     Raises:
-        FabricError: If it is not one.
+        FabricError: If the line is not a valid ``LabSpec``.
     """
     return _decoded(LabSpec, text, "lab description")
 
@@ -223,16 +224,16 @@ def encode_state(state: LabState) -> str:
 
 
 def decode_state(text: str) -> LabState:
-    """Return the ``LabState`` of one line of JSON.
+    """Return the ``LabState`` in one line of JSON.
 
     Raises:
-        FabricError: If it is not one.
+        FabricError: If the line is not a valid ``LabState``.
     """
     return _decoded(LabState, text, "lab state")
 
 
 def _plain(value: Any) -> Any:
-    """Return dataclasses as dictionaries of what they are made with."""
+    """Return dataclasses as dictionaries of their constructor arguments."""
     if dataclasses.is_dataclass(value):
         return {
             field.name: _plain(getattr(value, field.name))
@@ -256,13 +257,13 @@ def _decoded(kind: type[_T], text: str, where: str) -> _T:
     except (KeyError, TypeError) as error:
         raise FabricError(
             where,
-            f"a field is missing or of a wrong type ({error})",
+            f"a field is missing or has the wrong type ({error})",
             "it was written by another version of chakram",
         ) from error
 
 
 def _made(kind: type[_T], value: Any) -> _T:
-    """Return the dataclass whose fields a JSON object has."""
+    """Convert a JSON object to an instance of a dataclass."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not an object")
     types = declared_fields(kind)
@@ -270,7 +271,7 @@ def _made(kind: type[_T], value: Any) -> _T:
 
 
 def _value(kind: Declared, value: Any) -> Any:
-    """Return what JSON says of a field; TypeError if its type is another."""
+    """Return a field's value from JSON; raise TypeError if it has another type."""
     if value is None and kind.may_be_none:
         return None
     if isinstance(kind.kind, type) and dataclasses.is_dataclass(kind.kind):

@@ -1,11 +1,11 @@
-"""Entering network namespaces, for whoever opens sockets in them.
+"""Entry into network namespaces, for processes that open sockets in them.
 
-A socket belongs for life to the namespace in which its thread was when it was made,
-so one process can hold sockets of many namespaces.  This module imports nothing heavy:
-data-plane processes use it.
+A socket belongs permanently to the namespace of the thread that creates it. One process
+can therefore hold sockets of many namespaces. This module imports nothing heavy,
+because data-plane processes use it.
 
-A namespace is given as a path (such as ``/proc/4711/fd/9``, as a lab's state has
-them) or as an open descriptor.
+A namespace is given as a path (such as ``/proc/4711/fd/9``, from a lab's state) or as
+an open descriptor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 
 _T = TypeVar("_T")
 
-# os.setns and os.unshare exist from Python 3.12 on.
+# os.setns and os.unshare require Python 3.12.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,22 +47,22 @@ def setns(descriptor: int, kind: int) -> None:
     """Move the calling thread into a namespace (setns system call).
 
     Raises:
-        OSError: As the kernel says.
+        OSError: If the kernel refuses.
     """
     _check(_libc.setns(descriptor, kind), "setns")
 
 
 def unshare(kinds: int) -> None:
-    """Give the calling thread namespaces of its own (unshare system call).
+    """Move the calling thread into new namespaces (unshare system call).
 
     Raises:
-        OSError: As the kernel says.
+        OSError: If the kernel refuses.
     """
     _check(_libc.unshare(kinds), "unshare")
 
 
 def enter_namespace(target: str | int) -> None:
-    """Move the calling thread into a network namespace, for good.
+    """Move the calling thread into a network namespace permanently.
 
     Raises:
         FabricError: If there is no such namespace, for example because its lab ended.
@@ -80,21 +80,21 @@ def enter_namespace(target: str | int) -> None:
 
 @contextmanager
 def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]:
-    """Do the body in a network namespace, then go back.  Other threads stay put.
+    """Run the block in a network namespace, then return. Other threads do not move.
 
-    Inside the user namespace of a rootless lab nobody may go back to the namespace of
-    the machine: the kernel asks for rights there that the user never had.  That is
-    found out before anything moves.
+    Inside the user namespace of a rootless lab, a thread cannot return to the namespace
+    of the machine, because the user lacks the privileges there. The function checks
+    that before it moves the thread.
 
     Args:
         target: The namespace.
-        may_stay: Where there is no way back, remain in the namespace after the body.
-            That suits a process that does nothing but send and receive in namespaces;
-            any other uses ``run_in_namespace``.
+        may_stay: Whether the thread may remain in the namespace if it cannot return.
+            Set this only in processes that do nothing but send and receive in
+            namespaces. Use ``run_in_namespace`` in others.
 
     Raises:
         FabricError: If there is no such namespace.
-        PrivilegeError: If this process may not enter it, or may not come back.
+        PrivilegeError: If this process may not enter it, or could not return.
     """
     home = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -105,7 +105,7 @@ def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]
             if not may_stay and _may_enter(target):
                 raise PrivilegeError(
                     f"network namespace {target}",
-                    "this process could enter it but not come back",
+                    "this process could enter it but could not return",
                     "open the socket with run_in_namespace",
                 ) from None
             returns = False
@@ -120,10 +120,10 @@ def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]
 
 
 def run_in_namespace(target: str | int, fn: Callable[..., _T], *args: Any) -> _T:
-    """Return ``fn(*args)``, called by a thread that entered the namespace for it.
+    """Return ``fn(*args)``, called by a new thread in the namespace.
 
-    The calling thread stays where it is, so this works even where there would be no
-    way back.  What *fn* raises is raised here.
+    The calling thread does not move, so this works even if it could not return.
+    Exceptions of *fn* are raised here.
 
     Raises:
         FabricError: If there is no such namespace.
@@ -158,12 +158,12 @@ def _may_enter(target: str | int) -> bool:
 def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
     """Return a descriptor of the network namespace at *path*; the caller closes it.
 
-    Paths come from plans, so nothing else is opened, and nothing is waited for: not
-    even that a file system which does not answer finds what the path names.
+    Paths come from plans. Therefore the function opens only network namespaces, and it
+    never blocks beyond *timeout_s*, even if a file system does not respond.
 
     Raises:
-        FabricError: If there is no network namespace, or none in time.
-        PrivilegeError: If this process may not look at it.
+        FabricError: If *path* is not a network namespace, or does not open in time.
+        PrivilegeError: If this process may not inspect it.
     """
     outcome: list[int | BaseException] = []
     lock = threading.Lock()
@@ -179,9 +179,9 @@ def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
             if waits:
                 outcome.append(found)
             elif isinstance(found, int):
-                os.close(found)  # too late: nobody wants it any more
+                os.close(found)  # too late: the caller has given up
 
-    # A thread that hangs in the kernel cannot be ended, so nobody may wait for it.
+    # A thread that hangs in the kernel cannot be ended, so nothing may wait for it.
     thread = threading.Thread(target=body, name="chakram-open-netns", daemon=True)
     thread.start()
     thread.join(timeout_s)
@@ -199,11 +199,11 @@ def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
 
 
 def _open(path: str) -> int:
-    """Open *path* once it is known to be a network namespace."""
+    """Open *path* after checking that it is a network namespace."""
     where = f"network namespace {path}"
     try:
-        # What is only named (O_PATH) is not opened: no FIFO waits for a writer, no
-        # device does anything.
+        # O_PATH does not open the file itself. It cannot block on a FIFO or trigger a
+        # device.
         named = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
         raise FabricError(
@@ -214,12 +214,13 @@ def _open(path: str) -> int:
     except PermissionError:
         raise _may_not_look(where) from None
     except (OSError, ValueError) as error:
-        raise FabricError(where, f"that is no path ({error})") from None
+        raise FabricError(where, f"this is not a valid path ({error})") from None
     try:
         if _file_system_of(named) != _NSFS_MAGIC:
             raise _no_namespace(where)
         try:
-            # The very file that was looked at, whatever the path names by now.
+            # Open the file that was checked, even if the path now leads to another
+            # file.
             descriptor = os.open(
                 f"/proc/thread-self/fd/{named}",
                 os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
@@ -235,21 +236,23 @@ def _open(path: str) -> int:
 
 
 def _file_system_of(descriptor: int) -> int:
-    """Return the type of the file system that a file is in (statfs system call)."""
+    """Return the type of the file system that contains a file (statfs system call)."""
     status = (ctypes.c_long * 64)()  # struct statfs begins with f_type
     _check(_libc.fstatfs(descriptor, status), "fstatfs")
     return int(status[0])
 
 
 def _no_namespace(where: str) -> FabricError:
-    return FabricError(where, "it is something else", "ip netns lists them")
+    return FabricError(
+        where, "it is not a network namespace", "list network namespaces with ip netns"
+    )
 
 
 def _may_not_look(where: str) -> PrivilegeError:
     return PrivilegeError(
         where,
-        "this process may not look at it",
-        "be the user who made the lab, or root",
+        "this process may not inspect it",
+        "run as the user who created the lab, or as root",
     )
 
 
@@ -261,7 +264,7 @@ def _enter(descriptor: int, where: str) -> None:
             raise PrivilegeError(
                 f"network namespace {where}",
                 "this process may not enter it",
-                "be root, or start it with: python -m chakram.fabric.enter_lab",
+                "run as root, or start it with: python -m chakram.fabric.enter_lab",
             ) from None
         raise FabricError(
             f"network namespace {where}", f"cannot enter it ({error})"
@@ -269,10 +272,10 @@ def _enter(descriptor: int, where: str) -> None:
 
 
 def require_ipv6() -> None:
-    """Refuse what needs IPv6 on a kernel that has none.
+    """Check that the kernel supports IPv6.
 
     Raises:
-        FabricError: If that is so.
+        FabricError: If it does not.
     """
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()

@@ -1,11 +1,12 @@
-"""The process that owns a lab: builds it, holds it open, takes it down.
+"""The process that owns a lab: it builds the lab, keeps it open and removes it.
 
-``python -m chakram.fabric.labs.holder`` reads a lab's description (one line of JSON, a
-``LabSpec``) from standard input, answers with one line of JSON (a ``LabState``, or an
-error) on standard output, and then sleeps.  A lab of lifetime ``run`` ends when
-standard input closes or the process that started the holder ends; a lab of lifetime
-``up`` ends on SIGTERM.  Namespaces need no clean-up: the kernel frees them with their
-last descriptor.
+``python -m chakram.fabric.labs.holder`` reads a lab's specification (a ``LabSpec`` as
+one line of JSON) from standard input. It answers with one line of JSON on standard
+output (a ``LabState``, or an error) and then waits for requests.
+
+A lab of lifetime ``run`` ends when standard input closes or the process that started
+the holder ends. A lab of lifetime ``up`` ends on SIGTERM. Namespaces need no clean-up,
+because the kernel frees them with their last descriptor.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from chakram.fabric.labs.user_namespace import enter_new_user_namespace, has_net
 from chakram.foundation.errors import ChakramError, FabricError
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.builder import BuiltLab
+    from chakram.fabric.labs.built_lab import BuiltLab
     from chakram.fabric.labs.kernel_faults import KernelFaults
     from chakram.fabric.labs.lab_switch import LabSwitch
 
@@ -86,7 +87,7 @@ def main() -> int:
         if rootless:
             enter_new_user_namespace()
         if spec.lifetime == "run":
-            # A signal that can be answered: there are names to be removed.
+            # Use a signal that can be handled, because names must be removed first.
             die_with_parent(parent, signal_number=signal.SIGTERM)
         return _hold(spec, rootless=rootless, parent=parent)
     except ChakramError as error:
@@ -96,7 +97,7 @@ def main() -> int:
 
 
 def _become_daemon() -> None:
-    """Leave the session of whoever started us; the starter's child ends at once."""
+    """Continue as a new process in a new session; the original process ends."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -104,8 +105,8 @@ def _become_daemon() -> None:
 
 def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
     root = Path(spec.state_root)
-    # From now on a signal wakes the loop below instead of ending the process, so that
-    # whatever has been made is removed again.
+    # From here on, a signal wakes the loop below instead of ending the process, so that
+    # everything created is removed.
     wake_reader, wake_writer = socket.socketpair()
     wake_writer.setblocking(False)
     signal.set_wakeup_fd(wake_writer.fileno())
@@ -124,7 +125,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
         listener = _listen(directory)
         log_file = _open_log(directory)
         write_whole(directory / "state.json", encode_state(state))
-        # From the answer on, the lab stands whatever becomes of its directory.
+        # After this answer the lab is up, whatever happens to its directory.
         sys.stdout.write(encode_state(state) + "\n")
         sys.stdout.flush()
         _detach(log_file, keep_stdin=spec.lifetime == "run")
@@ -141,7 +142,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
 
 
 def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
-    """Make the lab's directory ours, or refuse if the lab runs."""
+    """Create the lab's directory; raise ``FabricError`` if the lab runs already."""
     directory = lab_directory(spec.name, root)
     ticks = process_start_ticks(os.getpid())
     if ticks is None:
@@ -158,8 +159,8 @@ def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
 def _build(
     spec: LabSpec, directory: Path, holder: Holder, *, rootless: bool
 ) -> tuple[BuiltLab, LabState]:
-    # pyroute2 takes 0.15 s to import: too long for a mistake in the description or a
-    # lack of rights to be told.
+    # Imported late: pyroute2 takes 0.15 s to import, which would delay reports of an
+    # invalid specification or missing privileges.
     from chakram.fabric.labs.builder import build_lab
 
     lab = build_lab(spec)
@@ -174,7 +175,8 @@ def _build(
             pid=holder.pid,
             start_ticks=holder.start_ticks,
         )
-        # Written down first: if we are killed half way, `down` knows what to remove.
+        # Record the names first, so that `down` can remove them if this process is
+        # killed.
         holder = replace(holder, netns_names=tuple(names.values()))
         write_holder(directory, holder)
         try:
@@ -277,7 +279,7 @@ def _open_log(directory: Path) -> int:
 
 
 def _detach(log_file: int, *, keep_stdin: bool) -> None:
-    """Let go of the starter's output, so that its readers see the end of it."""
+    """Redirect output and errors, so that the starting process reads end of file."""
     null = os.open(os.devnull, os.O_RDWR)
     if not keep_stdin:
         os.dup2(null, 0)
@@ -297,8 +299,8 @@ def _serve(
     listener: socket.socket,
     wake_reader: socket.socket,
 ) -> None:
-    """Answer requests until a signal comes or, in a run, standard input closes."""
-    # Of the kernel's links: made once there is one, for it takes a while to import.
+    """Answer requests until a signal arrives or, in a run, standard input closes."""
+    # Injector of kernel link faults, created on demand because its import is slow.
     faults: KernelFaults | None = None
     sources: list[int | socket.socket] = [listener, wake_reader]
     if spec.lifetime == "run":
@@ -309,7 +311,8 @@ def _serve(
         wait_s = None if faults is None else _advance(faults)
         ready, _, _ = select.select(sources, [], [], wait_s)
         if switch is not None and switch.ended in ready:
-            # Whoever asks for counters is told; what crosses it is lost from now on.
+            # Requests for counters report this. Packets to the switch are lost from now
+            # on.
             log.error("the process of the switches has ended name=%s", spec.name)
             sources.remove(switch.ended)
         if wake_reader in ready or (0 in ready and not os.read(0, 1 << 16)):
@@ -318,8 +321,8 @@ def _serve(
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(_REQUEST_TIMEOUT_S)
-                # A client that goes away, or never ends its line, is its own problem,
-                # not the lab's.
+                # A client that disconnects, or never ends its line, must not affect the
+                # lab.
                 with suppress(OSError, ChakramError):
                     line = receive_line(connection)
                     answer, faults = _answer(lab, spec, switch, faults, line)
@@ -327,11 +330,11 @@ def _serve(
 
 
 def _advance(faults: KernelFaults) -> float | None:
-    """Let faults happen that are due; return for how many seconds none is."""
+    """Apply due faults; return the seconds until the next change, or None."""
     try:
         return faults.advance(monotonic_ns())
     except ChakramError:
-        log.exception("a fault of a link did not happen")
+        log.exception("a link fault was not applied")
         return 0.0
 
 
@@ -342,7 +345,7 @@ def _answer(
     faults: KernelFaults | None,
     line: bytes,
 ) -> tuple[bytes, KernelFaults | None]:
-    """Return the answer to a request, and what disturbs links from now on."""
+    """Return the answer to a request, and the fault injector if there is one."""
     from chakram.fabric.labs.shaping import count_links
 
     where = f"lab {spec.name}"
@@ -358,7 +361,11 @@ def _answer(
             faults.disturb(happening, monotonic_ns())
             return b"{}\n", faults
         if fields["request"] != COUNTERS_REQUEST:
-            raise FabricError(where, "a kernel switches here", "fabric.switch: model")
+            raise FabricError(
+                where,
+                "the kernel is the switch of this lab",
+                "use fabric.switch: model",
+            )
         counters = count_links(lab, spec.topology)
     except ChakramError as error:
         return encode_error(error).encode() + b"\n", faults
@@ -370,29 +377,29 @@ def _answer(
 
 
 def _fields(line: bytes, where: str) -> dict[str, Any]:
-    """Return what a request says, which is one that is known."""
+    """Return the fields of a request; reject requests of unknown type."""
     try:
         fields: dict[str, Any] = json.loads(line)
         request = fields["request"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise FabricError(where, "the request is not understood") from None
+        raise FabricError(where, "the request is not valid") from None
     if request not in _REQUESTS:
         raise FabricError(where, f"unknown request {request!r}")
     return fields
 
 
 def _release(directory: Path, root: Path, parent: int) -> None:
-    """Remove what the lab has outside its namespaces.
+    """Remove everything the lab has outside its namespaces.
 
-    Its directory stays while processes that registered themselves still run, other
-    than the one that started us: ``down`` finds them by it.
+    The directory remains if registered processes still run, other than the process that
+    started this holder. ``down`` needs the directory to find them.
     """
     with locked(root):
         holder = read_holder(directory)
         if holder is not None:
             unbind_names(holder.netns_names)
         else:
-            # Somebody deleted our directory; the names are still there.
+            # The directory was deleted, but the names still exist.
             unbind_names(
                 each.name
                 for each in marked_names(root, directory.name)

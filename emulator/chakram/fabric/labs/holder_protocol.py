@@ -1,8 +1,8 @@
-"""Asking the holder of a lab: one line of JSON there, one line of JSON back.
+"""Requests to the holder of a lab: one line of JSON in each direction.
 
-The holder alone is inside all namespaces of a rootless lab, so whoever wants to know
-something from there asks it, over a Unix socket in the lab's directory that only the
-lab's user can reach.
+Only the holder is inside all namespaces of a rootless lab, so other processes request
+information from it. They use a Unix socket in the lab's directory, which only the lab's
+user can access.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def encode_error(error: ChakramError) -> str:
 
 
 def decode_error(fields: dict[str, Any]) -> FabricError | PrivilegeError | None:
-    """Return the error that an answer carries, or None if it carries none."""
+    """Return the error in an answer, or None if there is none."""
     error = fields.get("error")
     if not isinstance(error, dict):
         return None
@@ -56,10 +56,10 @@ def decode_error(fields: dict[str, Any]) -> FabricError | PrivilegeError | None:
 
 
 def receive_line(connection: socket.socket) -> bytes:
-    """Return one line, or what came before the other side closed.
+    """Return one line, or the bytes received before the peer closed the connection.
 
     Raises:
-        FabricError: If the line has no end.
+        FabricError: If the line is longer than 16 MiB.
     """
     line = bytearray()
     while not line.endswith(b"\n"):
@@ -68,7 +68,7 @@ def receive_line(connection: socket.socket) -> bytes:
             break
         line += part
         if len(line) > _LONGEST_LINE_BYTES:
-            raise FabricError("lab holder", "a line of its conversation has no end")
+            raise FabricError("lab holder", "a message is too long")
     return bytes(line)
 
 
@@ -77,8 +77,8 @@ def ask_holder(directory: str | Path, request: str, **more: Any) -> dict[str, An
 
     Args:
         directory: The lab's directory (``LabState.directory``).
-        request: What is asked, for example ``counters``.
-        more: What belongs to it.
+        request: Type of the request, for example ``counters``.
+        more: Further fields of the request.
 
     Raises:
         FabricError: If the holder does not answer, or answers with an error.

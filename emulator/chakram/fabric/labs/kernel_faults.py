@@ -1,13 +1,15 @@
-"""Faults of links in a lab whose switches are the kernel's.
+"""Link faults in a lab with kernel switches.
 
-What crosses a link is dropped where it arrives, by a few instructions of classic BPF in
-front of the interface there: it has had its time on the wire by then, as in the switch
-model, and the kernel counts it.  What was sent at once is one piece, and lost as one.
-A link that is down loses all, and the switches at its ends leave it out of their routes
-while they have other ways; its interfaces stay up, so that addresses and neighbours
-stay, and hosts notice nothing.  A rate is that of the class that shapes an end.
+A short classic BPF program at the ingress of the receiving interface drops packets. At
+that point they have already been serialized, as in the switch model, and the kernel
+counts the drops. A burst is lost as a whole.
 
-Netem would do for losses, too, but few kernels have it, and it is a queue of its own.
+A link that is down loses all packets. The switches at its ends remove it from their
+routes if they have other paths. Its interfaces stay up, so that addresses and neighbors
+remain and nothing changes for hosts. A degraded rate is set in the HTB class that
+shapes the end of the link.
+
+Netem could also drop packets, but few kernels have it, and it adds a queue.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.port import NEVER
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.builder import BuiltLab
+    from chakram.fabric.labs.built_lab import BuiltLab
     from chakram.fabric.labs.description import LabSpec
     from chakram.topology.topology import Link, PortRef
 
@@ -49,19 +51,19 @@ _DRAWS = 1 << 32
 
 
 def decode_faults(fields: Mapping[str, Any], where: str) -> list[LinkFault]:
-    """Return the faults that a request names.
+    """Return the faults in a request.
 
     Raises:
-        FabricError: If it names none in a way that is understood.
+        FabricError: If the request contains no valid faults.
     """
     try:
         return [LinkFault(**each) for each in fields["faults"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise FabricError(where, f"these are no faults of links ({error})") from None
+        raise FabricError(where, f"these are not valid link faults ({error})") from None
 
 
-def watch_arrivals(index: int) -> list[Request]:
-    """Return the requests that have a program decide what enters by an interface."""
+def attach_drop_program(index: int) -> list[Request]:
+    """Return the requests that attach a drop program to the ingress of an interface."""
     message = tcmsg()
     message["index"] = index
     message["handle"] = ARRIVAL_HANDLE
@@ -72,7 +74,7 @@ def watch_arrivals(index: int) -> list[Request]:
 
 
 def _drop_arrivals(index: int, share: float) -> Request:
-    """Return the request that lets that program drop a share of what comes."""
+    """Return the request that makes the program drop a fraction of arriving packets."""
     drawn = round(share * _DRAWS)
     if drawn <= 0:
         program = [(_RETURN, 0, 0, _GO_ON)]
@@ -97,7 +99,7 @@ def _drop_arrivals(index: int, share: float) -> Request:
     body += struct.pack("=I", _FIRST_PRIORITY | socket.htons(_ETH_P_ALL))
     body += _attribute(_TCA_KIND, b"bpf\0") + _attribute(_TCA_OPTIONS, options)
     flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
-    # struct nlmsghdr; whoever sends it fills in the rest.
+    # struct nlmsghdr; the socket fills in the sequence number.
     header = struct.pack("=IHHII", 16 + len(body), rtnl.RTM_NEWTFILTER, flags, 0, 0)
     return Request(header + body, "bpf filter of what arrives")
 
@@ -108,10 +110,10 @@ def _attribute(kind: int, data: bytes) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class _Port:
-    """One end of a link, and what is wrong with it now; see ``FaultSchedule``.
+    """One end of a link and its current faults; see ``FaultSchedule``.
 
     Attributes:
-        lost: Share of what it sends that does not arrive.
+        lost: Fraction of the packets sent from this end that are lost.
     """
 
     end: PortRef
@@ -125,7 +127,7 @@ class _Port:
 
 
 class _KernelLinks:
-    """The links of a lab, by number of their ends; see ``FaultSchedule``."""
+    """The links of a lab, whose ends are the numbered ports of ``FaultSchedule``."""
 
     def __init__(self, lab: BuiltLab, spec: LabSpec) -> None:
         self._lab = lab
@@ -156,10 +158,10 @@ class _KernelLinks:
         return self._ports[number]
 
     def watch(self, faults: Iterable[LinkFault]) -> None:
-        """Have at hand what these faults need, so that they can begin in time.
+        """Attach drop programs in advance, so that these faults start on time.
 
         Raises:
-            FabricError: If this kernel has not got it.
+            FabricError: If this kernel does not support them.
         """
         for fault in faults:
             if fault.kind == "degrade":
@@ -173,17 +175,17 @@ class _KernelLinks:
         if port.is_watched:
             return
         try:
-            self._execute(port.end, watch_arrivals(self._index(port.end)))
+            self._execute(port.end, attach_drop_program(self._index(port.end)))
         except FabricError as error:
             raise FabricError(
                 "faults.links",
-                f"this kernel cannot lose packets: {error.found}",
-                "load its modules sch_ingress and cls_bpf; or fabric.switch: model",
+                f"this kernel cannot drop packets: {error.found}",
+                "load its modules sch_ingress and cls_bpf, or use fabric.switch: model",
             ) from error
         port.is_watched = True
 
     def forget(self) -> None:
-        """Let everything enter unseen again."""
+        """Remove the drop programs."""
         for port in self._ports:
             if port.is_watched:
                 index = self._index(port.end)
@@ -225,7 +227,9 @@ class _KernelLinks:
 
     def pause(self, number: int, klass: int, duration_ns: int, now_ns: int) -> None:
         raise FabricError(
-            self._where, "the kernel's switches obey no pauses", "fabric.switch: model"
+            self._where,
+            "the kernel's switches do not support pauses",
+            "use fabric.switch: model",
         )
 
     def _decide(self, sender: _Port, receiver: _Port) -> None:
@@ -242,11 +246,11 @@ class _KernelLinks:
 
 
 class KernelFaults:
-    """Lets faults happen to the links of a lab, each at its time.
+    """Injector of scheduled faults into the links of a lab.
 
     Args:
-        lab: That stands.
-        spec: What it was built from.
+        lab: The lab, which is up.
+        spec: Its specification.
     """
 
     def __init__(self, lab: BuiltLab, spec: LabSpec) -> None:
@@ -254,10 +258,10 @@ class KernelFaults:
         self._schedule = FaultSchedule(self._links)
 
     def disturb(self, faults: Sequence[LinkFault], now_ns: int) -> None:
-        """Let more faults happen; none: let all of them end.
+        """Inject more faults; an empty sequence ends all faults.
 
         Raises:
-            FabricError: If this kernel cannot do it.
+            FabricError: If this kernel does not support them.
         """
         if faults:
             self._links.watch(faults)
@@ -268,7 +272,7 @@ class KernelFaults:
             self._links.forget()
 
     def advance(self, now_ns: int) -> float | None:
-        """Do what is due; return for how many seconds nothing is, None: for ever.
+        """Apply due faults; return the seconds until the next change, or None.
 
         Raises:
             FabricError: If the kernel refuses.

@@ -1,8 +1,8 @@
-"""Labs as their users see them: start one, look at them, take them down.
+"""Functions that start, inspect and take down labs.
 
-The lab itself lives in a process of its own (``chakram.fabric.labs.holder``), because
-rootless labs exist only inside a user namespace, and because a lab must disappear with
-its holder however that ends.
+A separate process owns each lab (``chakram.fabric.labs.holder``), for two reasons:
+rootless labs exist only inside a user namespace, and a lab must disappear with its
+holder even if the holder crashes.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _GRACE_NS = 5 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """What can be told about a lab, dead or alive.
+    """Status of a lab, running or dead.
 
     Attributes:
         name: Name of the lab.
-        alive: Whether its holder runs; if not, ``fabric down`` removes the rest.
-        state: The lab, once it stands.
+        alive: Whether its holder runs. If not, ``fabric down`` removes what is left.
+        state: State of the lab, or None until it is built.
         processes: Registered processes that still run.
     """
 
@@ -83,7 +83,7 @@ class LabStatus:
 
     @property
     def in_use(self) -> bool:
-        """Whether a run needs it, or it is being built for somebody."""
+        """Whether a run uses the lab, or it is still being built."""
         if not self.alive:
             return False
         return (
@@ -94,10 +94,10 @@ class LabStatus:
 
 
 class LabHandle:
-    """A lab that was started here; as a context manager it ends with its block.
+    """A lab started by this process; as a context manager, it ends with its block.
 
     Attributes:
-        state: Addresses, namespaces and everything else about the lab.
+        state: Addresses, namespaces and all other state of the lab.
     """
 
     def __init__(self, state: LabState, holder: subprocess.Popen[bytes] | None) -> None:
@@ -105,9 +105,9 @@ class LabHandle:
         self._holder = holder
 
     async def stop(self) -> None:
-        """End the lab and remove everything it made; nothing happens the second time.
+        """End the lab and remove everything it created; a second call has no effect.
 
-        A lab of lifetime ``up`` ends as well.
+        Labs of lifetime ``up`` end as well.
         """
         holder, self._holder = self._holder, None
         if holder is not None:
@@ -133,27 +133,28 @@ async def start_lab(
     profile: Profile | None = None,
     lifetime: str = "run",
 ) -> LabHandle:
-    """Build a lab and return it once its first packet can be sent.
+    """Build a lab and return it once it can carry packets.
 
-    Call it from the main thread: a lab of lifetime ``run`` ends with the thread that
-    started it.
+    Call this from the main thread, because a lab of lifetime ``run`` ends with the
+    thread that started it.
 
     Args:
         topology: Hosts, switches and links.
-        lab_name: Prefix of all that is visible outside; must not be in use.
-        seed: Decides which of several equal-cost paths a flow takes.
+        lab_name: Prefix of all names visible outside the lab; must not be in use.
+        seed: Seed for the choice among equal-cost paths.
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
-        capture_hosts: Hosts on whose links bursts are cut into packets, for captures.
-        forwarding: ``kernel``, or ``model`` for modelled switches in one process.
-        profile: What modelled switches are like; None: as a kernel's.
+        capture_hosts: Hosts whose links carry separate packets instead of bursts, for
+            captures.
+        forwarding: ``kernel``, or ``model`` for modeled switches in one process.
+        profile: Settings of modeled switches; None for the defaults.
         lifetime: ``run`` or ``up``; see ``chakram.fabric.labs.description.LIFETIMES``.
 
     Raises:
-        PrivilegeError: If this user may not make namespaces on this machine.
+        PrivilegeError: If this user may not create namespaces on this machine.
         FabricError: If the lab runs already, or the kernel cannot build it.
     """
-    # Refuse what has no room before anything starts.
+    # Fail early if the address space is too small.
     plan_addresses(topology, addressing)
     root = state_root()
     prepare_root(root)
@@ -169,14 +170,15 @@ async def start_lab(
         state_root=str(root),
         profile=profile or Profile(),
     )
-    # Not in another thread: the kernel ties the holder to the thread that starts it.
+    # Start the holder in this thread: the kernel ends it with the thread that starts
+    # it.
     holder = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
         [sys.executable, "-P", "-m", "chakram.fabric.labs.holder"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Ctrl-C in a terminal goes to every process of the foreground group: the lab
-        # has to stand until those that use it have ended.
+        # Ctrl-C in a terminal signals every process of the foreground group. The lab
+        # must outlive the processes that use it.
         start_new_session=True,
     )
     try:
@@ -184,11 +186,11 @@ async def start_lab(
             answer, complaint = await asyncio.to_thread(_converse, holder, spec)
         state = _understand(lab_name, answer, complaint)
     except BaseException as error:
-        holder.terminate()  # it removes what it has made so far
+        holder.terminate()  # it removes what it has created so far
         await asyncio.to_thread(_close_and_wait, holder)
         if isinstance(error, TimeoutError):
             raise FabricError(
-                f"lab {lab_name}", f"not built within {_START_TIMEOUT_S} s"
+                f"lab {lab_name}", f"was not built within {_START_TIMEOUT_S} s"
             ) from error
         raise
     if lifetime == "up":
@@ -198,11 +200,11 @@ async def start_lab(
 
 
 def _converse(holder: subprocess.Popen[bytes], spec: LabSpec) -> tuple[bytes, bytes]:
-    """Send the description; return the answer and, without one, the complaint."""
+    """Send the specification; return the answer, or error output if there is none."""
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stderr is not None
-    with contextlib.suppress(BrokenPipeError):  # then there is a complaint
+    with contextlib.suppress(BrokenPipeError):  # the error output contains the reason
         holder.stdin.write(encode_spec(spec).encode() + b"\n")
         holder.stdin.flush()
     answer = holder.stdout.readline()
@@ -215,14 +217,14 @@ def _converse(holder: subprocess.Popen[bytes], spec: LabSpec) -> tuple[bytes, by
 def _understand(lab_name: str, answer: bytes, complaint: bytes) -> LabState:
     if not answer:
         lines = complaint.decode("utf-8", "replace").split("\n")
-        last = next((line for line in reversed(lines) if line), "it said nothing")
+        last = next((line for line in reversed(lines) if line), "it printed nothing")
         raise FabricError(f"lab {lab_name}", f"its holder ended: {last}")
     text = answer.decode("utf-8", "replace")
     try:
         fields = json.loads(text)
     except ValueError:
         raise FabricError(
-            f"lab {lab_name}", f"its holder answered {text[:80]!r}"
+            f"lab {lab_name}", f"its holder sent an invalid answer: {text[:80]!r}"
         ) from None
     refused = decode_error(fields)
     if refused is not None:
@@ -231,7 +233,7 @@ def _understand(lab_name: str, answer: bytes, complaint: bytes) -> LabState:
 
 
 def _close_and_wait(holder: subprocess.Popen[bytes]) -> None:
-    """Close the holder's standard input, which ends a run, and reap it."""
+    """Close the holder's standard input, which ends a run's lab, and reap it."""
     for stream in (holder.stdin, holder.stdout, holder.stderr):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -244,7 +246,7 @@ def _close_and_wait(holder: subprocess.Popen[bytes]) -> None:
 
 
 def lab_status(lab: str) -> LabStatus | None:
-    """Return what can be told about one lab, or None if there is nothing of it.
+    """Return the status of one lab, or None if it has no directory.
 
     Raises:
         FabricError: If its files were written by another version.
@@ -262,33 +264,32 @@ def lab_status(lab: str) -> LabStatus | None:
 
 
 def status() -> list[LabStatus]:
-    """Return what can be told about all labs of this user, by name."""
+    """Return the status of all labs of this user, by name."""
     found = (lab_status(lab) for lab in lab_names())
     return [each for each in found if each is not None]
 
 
 async def down(lab: str | None = None) -> list[str]:
-    """End a lab, or all labs of this user, and remove everything they left.
+    """End one lab or all labs of this user, and remove everything they left.
 
-    Processes that registered with the lab end first, then its holder; what a killed
-    holder left is removed.  Nothing else is touched, and a lab that does not exist is
-    no error.
+    Processes registered with the lab end first, then its holder. Leftovers of a killed
+    holder are also removed. It is not an error if the lab does not exist.
 
     Args:
         lab: Name of the lab; None for all.
 
     Returns:
-        The names of the labs of which there was something.
+        The names of the labs that existed or had left something behind.
     """
     labs = _known_labs() if lab is None else [lab]
     return [each for each in labs if await asyncio.to_thread(_down, each)]
 
 
 async def down_unused() -> tuple[list[str], list[str]]:
-    """Take down all labs of this user that no run needs, as ``down`` does.
+    """Take down all labs of this user that no run uses, as ``down`` does.
 
     Returns:
-        The names of the labs that ended, and of those that are in use.
+        The names of the labs that ended, and the names of the labs in use.
 
     Raises:
         FabricError: If a lab's files were written by another version.
@@ -305,7 +306,7 @@ async def down_unused() -> tuple[list[str], list[str]]:
 
 
 def _known_labs() -> list[str]:
-    """Return the labs of this user, also those of which only names are left."""
+    """Return the labs of this user, including labs with only namespace names left."""
     stray = (each.lab for each in marked_names(state_root()) if not each.in_use)
     return sorted({*lab_names(), *stray})
 
@@ -315,12 +316,12 @@ def _down(lab: str) -> bool:
     directory = lab_directory(lab, root)
     if not directory.exists() and not marked_names(root, lab):
         return False
-    prepare_root(root)  # never act on files that others may have written
+    prepare_root(root)  # never trust files that others may have written
     spare = frozenset({os.getpid(), os.getppid()})
     end_processes(directory, spare=spare)
     holder = read_holder(directory)
     if holder is not None:
-        # Not under the lock: the holder takes it to remove its own things.
+        # Do not hold the lock here, because the holder takes it to clean up.
         end_process(holder.pid, holder.start_ticks, grace_ns=_GRACE_NS)
     elif not directory.exists():
         for pid, start_ticks in {

@@ -1,9 +1,13 @@
-"""Directories and files by which labs are found again, also after a crash.
+"""Directories and files that identify labs, even after a crash.
 
-``<root>/<lab>/`` holds ``holder.json`` (who owns the lab, written before anything is
-built), ``state.json`` (the lab, once it stands), ``holder.sock`` (requests to the
-holder), ``holder.log``, ``sockets/`` (for agents and controllers) and ``pids/``: one
-file per process that belongs to the lab.
+``<root>/<lab>/`` contains:
+
+- ``holder.json``: the owner of the lab, written before anything is built
+- ``state.json``: the state of the lab, once it is up
+- ``holder.sock``: socket for requests to the holder
+- ``holder.log``: log of the holder
+- ``sockets/``: sockets of agents and controllers
+- ``pids/``: one file per process that belongs to the lab
 """
 
 from __future__ import annotations
@@ -23,15 +27,15 @@ from chakram.fabric.labs.description import LabState, check_lab_name, decode_sta
 from chakram.foundation.errors import FabricError
 
 CONTROLLER = "controller"
-"""Role of the process of a run: a lab that has one is in use."""
+"""Role of the process that controls a run. A lab with such a process is in use."""
 
 STATE_ROOT_VARIABLE = "CHAKRAM_STATE_DIR"
-"""Environment variable that names another root; set for processes inside a lab."""
+"""Environment variable that overrides the root; set for processes inside a lab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that owns a lab, and the names it made outside its directory."""
+    """The process that owns a lab, and the names it created outside its directory."""
 
     pid: int
     start_ticks: int
@@ -53,10 +57,10 @@ class RegisteredProcess:
 
 
 def state_root() -> Path:
-    """Return the directory that holds the labs of this user.
+    """Return the directory that contains the labs of this user.
 
-    That is ``$CHAKRAM_STATE_DIR``; else ``/run/chakram`` for root; else
-    ``$XDG_RUNTIME_DIR/chakram`` or ``/tmp/chakram-<uid>``.
+    That is ``$CHAKRAM_STATE_DIR`` if set. Otherwise it is ``/run/chakram`` for root,
+    and ``$XDG_RUNTIME_DIR/chakram`` or ``/tmp/chakram-<uid>`` for other users.
     """
     if override := os.environ.get(STATE_ROOT_VARIABLE):
         return Path(override)
@@ -69,13 +73,12 @@ def state_root() -> Path:
 
 
 def prepare_root(root: Path) -> None:
-    """Make the root directory if need be, and refuse one that others may write to.
+    """Create the root directory if needed; check that only this user can access it.
 
-    The files in it decide which processes ``fabric down`` ends, so it belongs to the
-    user alone.
+    Its files determine which processes ``fabric down`` ends.
 
     Raises:
-        FabricError: If it cannot be made, or belongs to somebody else.
+        FabricError: If it cannot be created, or belongs to another user.
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,8 +86,8 @@ def prepare_root(root: Path) -> None:
     except OSError as error:
         raise FabricError(
             str(root),
-            f"cannot make the directory ({error.strerror})",
-            f"set {STATE_ROOT_VARIABLE} to a directory of your own",
+            f"cannot create the directory ({error.strerror})",
+            f"set {STATE_ROOT_VARIABLE} to a directory that you own",
         ) from error
     if (
         not stat.S_ISDIR(status.st_mode)
@@ -93,14 +96,14 @@ def prepare_root(root: Path) -> None:
     ):
         raise FabricError(
             str(root),
-            "it is not a directory that only you may use",
-            "remove it, or give it to yourself with mode 0700",
+            "it is not a directory that only you can access",
+            "remove it, or make yourself its owner with mode 0700",
         )
 
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Keep other processes of this user from adding or removing labs."""
+    """Keep other processes of this user from adding or removing labs meanwhile."""
     prepare_root(root)
     descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -114,19 +117,19 @@ def lab_directory(lab: str, root: Path | None = None) -> Path:
     """Return the directory of a lab.
 
     Raises:
-        FabricError: If *lab* is not a name of a lab.
+        FabricError: If *lab* is not a valid lab name.
     """
     check_lab_name(lab)
     return (root or state_root()) / lab
 
 
 def sockets_directory(lab: str, root: Path | None = None) -> Path:
-    """Return the directory for Unix sockets of agents and controllers of a lab."""
+    """Return the directory for Unix sockets of a lab's agents and controllers."""
     return lab_directory(lab, root) / "sockets"
 
 
 def lab_names(root: Path | None = None) -> list[str]:
-    """Return the names of all labs that left something in the root, sorted."""
+    """Return the sorted names of all labs with a directory in the root."""
     names: list[str] = []
     with suppress(FileNotFoundError):
         for path in (root or state_root()).iterdir():
@@ -143,14 +146,14 @@ def write_holder(directory: Path, holder: Holder) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever reads half of it."""
+    """Write a file atomically."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, "utf-8")
     temporary.replace(path)
 
 
 def read_holder(directory: Path) -> Holder | None:
-    """Return who owns a lab, or None where that cannot be told."""
+    """Return the owner of a lab, or None if it is unknown."""
     try:
         fields = json.loads((directory / "holder.json").read_text("utf-8"))
         return Holder(
@@ -163,7 +166,7 @@ def read_holder(directory: Path) -> Holder | None:
 
 
 def read_state(lab: str, root: Path | None = None) -> LabState | None:
-    """Return the state of a lab, or None if it does not stand (yet, or any more).
+    """Return the state of a lab, or None if it is not up.
 
     Raises:
         FabricError: If the state was written by another version.
@@ -177,12 +180,12 @@ def read_state(lab: str, root: Path | None = None) -> LabState | None:
 
 
 def register_process(lab: str, pid: int, role: str) -> None:
-    """Note that a process belongs to a lab, so that ``fabric down`` ends it.
+    """Register a process with a lab, so that ``fabric down`` ends it.
 
     Args:
         lab: Name of the lab.
         pid: Process, usually the caller.
-        role: What it is, for example ``controller``, ``agent`` or ``shard``.
+        role: Its role, for example ``controller``, ``agent`` or ``shard``.
 
     Raises:
         FabricError: If there is no such lab or no such process.
@@ -201,12 +204,12 @@ def register_process(lab: str, pid: int, role: str) -> None:
 
 
 def unregister(lab: str, pid: int) -> None:
-    """Forget a process; nothing happens if it was not registered."""
+    """Unregister a process; no effect if it was not registered."""
     (lab_directory(lab) / "pids" / str(pid)).unlink(missing_ok=True)
 
 
 def registered_processes(directory: Path) -> list[RegisteredProcess]:
-    """Return the processes of a lab that still run, by process id."""
+    """Return the processes of a lab that still run, by process ID."""
     found: list[RegisteredProcess] = []
     with suppress(FileNotFoundError):
         for path in (directory / "pids").iterdir():
@@ -223,10 +226,10 @@ def registered_processes(directory: Path) -> list[RegisteredProcess]:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a lab's directory with all that is in it; nothing happens if it is gone.
+    """Remove a lab's directory and its contents; no effect if it does not exist.
 
     Raises:
-        FabricError: If something in it belongs to somebody else.
+        FabricError: If it cannot be removed.
     """
     try:
         shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""The switches of a lab that are a process, as its holder sees them."""
+"""Control of a lab's switch process by the lab's holder."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _FIRST = -20
 
 
 class LabSwitch:
-    """A process that runs the modelled switches of a lab; it ends with this one.
+    """A process that runs the modeled switches of a lab; it ends with this process.
 
     Attributes:
-        ended: A descriptor that becomes readable when the process has ended.
+        ended: Descriptor that becomes readable when the process ends.
     """
 
     def __init__(self, spec: LabSpec, namespace: int, log: Path) -> None:
-        """Start it; packets cross it when this returns.
+        """Start the process, and return once it forwards packets.
 
         Args:
-            spec: Of the lab.
-            namespace: Descriptor of that with the ports.
-            log: File for what it says.
+            spec: Specification of the lab.
+            namespace: Descriptor of the namespace with the ports.
+            log: File for its output.
 
         Raises:
             FabricError: If it does not start.
@@ -61,7 +61,8 @@ class LabSwitch:
             )
         self.ended = os.pidfd_open(self._process.pid)
         try:
-            # What it is late by is late for everybody; who is niced stays so.
+            # Delays of the process affect all hosts, so it gets the highest priority,
+            # unless this process itself runs at reduced priority.
             is_niced = os.getpriority(os.PRIO_PROCESS, 0) > 0
             if not is_niced and len(os.sched_getaffinity(0)) > 1:
                 with suppress(PermissionError):
@@ -72,15 +73,15 @@ class LabSwitch:
             raise
 
     def ask(self, request: str) -> dict[str, Any]:
-        """Return its answer to what the holder was asked, see ``LabSwitches.serve``.
+        """Forward a request to the process; return its answer (``LabSwitches.serve``).
 
         Raises:
-            FabricError: If it has ended, or does not answer.
+            FabricError: If the process has ended, or does not answer.
         """
         return self._ask(request.rstrip("\n"), _ANSWER_S)
 
     def close(self) -> None:
-        """End it; nothing happens the second time."""
+        """End the process; a second call has no effect."""
         self._control.close()
         self._process.terminate()
         try:
@@ -103,7 +104,7 @@ class LabSwitch:
         if not answer:
             status = None
             with suppress(subprocess.TimeoutExpired):
-                # The kernel closes its end before it is gone.
+                # The kernel closes the socket before the process is gone.
                 status = self._process.wait(_END_S)
             raise FabricError(
                 self._where,

@@ -1,9 +1,9 @@
-"""What went over each link, and what was dropped before it.
+"""Traffic and drops of each link of a lab.
 
-Bytes and packets are those that left the queue of the sending end: layer-2 bytes with
-the headers of every packet of a burst, as the shaping counts them.  On a link without
-shaping they are those of the interface, where a burst counts as one packet with one
-set of headers.
+Bytes and packets are counted when they leave the queue of the sending end. The shaper
+counts layer-2 bytes with the headers of every packet of a burst. Links without shaping
+use the counters of the interface, which counts a burst as one packet with one set of
+headers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 COUNTERS_REQUEST = "counters"
 FAULTS_REQUEST = "faults"
-"""What the holder of a lab is asked to let happen to its links."""
+"""Request to the holder of a lab to inject link faults."""
 
 BIN_REQUEST = "sample"
-"""What that of a lab with modelled switches is asked for, as the next."""
+"""Request to sample links, for labs with modeled switches only."""
 
 SAMPLES_REQUEST = "samples"
 
@@ -36,9 +36,9 @@ class LinkCounters:
     """Counters of one link since it was built.
 
     ``tx`` is the direction from the link's end ``a`` (the host, or the leaf) to ``b``,
-    ``rx`` the other one.  Drops are those of the queue at the sending end, and what
-    faults of the link drop at the other: packets, or bursts where the kernel had not
-    cut them.
+    and ``rx`` is the opposite direction. Drops are the sum of queue drops at the
+    sending end and drops by link faults at the receiving end. A burst that the kernel
+    has not segmented counts as one packet.
     """
 
     tx_bytes: int
@@ -51,16 +51,16 @@ class LinkCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabCounters:
-    """What a lab has counted since it was built.
+    """Counters of a lab since it was built.
 
     Attributes:
-        links: By name of the link.
-        ports: Of modelled switches and their hosts, by name of the port: what
-            ``chakram.switch.port.Port.counted`` says; empty where the kernel switches.
-        process: Of the process of modelled switches: frames ``received``,
-            ``delivered``, ``unknown`` (for no host), ``lost`` (that came when there was
-            no room) and ``refused`` (by the kernel), ``late_ns`` (the most that one
-            left too late since somebody asked) and ``cpu_ns``.
+        links: Counters of each link, by name.
+        ports: Counters of the ports of modeled switches and their hosts, by port name,
+            from ``chakram.switch.port.Port.counted``; empty with kernel switches.
+        process: Counters of the switch process: frames ``received``, ``delivered``,
+            ``unknown`` (for no host), ``lost`` (no room on arrival) and ``refused`` (by
+            the kernel); ``late_ns`` (maximum lateness of a sent frame since the last
+            request) and ``cpu_ns``.
     """
 
     links: Mapping[str, LinkCounters] = field(default_factory=dict)
@@ -71,7 +71,8 @@ class LabCounters:
 def read_counters(lab: LabState) -> LabCounters:
     """Return the counters of a lab.
 
-    Blocks for some milliseconds; call it before and after a run, and seldom during one.
+    The call blocks for some milliseconds. Make it before and after a run, and rarely
+    during one.
 
     Raises:
         FabricError: If the lab's holder does not answer.
@@ -88,33 +89,33 @@ def read_counters(lab: LabState) -> LabCounters:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise FabricError(
-            f"lab {lab.name}", f"its holder's counters are not as expected ({error})"
+            f"lab {lab.name}", f"its holder sent invalid counters ({error})"
         ) from error
 
 
 def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
-    """Let more faults happen to the links of a lab; none: let all of them end.
+    """Inject more faults into a lab's links; an empty sequence ends all faults.
 
     Raises:
-        FabricError: If it cannot do that, or does not answer.
+        FabricError: If the lab cannot inject the faults, or does not answer.
     """
     ask_holder(lab.directory, FAULTS_REQUEST, faults=[asdict(each) for each in faults])
 
 
 def sample_links(lab: LabState, bin_ns: int) -> None:
-    """Take samples of the links of a lab from now on; *bin_ns* 0: none.
+    """Start to sample the links of a lab every *bin_ns*; 0 stops sampling.
 
     Raises:
-        FabricError: If its switches are not modelled, or do not answer.
+        FabricError: If its switches are not modeled, or do not answer.
     """
     ask_holder(lab.directory, BIN_REQUEST, bin_ns=bin_ns)
 
 
 def link_samples(lab: LabState) -> array[int]:
-    """Return the samples taken since, rows of ``LINK_SAMPLE_FIELDS``; forget them.
+    """Return and delete the collected samples, as rows of ``LINK_SAMPLE_FIELDS``.
 
     Raises:
-        FabricError: If its switches are not modelled, or do not answer.
+        FabricError: If its switches are not modeled, or do not answer.
     """
     rows = array("q")
     while True:

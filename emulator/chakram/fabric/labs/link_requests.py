@@ -1,6 +1,6 @@
-"""Encoded requests: what the kernel is asked to make.
+"""Encoded requests to the kernel for links, addresses, neighbors and routes.
 
-Every function returns the request for one thing; ``what`` names it in error texts.
+Every function returns the request for one object, which ``what`` names in errors.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _RTN_UNICAST = 1
 _IFA_F_NODAD = 0x02
 
 ANY_ADDRESS = {IPV4: "0.0.0.0", IPV6: "::"}
-"""By address family, the network that holds all addresses."""
+"""Network that contains all addresses, by address family."""
 
-# veth's own default; it is what a queue discipline without a limit of its own uses.
+# Default of veth. Queue disciplines without their own limit use it.
 _TX_QUEUE_LENGTH = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One encoded message and what it does, for error texts."""
+    """One encoded message, and its purpose for error messages."""
 
     data: bytes
     what: str
 
 
 def create(message: Any, kind: int, what: str, *, replace: bool = False) -> Request:
-    """Return a request that makes something, from a filled pyroute2 message."""
+    """Return a request that creates an object, from a filled pyroute2 message."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     return _request(message, kind, what, flags)
 
@@ -68,7 +68,7 @@ def _request(message: Any, kind: int, what: str, flags: int = 0) -> Request:
 
 
 def remove_queue(index: int, *, parent: int, what: str) -> Request:
-    """Return the request that removes a queue discipline, with all that is in it."""
+    """Return the request that removes a queue discipline and its packets."""
     message = tcmsg()
     message["index"] = index
     message["parent"] = parent
@@ -76,15 +76,15 @@ def remove_queue(index: int, *, parent: int, what: str) -> Request:
 
 
 def _link_info(kind: str, *data: tuple[str, object]) -> tuple[str, object]:
-    """Return the attribute of a link that says what it is."""
+    """Return the link attribute that specifies its type."""
     info = [("IFLA_INFO_KIND", kind), ("IFLA_INFO_DATA", {"attrs": list(data)})]
     return "IFLA_LINKINFO", {"attrs": info}
 
 
-def _be_up(message: Any, *, silent: bool) -> None:
-    """Have an interface up; a silent one looks for no neighbours and joins no groups.
+def _bring_up(message: Any, *, silent: bool) -> None:
+    """Set an interface up; a silent one discovers no neighbors and joins no groups.
 
-    Without that, IPv6 tells every link of its addresses: MLD reports and solicitations.
+    Without *silent*, IPv6 sends MLD reports and neighbor solicitations on every link.
     """
     message["flags"] = _IFF_UP | (_IFF_NOARP if silent else 0)
     message["change"] = message["flags"] | (_IFF_MULTICAST if silent else 0)
@@ -93,10 +93,10 @@ def _be_up(message: Any, *, silent: bool) -> None:
 def new_bridge(
     name: str, *, index: int, mac: str, mtu: int, silent: bool = False
 ) -> Request:
-    """Return the request for a bridge that is up and does no more than forward."""
+    """Return the request for an enabled bridge without STP and multicast snooping."""
     message = ifinfmsg()
     message["index"] = index
-    _be_up(message, silent=silent)
+    _bring_up(message, silent=silent)
     message["attrs"] = [
         ("IFLA_IFNAME", name),
         ("IFLA_ADDRESS", mac),
@@ -121,12 +121,12 @@ def new_veth(
 ) -> Request:
     """Return the request for a pair of interfaces in two namespaces.
 
-    Only the near one is up: the kernel refuses to open the far one before it has a
-    peer.
+    The request brings up only the first interface, because the kernel refuses to bring
+    up the second interface before it has a peer.
 
     Args:
-        name: Interface in the namespace that the request is sent to.
-        index: Its number; fresh namespaces let us choose, which spares look-ups.
+        name: Interface in the namespace that receives the request.
+        index: Its number. New namespaces allow any number, which avoids lookups.
         mac: Its address, or None for a random one.
         master: Number of the bridge it joins, or None.
         mtu: Largest IP packet of both ends, in bytes.
@@ -134,8 +134,8 @@ def new_veth(
         peer_index: Its number.
         peer_mac: Its address, or None for a random one.
         peer_namespace: Open descriptor of the other namespace.
-        silent: Whether both ends keep to what they are told: with static neighbours,
-            IPv6 need not say anything by itself.
+        silent: Whether both ends send no packets on their own. IPv6 needs no such
+            packets if neighbors are static.
     """
     peer: list[tuple[str, object]] = [
         ("IFLA_IFNAME", peer_name),
@@ -147,7 +147,7 @@ def new_veth(
         peer.append(("IFLA_ADDRESS", peer_mac))
     message = ifinfmsg()
     message["index"] = index
-    _be_up(message, silent=silent)
+    _bring_up(message, silent=silent)
     peer_message: dict[str, object] = {"index": peer_index, "attrs": peer}
     if silent:
         peer_message |= {"flags": _IFF_NOARP, "change": _IFF_NOARP | _IFF_MULTICAST}
@@ -166,7 +166,7 @@ def new_veth(
 
 
 def set_link(index: int, *, up: bool, what: str) -> Request:
-    """Return the request that switches an interface on or off."""
+    """Return the request that sets an interface up or down."""
     message = ifinfmsg()
     message["index"] = index
     message["flags"] = _IFF_UP if up else 0
@@ -175,20 +175,20 @@ def set_link(index: int, *, up: bool, what: str) -> Request:
 
 
 def add_address(address: str, *, prefix_length: int, index: int) -> Request:
-    """Return the request for an address of an interface, which is good at once."""
+    """Return the request for an interface address that is usable immediately."""
     message = ifaddrmsg()
     message["family"] = _family(address)
     message["prefixlen"] = prefix_length
     message["index"] = index
     message["attrs"] = [("IFA_LOCAL", address), ("IFA_ADDRESS", address)]
     if is_ipv6(address):
-        # Nobody else can have it, and to ask the neighbours takes a second.
+        # The address is unique, and duplicate address detection takes a second.
         message["flags"] = _IFA_F_NODAD
     return create(message, rtnl.RTM_NEWADDR, f"address {address}/{prefix_length}")
 
 
 def add_neighbour(address: str, *, mac: str, index: int) -> Request:
-    """Return the request for a permanent neighbour, so that nobody need ask for it."""
+    """Return the request for a permanent neighbor, which avoids address resolution."""
     message = ndmsg()
     message["family"] = _family(address)
     message["ifindex"] = index
@@ -198,9 +198,9 @@ def add_neighbour(address: str, *, mac: str, index: int) -> Request:
 
 
 def add_forwarding_entry(mac: str, *, port: int) -> Request:
-    """Return the request that tells a bridge behind which port an address is.
+    """Return the request for a bridge entry that maps a MAC address to a port.
 
-    Without it the first packets to a silent host go out of every port.
+    Without the entry, a bridge floods the first packets to a silent host.
     """
     message = ndmsg()
     message["family"] = _AF_BRIDGE
@@ -218,13 +218,14 @@ def add_route(
     next_hops: Sequence[tuple[str, int]],
     replace: bool = False,
 ) -> Request:
-    """Return the request for a route; several next hops share the load by hash.
+    """Return the request for a route; the kernel hashes flows over several next hops.
 
     Args:
-        network: Destination, ``ANY_ADDRESS`` with length 0 for the default route.
+        network: Destination; ``ANY_ADDRESS`` with length 0 for the default route.
         prefix_length: Bits of the destination.
-        next_hops: Gateway and number of the interface that leads to it.
-        replace: Whether it takes the place of the one that is there.
+        next_hops: Gateway of each next hop, with the number of the interface to reach
+            it.
+        replace: Whether the new route replaces the existing route.
     """
     message = rtmsg()
     message["family"] = _family(network)

@@ -1,13 +1,12 @@
-"""Names for network namespaces, as ``ip netns`` knows them; what labs left of them.
+"""Names of network namespaces for ``ip netns``, and removal of labs' leftovers.
 
-A namespace without a name lives as long as a process has it open.  Root's labs give
-their namespaces names as well, so that ``ip netns exec <lab>-h3 tcpdump`` works; the
-names are bind mounts in ``/run/netns`` and must be removed in the end.
+A namespace without a name exists as long as a process holds it open. Labs that root
+started also name their namespaces, so that ``ip netns exec <lab>-h3 tcpdump`` works.
+The names are bind mounts in ``/run/netns``, which must be removed when the lab ends.
 
-The names outlive the directory of a lab if somebody deletes that.  So
-the loopback interface of every namespace has an alias (``ip link``) that says which lab
-made it, for which holder, and in which state directory: names are removed by that, and
-never because they look like ours.
+The names remain if the directory of a lab is deleted. Therefore the loopback interface
+of every namespace has an alias (``ip link``) with its lab, holder and state directory.
+Names are removed only if the alias matches, never because they look like a lab's.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from chakram.fabric.labs.namespaces import Namespace
 
 NETNS_DIRECTORY = Path("/run/netns")
-"""Where ``ip netns`` looks for named network namespaces."""
+"""Directory in which ``ip netns`` finds named network namespaces."""
 
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
@@ -57,7 +56,7 @@ def _mount(source: str, target: Path, flags: int) -> None:
 
 @contextmanager
 def _directory_lock() -> Iterator[None]:
-    """Hold the lock that ``ip netns add`` takes as well."""
+    """Hold the lock that ``ip netns add`` also takes."""
     NETNS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -68,20 +67,20 @@ def _directory_lock() -> Iterator[None]:
 
 
 def bind_names(descriptors: Mapping[str, int]) -> None:
-    """Give open namespaces names.
+    """Name open namespaces.
 
     Args:
-        descriptors: Open descriptor of a namespace by its name.
+        descriptors: Open descriptor of each namespace, by name.
 
     Raises:
-        OSError: If the machine does not allow it, or a name is taken; then none of
-            the names remains.
+        OSError: If the machine does not allow it, or a name is taken. In that case none
+            of the new names remains.
     """
     made: list[str] = []
     try:
         with _directory_lock():
-            # As ip netns does: a shared mount point of its own, so that names appear
-            # and disappear in all mount namespaces of the machine.
+            # As ip netns does, create a separate shared mount point, so that names
+            # appear and disappear in all mount namespaces of the machine.
             try:
                 _mount("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC)
             except OSError as error:
@@ -100,14 +99,14 @@ def bind_names(descriptors: Mapping[str, int]) -> None:
 
 
 def unbind_names(names: Iterable[str]) -> None:
-    """Remove names; those that are gone already are passed over.
+    """Remove names; ignore those that do not exist.
 
     Raises:
         OSError: If the machine does not allow it.
     """
     for name in names:
         path = NETNS_DIRECTORY / name
-        # Not mounted: a holder was killed between making the file and mounting.
+        # Ignore errors: a killed holder may have created the file but not mounted it.
         _libc.umount2(os.fsencode(path), _MNT_DETACH)
         with suppress(FileNotFoundError):
             path.unlink()
@@ -119,13 +118,13 @@ _LOOPBACK_INDEX = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedName:
-    """A name of a namespace that a lab of this state directory made.
+    """Name of a namespace that a lab of this state directory created.
 
     Attributes:
-        name: In ``/run/netns``.
-        lab: Which lab.
-        holder_pid: The process that made it.
-        holder_start_ticks: When that started.
+        name: Name in ``/run/netns``.
+        lab: Name of the lab.
+        holder_pid: Process that created it.
+        holder_start_ticks: Start time of that process.
     """
 
     name: str
@@ -142,7 +141,7 @@ class MarkedName:
 def mark_namespaces(
     namespaces: Iterable[Namespace], *, lab: str, root: Path, pid: int, start_ticks: int
 ) -> None:
-    """Mark the namespaces of a lab as its own.
+    """Mark namespaces as belonging to a lab.
 
     Raises:
         FabricError: If the kernel refuses.
@@ -158,11 +157,11 @@ def mark_namespaces(
 
 
 def marked_names(root: Path, lab: str | None = None) -> list[MarkedName]:
-    """Return the names in ``/run/netns`` that labs of a state directory made.
+    """Return the names in ``/run/netns`` that labs of a state directory created.
 
     Args:
         root: The state directory.
-        lab: Only names of this lab; None: of all.
+        lab: Name of the lab; None for all labs.
     """
     start = "" if lab is None else f"{lab}-"
     try:
@@ -178,12 +177,12 @@ def marked_names(root: Path, lab: str | None = None) -> list[MarkedName]:
 
 
 def _digest(root: Path) -> str:
-    # An alias has 255 characters at most, and paths may be longer.
+    # An alias has at most 255 characters, and paths may be longer.
     return hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]
 
 
 def _understood(name: str, words: list[str], root: Path) -> MarkedName | None:
-    """Return whose name it is, None if it is none of ours."""
+    """Return the marked name that *words* describe; None if no lab created it."""
     match words:
         case [word, lab, pid, ticks, digest] if (
             word == _WORD
@@ -202,7 +201,7 @@ def _understood(name: str, words: list[str], root: Path) -> MarkedName | None:
 
 
 def _mark(name: str) -> list[str]:
-    """Return the words of the mark in a namespace; none if it cannot be looked at."""
+    """Return the words of the mark in a namespace; empty if it cannot be read."""
     try:
         descriptor = open_namespace(str(NETNS_DIRECTORY / name))
     except (FabricError, PrivilegeError):
@@ -231,11 +230,11 @@ _GRACE_NS = 2 * 10**9
 
 
 def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
-    """End the processes that registered with a lab; return how many there were.
+    """End the processes registered with a lab; return how many ended.
 
     Args:
         directory: The lab's directory.
-        spare: Processes that are left alone: the caller and whoever started it.
+        spare: Processes that must not end: the caller and its parent.
     """
     ended = 0
     for process in registered_processes(directory):
@@ -245,12 +244,12 @@ def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
 
 
 def _remove_stray_names(lab: str, root: Path) -> bool:
-    """Remove names of a lab whose directory was deleted; return if there were any."""
+    """Remove names of a lab without a directory; return whether there were any."""
     stray = marked_names(root, lab)
     if any(each.in_use for each in stray):
         raise FabricError(
             f"lab {lab}",
-            f"it runs, and its directory in {root} was deleted",
+            f"it is running, but its directory in {root} was deleted",
             f"end it with: chakram fabric down {lab}",
         )
     unbind_names(each.name for each in stray)
@@ -258,10 +257,10 @@ def _remove_stray_names(lab: str, root: Path) -> bool:
 
 
 def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
-    """Remove what a lab without a holder left; the root must be locked.
+    """Remove everything that a lab without a holder left; the root must be locked.
 
     Returns:
-        Whether there was anything.
+        Whether there was anything to remove.
 
     Raises:
         FabricError: If the lab's holder still runs.
@@ -273,7 +272,7 @@ def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
     if holder is not None and holder.alive:
         raise FabricError(
             f"lab {lab}",
-            "it runs already",
+            "it is already running",
             "choose another name with --lab NAME",
         )
     end_processes(directory, spare=spare)

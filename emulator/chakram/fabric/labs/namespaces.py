@@ -1,8 +1,8 @@
-"""Network namespaces: made in one go, configured, held open by descriptors.
+"""Creation and configuration of network namespaces, held open by descriptors.
 
-A namespace without a name lives as long as somebody has it open; so when the process
-that holds the descriptors ends, however it ends, the kernel removes every interface,
-queue and route of the lab.
+A namespace without a name exists as long as a process holds it open. When the process
+with the descriptors ends for any reason, the kernel removes every interface, queue and
+route of the lab.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOPBACK_INDEX = 1
 
 _SYSCTL_ROOT = Path("/proc/sys/net")
 _HASH_SEED = "ipv4/fib_multipath_hash_seed"
-"""Of both families."""
+"""Setting for both address families."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,11 @@ class Sysctl:
     """A kernel setting of a namespace.
 
     Attributes:
-        path: Below ``/proc/sys/net``.
-        value: What is written.
-        without: What it means if the kernel has no such setting; None if nothing.
-        optional: Whether it only makes things faster: whoever may not set it goes on.
+        path: Path below ``/proc/sys/net``.
+        value: Value to write.
+        without: Consequence if the kernel lacks the setting; None if it does not
+            matter.
+        optional: Whether the setting only improves speed, so that a refusal is ignored.
     """
 
     path: str
@@ -56,25 +57,26 @@ class Namespace:
     netlink: NetlinkSocket
 
     def close(self) -> None:
-        """Let go of the namespace; without another user it disappears."""
+        """Release the namespace; it disappears unless another process uses it."""
         self.netlink.close()
         os.close(self.descriptor)
 
 
-# Before interfaces exist, "default" decides what they get; "all" is combined with it.
+# New interfaces take the value of "default". The kernel combines the value of "all"
+# with each interface's own value.
 _FAMILIES = {
     IPV4: (
         Sysctl(path="ipv6/conf/all/disable_ipv6", value="1"),
         Sysctl(path="ipv6/conf/default/disable_ipv6", value="1"),
-        # Packets may come back another way than they went: that is what ECMP does.
+        # With ECMP, packets may arrive on a different path than the return path.
         Sysctl(path="ipv4/conf/all/rp_filter", value="0"),
         Sysctl(path="ipv4/conf/default/rp_filter", value="0"),
     ),
     IPV6: (
         Sysctl(path="ipv6/conf/all/disable_ipv6", value="0"),
         Sysctl(path="ipv6/conf/default/disable_ipv6", value="0"),
-        # No addresses but ours, and nobody who looks for routers or for others with
-        # the same address: all of that would be packets in the middle of a run.
+        # Disable automatic addresses, router solicitations and duplicate address
+        # detection, because their packets would disturb a run.
         Sysctl(path="ipv6/conf/default/addr_gen_mode", value="1"),
         Sysctl(path="ipv6/conf/default/accept_ra", value="0"),
         Sysctl(path="ipv6/conf/default/accept_dad", value="0"),
@@ -84,16 +86,17 @@ _FAMILIES = {
 
 
 def host_sysctls(family: str) -> tuple[Sysctl, ...]:
-    """Return the settings of a host, by address family.
+    """Return the settings of a host for an address family.
 
-    Source ports from 49152 on belong to queue pairs (RFC 6335, dynamic ports, as
-    RoCEv2 NICs use them), so the kernel hands out lower ones, to both families.
+    Queue pairs use source ports from 49152 on (dynamic ports of RFC 6335), as RoCEv2
+    NICs do. The kernel therefore assigns lower ports to other sockets, in both
+    families.
     """
     return (
         *_FAMILIES[family],
         Sysctl(path="ipv4/ip_local_port_range", value="32768 49151"),
-        # No socket here is connected, so there is none to find before the route is:
-        # 1 % of what a packet takes.
+        # No socket here is connected, so early demux finds none. Disabling it saves 1 %
+        # of the time per packet.
         Sysctl(path="ipv4/ip_early_demux", value="0", optional=True),
     )
 
@@ -101,19 +104,20 @@ def host_sysctls(family: str) -> tuple[Sysctl, ...]:
 def switch_sysctls(
     family: str, seed: int, number: int, cores: Sequence[int] = ()
 ) -> tuple[Sysctl, ...]:
-    """Return the settings of switch *number* in a lab with a seed.
+    """Return the settings of switch *number* in a lab.
 
     Args:
         family: Address family of the lab.
-        seed: Of the lab.
-        number: Of the switch.
-        cores: Where the kernel takes its packets through (receive packet steering);
-            none: where they are sent.
+        seed: Seed of the lab.
+        number: Number of the switch.
+        cores: Cores on which the kernel forwards its packets (receive packet steering);
+            empty to forward on the core of the sender.
     """
     return (
         *_FAMILIES[family],
         Sysctl(path="core/rps_default_mask", value=core_mask(cores), optional=True),
-        # Bridges would ask the firewall, which has no rules here: 7 % of the time.
+        # Otherwise bridges consult the firewall, which takes 7 % of the time although
+        # it has no rules here.
         Sysctl(path="bridge/bridge-nf-call-iptables", value="0"),
         Sysctl(path="bridge/bridge-nf-call-ip6tables", value="0"),
         Sysctl(path="bridge/bridge-nf-call-arptables", value="0"),
@@ -134,23 +138,24 @@ def switch_sysctls(
 
 
 def forwarding_sysctls(family: str) -> tuple[Sysctl, ...]:
-    """Return what lets a switch whose ports are there route packets of a family."""
+    """Return the settings that enable routing in a switch for an address family."""
     path = "ipv4/ip_forward" if family == IPV4 else "ipv6/conf/all/forwarding"
     return (Sysctl(path=path, value="1"),)
 
 
 def takes_hash_seeds() -> bool:
-    """Tell whether seeds decide what this kernel's ECMP hashes are (Linux 6.11)."""
+    """Return whether seeds determine this kernel's ECMP hashes (from Linux 6.11 on)."""
     return (_SYSCTL_ROOT / _HASH_SEED).exists()
 
 
 def make_namespaces(
     settings: Mapping[str, Sequence[Sysctl]],
 ) -> tuple[dict[str, Namespace], list[str]]:
-    """Make a namespace per name, with its settings and ``lo`` up.
+    """Create one namespace per name, with its settings and with ``lo`` up.
 
-    A thread of its own moves from one new namespace to the next and keeps each one
-    open: half a millisecond each, where a child process per namespace takes forty.
+    A separate thread creates one namespace after another and keeps each one open. That
+    takes half a millisecond per namespace, compared with 40 ms for a child process per
+    namespace.
 
     Args:
         settings: Settings by name of the namespace, in order of creation.
@@ -159,8 +164,8 @@ def make_namespaces(
         The namespaces by name, and notes about settings that this kernel lacks.
 
     Raises:
-        PrivilegeError: If this process may not make namespaces.
-        FabricError: If the kernel has no room for so many, or refused a setting.
+        PrivilegeError: If this process may not create namespaces.
+        FabricError: If the kernel cannot create that many, or refused a setting.
     """
     made: dict[str, Namespace] = {}
     notes: dict[str, None] = {}
@@ -199,8 +204,8 @@ def write_settings(name: str, settings: Sequence[Sysctl]) -> list[str]:
     """Write settings in the namespace of this thread.
 
     Args:
-        name: Of the namespace, for errors.
-        settings: They.
+        name: Name of the namespace, for errors.
+        settings: Settings to write.
 
     Returns:
         Notes about settings that this kernel lacks.
@@ -213,16 +218,16 @@ def write_settings(name: str, settings: Sequence[Sysctl]) -> list[str]:
 
 
 def close_namespaces(namespaces: Mapping[str, Namespace]) -> None:
-    """Let go of all namespaces."""
+    """Release all namespaces."""
     for namespace in namespaces.values():
         namespace.close()
 
 
 def _write(name: str, sysctl: Sysctl) -> str | None:
-    """Write one setting in the namespace of this thread; return a note if it lacks."""
+    """Write one setting in this thread's namespace; return a note if it is missing."""
     path = _SYSCTL_ROOT / sysctl.path
     try:
-        # Not created if it is missing: this is a directory of the kernel.
+        # Open without creating the file, because the kernel owns this directory.
         with path.open("r+", encoding="ascii") as file:
             file.write(sysctl.value)
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""Requests to the kernel's routing sockets, many at a time.
+"""Batched requests over the kernel's routing sockets.
 
-What builds a lab is encoded with pyroute2 and travels over sockets that were opened
-inside a namespace and so belong to it.  A whole namespace is configured with a handful
-of system calls, and messages that are the same in many namespaces are encoded once:
-64 hosts take 0.2 s of CPU, where a call of ``AsyncIPRoute`` per request takes 1.7 s.
-What is read is asked with ``AsyncIPRoute`` itself, over the same sockets.
+Requests that build a lab are encoded with pyroute2. They use sockets that were opened
+inside a namespace and therefore belong to it. A few system calls configure a whole
+namespace, and a message for many namespaces is encoded once. 64 hosts take 0.2 s of
+CPU, compared with 1.7 s for one call of ``AsyncIPRoute`` per request. Queries use
+``AsyncIPRoute`` itself, over the same sockets.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NLMSG_ERROR = 2
 _NLM_F_ACK_TLVS = 0x200
 _NLMSGERR_ATTR_MSG = 1
 
-# A message's acknowledgement takes somewhat under a kilobyte of the socket's receive
-# buffer, whose usual limit is 208 KiB; so that many may wait unread.
+# The acknowledgment of a message takes just under 1 KB of the socket's receive buffer,
+# whose usual limit is 208 KiB. This many acknowledgments can therefore wait unread.
 _MESSAGES_PER_SEND = 100
 _BYTES_PER_SEND = 60_000
 
@@ -48,24 +48,24 @@ _TIMEOUT_S = 10
 
 
 class NetlinkSocket:
-    """A routing socket of one namespace: that of the thread that makes it.
+    """A routing socket in the namespace of the thread that creates it.
 
     Args:
-        where: Name of the namespace, for error texts.
+        where: Name of the namespace, for error messages.
     """
 
     def __init__(self, where: str) -> None:
         self.where = where
         self._sequence = 0
         self._socket = socket.socket(
-            # What asyncio takes; the kernel makes no difference.
+            # The type that asyncio accepts; the kernel treats all types alike.
             socket.AF_NETLINK,
             socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
             _NETLINK_ROUTE,
         )
         try:
             self._socket.bind((0, 0))
-            self._answer_briefly(True)
+            self._set_short_acks(True)
             self._socket.settimeout(_TIMEOUT_S)
         except BaseException:
             self._socket.close()
@@ -76,11 +76,11 @@ class NetlinkSocket:
         self._socket.close()
 
     def execute(self, requests: Sequence[Request]) -> None:
-        """Send requests in order and wait until the kernel has done them all.
+        """Send requests in order and wait until the kernel has completed all of them.
 
         Raises:
-            FabricError: If the kernel refused one; the others were still tried.
-            PrivilegeError: If it refused one for lack of rights.
+            FabricError: If the kernel refused one; it still tried the others.
+            PrivilegeError: If it refused one for lack of privileges.
         """
         waiting: list[Request] = []
         size = 0
@@ -119,7 +119,7 @@ class NetlinkSocket:
             raise _refusal(self.where, what, number, text) from cause
 
     def _acknowledgements(self) -> list[tuple[int, int, str]]:
-        """Return sequence number, error number (0: done) and text of each answer."""
+        """Return sequence number, error number (0: success) and text of each answer."""
         data = self._socket.recv(1 << 18)
         found: list[tuple[int, int, str]] = []
         offset = 0
@@ -129,14 +129,14 @@ class NetlinkSocket:
                 number = -struct.unpack_from("=i", data, offset + 16)[0]
                 text = ""
                 if flags & _NLM_F_ACK_TLVS:
-                    # Behind the error number and the header of the request.
+                    # After the error number and the header of the request.
                     text = _message_attribute(data[offset + 36 : offset + length])
                 found.append((sequence, number, text))
             offset += (length + 3) & ~3
         return found
 
     def errno_of(self, request: Request) -> int:
-        """Send one request; return 0 if it was done, else the kernel's error number."""
+        """Send one request; return the kernel's error number, or 0 on success."""
         try:
             self.execute([request])
         except (FabricError, PrivilegeError) as error:
@@ -145,8 +145,9 @@ class NetlinkSocket:
         return 0
 
     async def _ask(self, question: Question[Answer], what: str) -> Answer:
-        self._answer_briefly(False)
-        # By default it would listen to all that changes, and its buffer overflow.
+        self._set_short_acks(False)
+        # Without *groups*, AsyncIPRoute would subscribe to all changes, and its buffer
+        # would overflow.
         async with AsyncIPRoute(use_socket=self._socket.dup(), groups=0) as route:
             try:
                 await route.setup_endpoint()
@@ -155,20 +156,21 @@ class NetlinkSocket:
                 raise _refusal(self.where, what, error.code, "") from error
             finally:
                 self._forget()
-                self._answer_briefly(True)
+                self._set_short_acks(True)
 
-    def _answer_briefly(self, is_wanted: bool) -> None:
-        """Have acknowledgements not repeat the request, and say what was wrong.
+    def _set_short_acks(self, is_wanted: bool) -> None:
+        """Enable or disable short acknowledgements with error messages.
 
-        pyroute2 does not understand these.
+        pyroute2 does not support them.
         """
         self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, is_wanted)
         self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, is_wanted)
 
     def _forget(self) -> None:
-        """Drop what nobody has read, e.g. acknowledgements of what was answered.
+        """Discard unread messages, such as acknowledgments of answered requests.
 
-        Whoever asks next begins with the same sequence numbers.
+        The next query reuses their sequence numbers, so they could be taken for its
+        answers.
         """
         self._socket.settimeout(0)
         with suppress(BlockingIOError):
@@ -180,12 +182,12 @@ class NetlinkSocket:
 def ask(
     sockets: Iterable[NetlinkSocket], question: Question[Answer], what: str
 ) -> list[Answer]:
-    """Return what the kernel answers to one question in several namespaces.
+    """Return the kernel's answers to one query in several namespaces.
 
     Args:
-        sockets: One of each namespace.
-        question: Asks with pyroute2's own calls.
-        what: What is asked for, for error texts.
+        sockets: One socket per namespace.
+        question: Function that queries with pyroute2's own calls.
+        what: Subject of the query, for error messages.
 
     Raises:
         FabricError: If the kernel refused.
@@ -198,7 +200,7 @@ def ask(
 
 
 def _message_attribute(attributes: bytes) -> str:
-    """Return the kernel's own words in an acknowledgement, if there are any."""
+    """Return the kernel's error message in an acknowledgement, if any."""
     offset = 0
     while offset + 4 <= len(attributes):
         length, kind = struct.unpack_from("=HH", attributes, offset)
@@ -220,7 +222,7 @@ def _refusal(
     said = text or os.strerror(number)
     found = f"{what}: the kernel refused ({said})"
     if number == errno.EPERM:
-        return PrivilegeError(where, found, "be root, or allow user namespaces")
+        return PrivilegeError(where, found, "run as root, or allow user namespaces")
     if number == errno.EOPNOTSUPP or (number == errno.ENOENT and not text):
         return FabricError(where, found, "see what is missing with: chakram doctor")
     return FabricError(where, found)

@@ -1,6 +1,6 @@
-"""Addresses, neighbours and routes: what the kernel makes in the nodes of a lab.
+"""Requests for addresses, neighbors and routes in the nodes of a lab.
 
-Pure: it returns requests, and whoever builds the lab sends them.
+This module only creates requests. The builder of the lab sends them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from chakram.fabric.labs.link_requests import (
 from chakram.topology.addressing import BENCHMARK_SPACES, AddressPlan
 from chakram.topology.topology import HOST_INTERFACE, Link, PortRef, Topology
 
-# Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
-# under the first numbers.
+# New namespaces may contain devices that kernel modules add to each one (tunl0, sit0,
+# ...), with the lowest numbers.
 FIRST_INDEX = 100
-"""Number of the first interface that a lab makes in a namespace."""
+"""Number of the first interface that a lab creates in a namespace."""
 
 BRIDGE_INDEX = FIRST_INDEX
 """Number of the bridge of every switch that has hosts."""
 
 
 class NetworkRequests:
-    """Makes the requests of one lab.
+    """Creates the requests of one lab.
 
     Args:
         topology: Its hosts, switches and links.
         addresses: Its address plan.
-        indexes: By port, the number of its interface in its namespace.
-        is_model: Whether one program stands for all switches: then all hosts are
-            neighbours.
+        indexes: Number of each port's interface in its namespace.
+        is_model: Whether one process runs all switches, so that all hosts are
+            neighbors.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class NetworkRequests:
         self._neighbours: dict[str, Request] = {}
 
     def of_switch(self, switch: str) -> list[Request]:
-        """Return the requests for a switch, whose links are there."""
+        """Return all requests for a switch, whose links must already exist."""
         requests: list[Request] = []
         subnet = self._subnets.get(switch)
         routed = len(self._topology.switches) > 1
@@ -92,9 +92,10 @@ class NetworkRequests:
         """Return the requests for the routes of a switch.
 
         Args:
-            switch: Its name.
-            without: Names of links that are down: its routes are replaced by those over
-                links that are up, where there is one; None: it has no routes yet.
+            switch: Name of the switch.
+            without: Names of links that are down. The requests replace existing routes
+                with routes that avoid these links where possible. None if the switch
+                has no routes yet.
         """
         requests: list[Request] = []
         for other in self._subnets.values():
@@ -128,9 +129,9 @@ class NetworkRequests:
     def _next_hops(
         self, switch: str, other: str, down: Collection[str]
     ) -> list[tuple[str, int]]:
-        """Return gateway and interface of all best ways to the hosts of a switch.
+        """Return gateway and interface of all shortest paths to the hosts of a switch.
 
-        Those over links that are down are left out, unless all are.
+        Paths over links that are down are omitted, unless all paths are down.
         """
         host = self._topology.hosts_of(other)[0]
         hops: list[tuple[str, int]] = []
@@ -149,7 +150,7 @@ class NetworkRequests:
         return up or hops
 
     def of_host(self, host: str) -> list[Request]:
-        """Return the requests for a host, whose link is there."""
+        """Return all requests for a host, whose link must already exist."""
         own = self._addresses.host(host)
         index = FIRST_INDEX + 1  # the first interface of every host
         if self._model:
@@ -176,13 +177,13 @@ class NetworkRequests:
         return requests
 
     def prefix_length(self, host: str) -> int:
-        """Return the bits of the subnet that a host believes it is in."""
+        """Return the prefix length that is configured on a host."""
         if self._model:
             return int(BENCHMARK_SPACES[self._addresses.family].partition("/")[2])
         return self._addresses.host(host).prefix_length
 
     def _neighbour(self, host: str, index: int) -> Request:
-        """Return the request that tells any host about *host*: encoded once."""
+        """Return the request that adds *host* as a neighbor; encoded once per lab."""
         request = self._neighbours.get(host)
         if request is None:
             address = self._addresses.host(host)

@@ -1,7 +1,7 @@
-"""Labs that are up, as ``fabric up`` left them, and runs that take place in them.
+"""Labs started with ``fabric up``, and runs that use them.
 
-A run uses such a lab instead of building one of its own, and leaves it as it found it.
-Only one at a time: two would share queues that each takes for its own.
+A run uses such a lab instead of building one, and leaves it unchanged. Only one run may
+use a lab at a time, because each run assumes that the queues carry only its packets.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _LISTED = 3
 
 
-def standing_lab(lab: str) -> LabState | None:
-    """Return a lab that is up until somebody takes it down, None if there is none.
+def find_running_lab(lab: str) -> LabState | None:
+    """Return a running lab of lifetime ``up``, or None if there is none.
 
     Raises:
         FabricError: If its files were written by another version.
@@ -58,23 +58,23 @@ def lab_differences(
     forwarding: str = "kernel",
     profile: Profile | None = None,
 ) -> list[str]:
-    """Return how a lab is not what ``start_lab`` would make of the same arguments.
+    """Return the differences between a lab and an experiment's fabric, as clauses.
 
-    Delays and marks of links are left out where the kernel forwards, which has none,
-    and the seed where there are no equal-cost paths that it could choose among.
+    With kernel forwarding, delays and ECN marks are not compared, because the kernel
+    applies neither. The seed is not compared if no switch has equal-cost paths.
     """
     own = state.topology
     found = []
     if _shape(own) != _shape(topology):
         found.append(
-            f"it has {_counts(own)}, the experiment "
+            f"it has {_counts(own)}, but the experiment has "
             f"{_counts(topology)}{_other_names(own, topology)}"
         )
     else:
         found += _link_differences(own, topology)
         is_model = state.forwarding == forwarding == "model"
         if is_model and _delays_and_marks(own) != _delays_and_marks(topology):
-            found.append("its links have other delays or marks")
+            found.append("its links have different delays or marks")
     families = {IPV6 if ":" in host.address else IPV4 for host in state.hosts}
     for name, has, wanted in (
         ("addressing", " and ".join(sorted(families)), addressing),
@@ -83,26 +83,28 @@ def lab_differences(
         ("forwarding", state.forwarding, forwarding),
     ):
         if has != wanted:
-            found.append(f"{name} {has}, the experiment {wanted}")
+            found.append(f"{name} is {has}, but {wanted} in the experiment")
     if state.forwarding == forwarding == "model" and state.profile != profile:
-        found.append("its switches are set otherwise")
+        found.append("its switches have different settings")
     if state.seed != seed and any(map(topology.has_choice, topology.switches)):
         found.append(
-            f"seed {state.seed}, the experiment {seed}: it decides the paths of flows"
+            f"seed is {state.seed}, but {seed} in the experiment: it determines the "
+            "paths of flows"
         )
     return found
 
 
 def check_lab(state: LabState, differences: Sequence[str]) -> None:
-    """Refuse a lab that is not the fabric of the experiment.
+    """Check that a lab is the fabric of the experiment.
 
     Raises:
-        FabricError: If it differs; with all differences.
+        FabricError: If it differs. The error lists all differences.
     """
     if differences:
         raise FabricError(
             f"lab {state.name}",
-            "is up, and is not the fabric of the experiment: " + "; ".join(differences),
+            "is up, but differs from the fabric of the experiment: "
+            + "; ".join(differences),
             f"change the experiment, name another lab with --lab, or take this one "
             f"down: chakram fabric down {state.name}",
         )
@@ -110,16 +112,16 @@ def check_lab(state: LabState, differences: Sequence[str]) -> None:
 
 @contextmanager
 def claimed(lab: str, pid: int) -> Iterator[None]:
-    """Be the one run in a lab that is up; what it made there is gone after the block.
+    """Reserve a running lab for one run; remove the run's leftovers after the block.
 
-    What a run left that was killed ends first.
+    Processes that a killed run left behind are ended first.
 
     Args:
-        lab: Its name.
+        lab: Name of the lab.
         pid: The controller's process, usually the caller.
 
     Raises:
-        FabricError: If another run is in it.
+        FabricError: If another run uses the lab.
     """
     root = state_root()
     directory = lab_directory(lab, root)
@@ -128,9 +130,9 @@ def claimed(lab: str, pid: int) -> Iterator[None]:
             if each.role == CONTROLLER:
                 raise FabricError(
                     f"lab {lab}",
-                    f"another run is in it, process {each.pid}",
-                    "wait for its end, or bring up another lab: "
-                    "chakram fabric up EXPERIMENT --lab NAME",
+                    f"another run uses it (process {each.pid})",
+                    "wait until it ends, or bring up another lab: chakram fabric up "
+                    "EXPERIMENT --lab NAME",
                 )
         end_processes(directory, spare=frozenset({pid}))
         _clear(lab)
@@ -144,7 +146,7 @@ def claimed(lab: str, pid: int) -> Iterator[None]:
 
 
 def _clear(lab: str) -> None:
-    """Remove the sockets and notes of processes that have ended."""
+    """Remove the sockets and process files of processes that have ended."""
     directory = lab_directory(lab)
     alive = {each.pid for each in registered_processes(directory)}
     for folder in (sockets_directory(lab), directory / "pids"):
@@ -171,15 +173,15 @@ def _counts(topology: Topology) -> str:
 
 
 def _other_names(own: Topology, wanted: Topology) -> str:
-    return ", joined otherwise" if _counts(own) == _counts(wanted) else ""
+    return ", connected differently" if _counts(own) == _counts(wanted) else ""
 
 
 def _link_differences(own: Topology, wanted: Topology) -> list[str]:
-    """Return what links of the same ends have that others have not, by kind."""
+    """Return the differing rates and queues of links, grouped by difference."""
     by_text: dict[str, list[str]] = {}
     for has, wants in zip(own.links, wanted.links, strict=True):
         if _limits(has) != _limits(wants):
-            text = f"{_limits(has)}, the experiment {_limits(wants)}"
+            text = f"{_limits(has)}, but {_limits(wants)} in the experiment"
             by_text.setdefault(text, []).append(has.name)
     return [f"{_names(links)} {text}" for text, links in by_text.items()]
 

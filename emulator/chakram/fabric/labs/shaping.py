@@ -1,9 +1,9 @@
-"""Shaping and its counters: an HTB class with a queue limited in bytes, per link end.
+"""Shaping of link ends with HTB and a queue limited in bytes, and its counters.
 
-HTB and not TBF: TBF cuts or drops a burst of packets (one GSO packet to the kernel)
-that is larger than its own burst size and reached 37 % of the line rate; HTB sends it
-whole and goes into debt.  The queue is a bfifo, so that its limit does not depend on
-whether packets come one by one or in bursts.
+HTB is used instead of TBF. TBF segments or drops a burst of packets (one GSO packet to
+the kernel) that exceeds its own burst size. With TBF, links reached only 37 % of their
+rate. HTB sends the whole burst, and its number of tokens may become negative. The queue
+is a bfifo, so that its limit is the same for single packets and bursts.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from chakram.topology.topology import (
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
-    from chakram.fabric.labs.builder import BuiltLab
+    from chakram.fabric.labs.built_lab import BuiltLab
     from chakram.topology.topology import PortRef, Topology
 
 ROOT_HANDLE = 0x0001_0000
 CLASS_HANDLE = 0x0001_0001
 LEAF_HANDLE = 0x0010_0000
 ARRIVAL_HANDLE = 0xFFFF_0000
-"""Of what stands in front of arriving packets, and queues nothing."""
+"""Handle of the ingress queue discipline, which does not queue packets."""
 
 _TC_H_ROOT = 0xFFFF_FFFF
 _LINKLAYER_ETHERNET = 1
-# With one class per device nothing is shared out; the kernel only warns about quanta
-# that it finds too small or too large.
+# With one class per device, the quantum has no effect. This value only avoids the
+# kernel's warnings about quanta that are too small or too large.
 _QUANTUM_BYTES = 60_000
 
-# A NIC does not drop what its own host sends: the host's sockets are pushed back by
-# their send buffers, so the queue behind them is as large as many of those together.
+# A NIC does not drop its own host's packets, because send buffers limit the sockets.
+# The queue behind the sockets therefore has room for many full send buffers.
 _HOST_QUEUE_BYTES = 16 << 20
 _NO_LIMIT_BYTES = 0x7FFF_FFFF
 _LARGEST = 0xFFFF_FFFF
-"""What a field of 32 bits holds."""
+"""Maximum of a 32-bit field."""
 
-# bfifo has pfifo's one option, a limit, counted in bytes.
+# bfifo has the same single option as pfifo, a limit, but in bytes.
 plugins.setdefault("bfifo", sched_pfifo)
 
 
 def shape(
     index: int, *, rate_bps: int, limit_bytes: int, bucket_ns: int = BUCKET_NS
 ) -> list[Request]:
-    """Return the requests that limit what leaves through an interface.
+    """Return the requests that limit the egress of an interface.
 
     Args:
         index: Number of the interface.
         rate_bps: Layer-2 bits per second.
-        limit_bytes: Bytes that may wait; what does not fit is dropped.
-        bucket_ns: How much of the rate an idle port saves up.
+        limit_bytes: Queue limit in bytes; packets that exceed it are dropped.
+        bucket_ns: Idle time for which a port accumulates unused rate.
     """
     return [
         _for_interface(request, index)
@@ -74,7 +74,7 @@ def shape(
 
 
 def shape_end(index: int, link: Link, *, rate_bps: int, is_host: bool) -> list[Request]:
-    """Return the requests that give one end of a link of a lab a rate."""
+    """Return the requests that limit the rate of one end of a lab link."""
     limit = link.queue_bytes or _NO_LIMIT_BYTES
     if not is_host:
         return shape(index, rate_bps=rate_bps, limit_bytes=limit)
@@ -87,19 +87,19 @@ def shape_end(index: int, link: Link, *, rate_bps: int, is_host: bool) -> list[R
 
 
 def reshape(index: int, *, rate_bps: int, is_host: bool) -> Request:
-    """Return the request that gives such an end another rate."""
+    """Return the request that changes the rate of a shaped end."""
     bucket_ns = HOST_BUCKET_NS if is_host else BUCKET_NS
     return _for_interface(_class(rate_bps, bucket_ns, replace=True), index)
 
 
 def unshape(index: int) -> Request:
-    """Return the request that lets an interface go as fast as it can again."""
+    """Return the request that removes the rate limit of an interface."""
     return remove_queue(index, parent=_TC_H_ROOT, what="htb queue discipline")
 
 
 def _for_interface(request: Request, index: int) -> Request:
-    # struct tcmsg begins behind the 16 bytes of nlmsghdr: family and padding (4 bytes),
-    # then the number of the interface.
+    # struct tcmsg follows the 16 bytes of nlmsghdr: family and padding (4 bytes), then
+    # the number of the interface.
     data = bytearray(request.data)
     struct.pack_into("=i", data, 20, index)
     return Request(bytes(data), request.what)
@@ -125,12 +125,12 @@ def _root() -> Request:
 @lru_cache(maxsize=64)
 def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     rate = max(1, rate_bps // 8)
-    # At rates below 440 bit/s the bucket lasts longer than its field can say.
+    # At rates below 440 bit/s the duration of the bucket exceeds its field.
     ticks = min(
         calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns)), _LARGEST
     )
-    # The kernel reads 64-bit rates from attributes of their own, and then wants the
-    # 32-bit field saturated.
+    # The kernel reads 64-bit rates from separate attributes, and then requires a
+    # saturated 32-bit field.
     field = min(rate, _LARGEST)
     values = {
         "rate": field,
@@ -138,8 +138,8 @@ def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
         "buffer": ticks,
         "cbuffer": ticks,
         "quantum": _QUANTUM_BYTES,
-        # pyroute2 calls the link layer "reserved".  With Ethernet the kernel computes
-        # by itself and wants no table of 256 transmission times.
+        # pyroute2 calls the link layer "reserved". With Ethernet the kernel computes
+        # transmission times itself and needs no table of 256 entries.
         "rate___reserved": _LINKLAYER_ETHERNET,
         "ceil___reserved": _LINKLAYER_ETHERNET,
     }
@@ -168,7 +168,7 @@ def _leaf(limit_bytes: int) -> Request:
 
 @dataclass(slots=True)
 class _Sent:
-    """What left through one interface, and what faults dropped that came by it."""
+    """Packets sent by one interface, and arriving packets that faults dropped."""
 
     bytes: int = 0
     packets: int = 0
@@ -177,7 +177,7 @@ class _Sent:
 
 
 def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
-    """Return the counters of every link that was built, by its name."""
+    """Return the counters of every link that was built, by link name."""
     sockets = [each.netlink for each in lab.namespaces.values()]
     counted = ask(sockets, _read, "reading its counters")
     sent = dict(zip(lab.namespaces, counted, strict=True))

@@ -1,8 +1,8 @@
-"""User namespaces: how a lab is built without being root.
+"""User namespaces, for labs without root privileges.
 
-Inside a user namespace of its own, a process may make and configure network
-namespaces.  Only the user's own id is mapped (to 0, so that programs started inside
-keep their capabilities), and nothing outside can be touched with them.
+Inside its own user namespace, a process may create and configure network namespaces.
+Only the user's own ID is mapped. It maps to 0, so that programs started inside keep
+their capabilities. These capabilities have no effect outside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CAP_SYS_ADMIN = 21
 
 
 def has_net_admin() -> bool:
-    """Return whether this process may make and configure namespaces directly."""
+    """Return whether this process may create and configure namespaces directly."""
     if os.geteuid() != 0:
         return False
     for line in Path("/proc/self/status").read_text("ascii").splitlines():
@@ -37,10 +37,10 @@ def has_net_admin() -> bool:
 def enter_new_user_namespace() -> None:
     """Move this process into a new user and network namespace, as its root.
 
-    The process must have one thread only.
+    The process must have only one thread.
 
     Raises:
-        PrivilegeError: If the machine does not let ordinary users do that.
+        PrivilegeError: If the machine does not allow ordinary users to do that.
     """
     uid, gid = os.geteuid(), os.getegid()
     try:
@@ -51,12 +51,12 @@ def enter_new_user_namespace() -> None:
         unshare(CLONE_NEWNET)
     except OSError as error:
         raise PrivilegeError(
-            "fabric", f"cannot make a user namespace ({error.strerror})", _hint(error)
+            "fabric", f"cannot create a user namespace ({error.strerror})", _hint(error)
         ) from error
 
 
 def _hint(error: OSError) -> str:
-    """Return what to do, by the switch that this machine has set."""
+    """Return a hint with the kernel setting that forbids user namespaces here."""
     otherwise = "or run as root, or use fabric kind loopback"
     for name, forbids in (
         ("kernel.unprivileged_userns_clone", "0"),
@@ -73,23 +73,23 @@ def _hint(error: OSError) -> str:
                 wanted = "65536"
             else:
                 wanted = "1" if forbids == "0" else "0"
-            return f"sysctl {name}={wanted}, {otherwise}"
+            return f"set sysctl {name}={wanted}, {otherwise}"
     if error.errno == errno.ENOSPC:
         return f"end namespaces of other programs, {otherwise}"
-    return f"let the container or sandbox make user namespaces, {otherwise}"
+    return f"allow user namespaces in the container or sandbox, {otherwise}"
 
 
 def join_user_namespace(pid: int) -> bool:
-    """Move this process into the user namespace of another.
+    """Move this process into the user namespace of another process.
 
-    The process must have one thread only.
+    The process must have only one thread.
 
     Returns:
         False if it is in the same user namespace already.
 
     Raises:
         FabricError: If the other process has ended.
-        PrivilegeError: If it belongs to somebody else.
+        PrivilegeError: If the other process belongs to another user.
     """
     path = f"/proc/{pid}/ns/user"
     try:
@@ -102,7 +102,9 @@ def join_user_namespace(pid: int) -> bool:
         ) from None
     except PermissionError:
         raise PrivilegeError(
-            f"lab holder {pid}", "it belongs to another user", "be that user, or root"
+            f"lab holder {pid}",
+            "it belongs to another user",
+            "run as that user, or as root",
         ) from None
     try:
         setns(descriptor, CLONE_NEWUSER)
@@ -110,7 +112,7 @@ def join_user_namespace(pid: int) -> bool:
         raise PrivilegeError(
             f"lab holder {pid}",
             f"cannot enter its user namespace ({error.strerror})",
-            "be the user who made the lab, or root",
+            "run as the user who created the lab, or as root",
         ) from error
     finally:
         os.close(descriptor)

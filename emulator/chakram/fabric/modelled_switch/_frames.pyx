@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Frames through a ring that is shared with the kernel, and batches of system calls.
+"""Transfer of frames through a ring shared with the kernel and batched system calls.
 
-The kernel puts every frame into the ring (TPACKET_V2: each by itself, at once) on the
-core of whoever has sent it; so taking one costs a copy and no call.  It is copied, not
-kept there: one that waits for long would be in the way of all behind it.
+The kernel writes each frame into the ring immediately (TPACKET_V2), on the core of its
+sender. Receiving a frame therefore takes one copy and no system call. Frames are copied
+out of the ring, because a frame that waits there would block all frames behind it.
 
 Source: Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h.
 """
@@ -80,9 +80,9 @@ cdef extern from "net/if.h" nogil:
 cdef enum:
     BATCH = 64
     AF_PACKET = 17
-    # sizeof(struct tpacket2_hdr), aligned: where the sender's address stands.
+    # Aligned sizeof(struct tpacket2_hdr): offset of the sender's address.
     ADDRESS_OFFSET = 32
-    # Between two looks at how far the two clocks are apart.
+    # Frames between two measurements of the offset between the two clocks.
     LOOKS = 1024
 
 _SOL_PACKET = 263
@@ -95,7 +95,7 @@ _RING_BYTES = 16 << 20
 
 
 cdef class RingFrames(SocketFrames):
-    """Frames of the interfaces that it is given."""
+    """Frames of the given interfaces, through a packet ring."""
 
     cdef object _ring
     cdef uint8_t *_frames
@@ -169,7 +169,7 @@ cdef class RingFrames(SocketFrames):
         self._frames = &view[0]
 
     cpdef bint receive(self, Py_ssize_t place) except -1:
-        """Put the next frame that has come into a place; False if there is none."""
+        """Store the next received frame at *place*; return False if there is none."""
         cdef uint8_t *frame
         cdef tpacket2_hdr *header
         cdef sockaddr_ll *address
@@ -216,7 +216,7 @@ cdef class RingFrames(SocketFrames):
                 return True
 
     cdef long long _apart(self) noexcept:
-        """Return how far the clock of the ring is before ours."""
+        """Return the offset of the ring's real-time clock from the monotonic clock."""
         self._apart_looks -= 1
         if self._apart_looks < 0:
             self._apart_looks = LOOKS
@@ -224,7 +224,10 @@ cdef class RingFrames(SocketFrames):
         return self._apart_ns
 
     cpdef send(self, Py_ssize_t place, Py_ssize_t length, int port):
-        """Let a frame leave by a port with the next ``flush``, ``BATCH`` at most."""
+        """Queue a frame for *port*, to be sent by the next ``flush``.
+
+        If ``BATCH`` frames are already queued, send them first.
+        """
         if self._count == BATCH:
             self.flush()
         self._parts[self._count].iov_base = &self.memory[place * self.frame_bytes]
@@ -233,7 +236,7 @@ cdef class RingFrames(SocketFrames):
         self._count += 1
 
     cpdef flush(self):
-        """Send what is to leave."""
+        """Send all queued frames."""
         cdef int done = 0
         cdef int sent
         while done < self._count:
@@ -244,7 +247,7 @@ cdef class RingFrames(SocketFrames):
             if sent > 0:
                 done += sent
             elif errno != EINTR:
-                # The first one was refused: without it the others go on.
+                # The kernel refused the first frame. Continue with the others.
                 self.refused += 1
                 done += 1
         self._count = 0

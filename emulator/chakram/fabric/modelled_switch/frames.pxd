@@ -1,4 +1,4 @@
-# C types of frames.py, for the compiled form.
+# C types for compiling frames.py.
 
 cdef class Frames:
     cdef public unsigned char[::1] memory

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3
-"""Frames in and out of the ports of modelled switches, through packet sockets.
+"""Frames that ports of modeled switches send and receive through packet sockets.
 
-One socket receives from all interfaces of a namespace, another one sends.  Frames are
-kept where the switch has a place for them, in one piece of memory.
+One socket receives from all interfaces of a namespace, and another one sends. All
+frames are stored in one block of memory, at places that the switch chooses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH", "Frames", "SocketFrames", "open_frames"]
 
 BATCH = 64
-"""Frames that are sent at once."""
+"""Maximum number of frames per batch."""
 
 _ETH_P_ALL = socket.htons(3)
 _SOL_PACKET = 263
@@ -34,16 +34,16 @@ _STATISTICS_BYTES = 8
 
 
 class Frames:
-    """What ports receive and send; each way to do that is a subclass.
+    """Frames that ports send and receive; subclasses implement both.
 
     Attributes:
-        memory: Of all frames; place n begins at n x *frame_bytes*.
-        frame_bytes: Of the longest frame.
-        port: Number of the port that the last one has come in by.
-        length: Its bytes; 0: it is longer than a place, and not there.
-        time_ns: When it came.
-        lost: Frames that have come and found no room, in all.
-        refused: Frames that the kernel has not taken, in all.
+        memory: Memory of all frames; place n begins at n x *frame_bytes*.
+        frame_bytes: Maximum length of a frame.
+        port: Number of the port that received the last frame.
+        length: Bytes of the last frame; 0 if it was too long and is not stored.
+        time_ns: Arrival time of the last frame.
+        lost: Total number of frames lost on arrival because there was no room.
+        refused: Total number of frames that the kernel refused to send.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Frames:
 
     def __init__(self, *, frame_bytes: int, places: int) -> None:
         self.frame_bytes = frame_bytes
-        # Pages that nothing was ever put into take no memory.
+        # Unused pages take no memory.
         self.memory: memoryview | mmap.mmap = mmap.mmap(-1, frame_bytes * places)
         self.port = 0
         self.length = 0
@@ -67,21 +67,24 @@ class Frames:
         self.refused = 0
 
     def receive(self, place: int) -> bool:
-        """Put the next frame that has come into a place; False if there is none."""
+        """Store the next received frame at *place*; return False if there is none."""
         return False
 
     def send(self, place: int, length: int, port: int) -> None:
-        """Let a frame leave by a port with the next ``flush``, ``BATCH`` at most."""
+        """Queue a frame for *port*, to be sent by the next ``flush``.
+
+        Queue at most ``BATCH`` frames before a flush.
+        """
 
     def flush(self) -> None:
-        """Send what is to leave."""
+        """Send all queued frames."""
 
 
 class SocketFrames(Frames):
-    """Frames through Python's sockets.
+    """Frames that are sent and received through Python's sockets.
 
     Attributes:
-        receiver: Becomes readable when a frame has come.
+        receiver: Socket that becomes readable when a frame arrives.
     """
 
     __slots__ = ("_interfaces", "_numbers", "_outgoing", "_sender", "receiver")
@@ -89,15 +92,15 @@ class SocketFrames(Frames):
     def __init__(
         self, interfaces: Sequence[str], *, frame_bytes: int, places: int
     ) -> None:
-        """Open the ports of the namespace of this thread.
+        """Open the ports in the namespace of this thread.
 
         Args:
-            interfaces: Of each port.
+            interfaces: Interface of each port.
             frame_bytes: See ``Frames``.
-            places: How many frames can be kept.
+            places: Maximum number of stored frames.
 
         Raises:
-            OSError: As the kernel says.
+            OSError: If the kernel refuses.
         """
         super().__init__(frame_bytes=frame_bytes, places=places)
         self._interfaces = list(interfaces)
@@ -111,35 +114,35 @@ class SocketFrames(Frames):
             self.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
 
     def receive(self, place: int) -> bool:
-        """Put the next frame that has come into a place; False if there is none."""
+        """Store the next received frame at *place*; return False if there is none."""
         start = place * self.frame_bytes
         room = memoryview(self.memory)[start : start + self.frame_bytes]
         while True:
             try:
-                # One that is cut says how long it was.
+                # MSG_TRUNC returns the original length of a truncated frame.
                 length, _, _, address = self.receiver.recvmsg_into(
                     [room], 0, socket.MSG_DONTWAIT | socket.MSG_TRUNC
                 )
             except BlockingIOError:
                 return False
             except OSError as error:
-                if error.errno != errno.ENETDOWN:  # an interface that was just made
+                if error.errno != errno.ENETDOWN:  # an interface that was just created
                     raise
                 continue
             number = self._numbers.get(address[0])
             if number is None:
-                continue  # of an interface that is no port
+                continue  # from an interface that is not a port
             self.port = number
             self.length = length if length <= self.frame_bytes else 0
             self.time_ns = monotonic_ns()
             return True
 
     def send(self, place: int, length: int, port: int) -> None:
-        """Let a frame leave by a port with the next ``flush``."""
+        """Queue a frame for *port*, to be sent by the next ``flush``."""
         self._outgoing.append((place, length, port))
 
     def flush(self) -> None:
-        """Send what is to leave."""
+        """Send all queued frames."""
         memory = memoryview(self.memory)
         for place, length, port in self._outgoing:
             start = place * self.frame_bytes
@@ -152,7 +155,7 @@ class SocketFrames(Frames):
         self._outgoing.clear()
 
     def count_lost(self) -> None:
-        """Bring ``lost`` up to date."""
+        """Update ``lost``."""
         counted = self.receiver.getsockopt(
             _SOL_PACKET, _PACKET_STATISTICS, _STATISTICS_BYTES
         )
@@ -165,7 +168,7 @@ class SocketFrames(Frames):
 
 
 def receiving_socket() -> socket.socket:
-    """Return a socket that gets what comes by all interfaces, not what is sent here."""
+    """Return a socket that receives from all interfaces, except outgoing frames."""
     receiver = socket.socket(
         socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _ETH_P_ALL
     )
@@ -178,7 +181,7 @@ def receiving_socket() -> socket.socket:
 
 
 def sending_socket() -> socket.socket:
-    """Return a socket for frames of all interfaces, past their queues."""
+    """Return a socket that sends through any interface and bypasses its queue."""
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     sender.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
     return sender
@@ -187,15 +190,15 @@ def sending_socket() -> socket.socket:
 def open_frames(
     interfaces: Sequence[str], *, frame_bytes: int, places: int
 ) -> SocketFrames:
-    """Open ports in the namespace of this thread, the fastest way that there is.
+    """Open ports in the namespace of this thread, with the fastest available class.
 
     Raises:
-        FabricError: If the kernel cannot.
+        FabricError: If the kernel refuses.
     """
     try:
         try:
             from chakram.fabric.modelled_switch._frames import RingFrames
-        except ImportError:  # not built, or not wanted
+        except ImportError:  # not compiled, or disabled
             return SocketFrames(interfaces, frame_bytes=frame_bytes, places=places)
         return RingFrames(interfaces, frame_bytes=frame_bytes, places=places)
     except OSError as error:

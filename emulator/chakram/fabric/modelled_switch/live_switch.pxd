@@ -1,4 +1,4 @@
-# C types of live_switch.py, for the compiled form.
+# C types for compiling live_switch.py.
 
 cimport cython
 
@@ -83,6 +83,6 @@ cdef class LiveSwitch(Wires):
     cdef _mark(self, Py_ssize_t place)
     @cython.locals(events=Events, time_ns="long long", what="long long")
     cdef _run(self, long long limit_ns)
-    cdef _hear_pause(self, bytes frame)
+    cdef _receive_pause(self, bytes frame)
     @cython.locals(port=Port)
-    cdef _be_told(self, Py_ssize_t number, int klass, long long duration_ns)
+    cdef _on_pause(self, Py_ssize_t number, int klass, long long duration_ns)

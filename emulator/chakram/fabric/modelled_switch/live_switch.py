@@ -1,19 +1,19 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""Modelled switches in real time: frames come in, wait in the model, and go out.
+"""Modeled switches that forward frames between hosts in real time.
 
-The model's own events happen in the order of their times, up to now: a frame counts
-from when it came, a port sends when its wire is free and a packet arrives when its last
-bit does, however late the process is that looks.  So a port keeps its rate, and what
-the process is late by is a delay and no loss of rate.
+The model processes events in order of time, up to the present. Event times do not
+depend on when the process runs: a frame enters at its arrival time, and a port sends as
+soon as its link is free. A late process therefore adds delay but does not reduce the
+rate of a port.
 
-Hosts are those of the model, too: what a host has sent waits in front of its link, as
-in its NIC, and is paused there.  A pause frame that reaches a host's port is sent to
-the host as well, and one that a host sends is obeyed by the switch.
+Hosts are part of the model as well. Frames that a host has sent wait in a queue at its
+link, as in a NIC, and can be paused there. A pause frame that reaches a host's port is
+also sent to the host. The switch obeys the pause frames that a host sends.
 
-No header is changed but two fields: the ECN bits of what the model marks, with the
-checksum of IPv4, and the UDP checksum, which frames of this machine have not finished:
-it becomes 0, which says that there is none.
+The switch changes only three header fields. It sets the ECN bits of marked packets, and
+updates the IPv4 checksum. It also sets the UDP checksum to 0 (no checksum), because the
+checksum of frames sent on this machine is incomplete.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ _NO_EVENT = NO_EVENT
 _BATCH = BATCH
 _FRAMES_PER_ROUND = 256
 _LONGEST_ROUND_NS = 1_000_000_000
-# More flows than any job has; what comes beyond takes the path of its host's first one.
+# Maximum number of flows, more than any job has. Further flows take the path of the
+# first flow.
 _MANY_FLOWS = 1 << 20
 
 _ETHERNET_BYTES = 14
@@ -85,22 +86,23 @@ _UDP = 17
 
 
 class LiveSwitch(Wires):
-    """The switches of a fabric between frames of its hosts.
+    """The switches of a fabric, which forward frames between its hosts.
 
     Args:
-        fabric: Its model; ports of frames are its hosts, in the order of the topology.
-        frames: From and to the hosts.
-        host_ports: Of each host the number of its port in the model.
-        host_nodes: Likewise the number of the host.
-        macs: Likewise, as a number.
-        ecmp: How its switches choose among equal-cost paths.
-        places: How many frames may be kept.
+        fabric: Model of the fabric. The ports of *frames* are its hosts, in topology
+            order.
+        frames: Frames from and to the hosts.
+        host_ports: Port number in the model, by host.
+        host_nodes: Node number in the model, by host.
+        macs: MAC address as a number, by host.
+        ecmp: How the switches choose among equal-cost paths.
+        places: Maximum number of frames in the switches.
 
     Attributes:
-        received: Frames that have come, in all.
-        delivered: Frames that have left to hosts.
-        unknown: Frames that are for no host, or longer than the MTU.
-        late_ns: The most that the switch was behind in what a host gets.
+        received: Frames received in total.
+        delivered: Frames delivered to hosts.
+        unknown: Frames for no host, of an unknown type, or longer than the MTU.
+        late_ns: Maximum lateness of frames to hosts.
     """
 
     __slots__ = (
@@ -142,19 +144,19 @@ class LiveSwitch(Wires):
         self._host_ports = array("i", host_ports)
         self._host_nodes = array("i", host_nodes)
         self._host_of = {mac: number for number, mac in enumerate(macs)}
-        # By number of a port of the model, the host that it is of.
+        # Host of each model port, or -1.
         self._number_of = array("i", [-1] * len(self._ports))
         for number, port in enumerate(host_ports):
             self._number_of[port] = number
-        # By host, the switch at which it enters the fabric.
+        # Switch at which each host's packets enter the fabric.
         self._entries = [
             self._ports[self._ports[port].peer].node for port in host_ports
         ]
         self._flow_of: dict[int, int] = {}
-        # By flow, queue pair and whether they are acknowledgements.
+        # By flow, queue pair and whether the packets are acknowledgments.
         self._attempts: dict[int, Attempts] = {}
         self._spare = self._packets.take()
-        # Slots of what leaves with the next flush.
+        # Slots of the frames that the next flush sends.
         self._leaving = array("q", [0] * _BATCH)
         self._leaving_count = 0
         self._limit_ns = 0
@@ -164,10 +166,10 @@ class LiveSwitch(Wires):
         self.late_ns = 0
 
     def round(self, now_ns: int) -> bool:
-        """Take in what has come, and let happen what is due by now; tell whether any.
+        """Receive frames and process due events; return whether there were any.
 
         Args:
-            now_ns: Of the clock of frames.
+            now_ns: Current time on the clock of frames.
         """
         frames = self._frames
         left = _FRAMES_PER_ROUND
@@ -186,10 +188,10 @@ class LiveSwitch(Wires):
         return left < _FRAMES_PER_ROUND or self.hops > hops
 
     def disturb(self, faults: Sequence[LinkFault]) -> None:
-        """Let more faults happen to links; none: let all of them end.
+        """Inject more link faults; an empty sequence ends all injected faults.
 
         Args:
-            faults: On the clock of frames.
+            faults: Faults with times on the clock of frames.
         """
         if self._faults is None:
             self._faults = FaultSchedule(self._model)
@@ -201,22 +203,22 @@ class LiveSwitch(Wires):
         self._settle()
 
     def next_ns(self) -> int:
-        """Return when something is due by itself; ``NO_EVENT``: not yet."""
+        """Return the time of the next event, or ``NO_EVENT``."""
         return self._events.first_ns()
 
-    # In.
+    # Ingress.
 
     def _take_in(self) -> None:
-        """Let the frame that has come enter the fabric."""
+        """Put the received frame into the fabric."""
         frames = self._frames
         memory = frames.memory
         slot = self._spare
         self.received += 1
         time_ns = frames.time_ns
         if time_ns > self._limit_ns + _LONGEST_ROUND_NS:
-            time_ns = self._limit_ns  # the clock of the kernel's times was set
+            time_ns = self._limit_ns  # the kernel's clock was set
         elif time_ns > self._limit_ns:
-            # It came during this round: counted from its beginning it would be early.
+            # The frame arrived during this round. Extend the round up to its arrival.
             self._limit_ns = time_ns
         self._run(time_ns)
         length = frames.length
@@ -230,13 +232,13 @@ class LiveSwitch(Wires):
             protocol = memory[at + 23]
             transport = _ETHERNET_BYTES + ((memory[at + 14] & 15) << 2)
             if (memory[at + 20] & 0x1F) | memory[at + 21]:
-                protocol = 0  # the rest of a datagram: its ports stand elsewhere
+                protocol = 0  # a later IP fragment, without a UDP header
         elif kind == _ETHERTYPE_IPV6 and length >= _LEAST_IPV6_BYTES:
             traffic_class = (memory[at + 14] & 15) << 4 | memory[at + 15] >> 4
             protocol = memory[at + 20]
             transport = _LEAST_IPV6_BYTES
         elif kind == _ETHERTYPE_PAUSE:
-            self._hear_pause(bytes(memory[at : at + length]))
+            self._receive_pause(bytes(memory[at : at + length]))
             return
         else:
             self.unknown += 1
@@ -257,7 +259,7 @@ class LiveSwitch(Wires):
             return
         source = frames.port
         destination = found
-        # Numbers of hosts have 16 bits: a lab has fewer.
+        # Host numbers have 16 bits, which is enough for any lab.
         key = (source << 16 | destination) << 32 | ports
         number = self._flow_of.get(key)
         flow = self._add_flow(key, slot) if number is None else number
@@ -293,7 +295,7 @@ class LiveSwitch(Wires):
             self._forget(slot)
 
     def _attempts_of(self, key: int) -> Attempts:
-        """Return what numbers the packets of a queue pair of a flow."""
+        """Return the counter that numbers the packets of a flow's queue pair."""
         attempts = self._attempts.get(key)
         if attempts is None:
             if len(self._attempts) >= _MANY_FLOWS:
@@ -302,7 +304,7 @@ class LiveSwitch(Wires):
         return attempts
 
     def _add_flow(self, key: int, slot: int) -> int:
-        """Return the number of a flow, whose first packet is that of a slot."""
+        """Return the number of a new flow, whose first packet is in *slot*."""
         source, destination, ports = key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF
         if len(self._flow_of) >= _MANY_FLOWS:
             return 0
@@ -325,10 +327,10 @@ class LiveSwitch(Wires):
         self._flow_of[key] = number
         return number
 
-    # Out.
+    # Egress.
 
     def _deliver(self, number: int, slot: int) -> None:
-        """Let a packet that has reached its host leave to it."""
+        """Send a packet to the host that it has reached."""
         packets = self._packets
         place = slot // _SLOT_FIELDS
         if packets.cells[slot + _ECN] == _CE and packets.cells[slot + _POSITION] != 3:
@@ -343,15 +345,15 @@ class LiveSwitch(Wires):
             self._flush()
 
     def _flush(self) -> None:
-        """Send what leaves, and let go of it."""
+        """Send the waiting frames and free their slots."""
         self._frames.flush()
         for at in range(self._leaving_count):
-            self._packets.give_back(self._leaving[at])
+            self._packets.release_bytes(self._leaving[at])
         self.delivered += self._leaving_count
         self._leaving_count = 0
 
     def _mark(self, place: int) -> None:
-        """Write "congestion experienced" into the IP header of a frame."""
+        """Set the ECN mark in the IP header of a frame."""
         memory = self._frames.memory
         at = place * self._frames.frame_bytes
         if memory[at + 12] != 0x08:
@@ -359,7 +361,7 @@ class LiveSwitch(Wires):
             return
         before = memory[at + 14] << 8 | memory[at + 15]
         memory[at + 15] |= 3
-        # RFC 1624: the checksum changes by what the field has changed by.
+        # RFC 1624: incremental update of the checksum.
         total = ~(memory[at + 24] << 8 | memory[at + 25]) & 0xFFFF
         total += (~before & 0xFFFF) + (before | 3)
         total = (total & 0xFFFF) + (total >> 16)
@@ -370,7 +372,7 @@ class LiveSwitch(Wires):
     # Time and pauses.
 
     def _run(self, limit_ns: int) -> None:
-        """Let happen what is due by a time, which becomes that of the model."""
+        """Process the events due by *limit_ns*, and advance the model to that time."""
         events = self._events
         time_ns = events.first_ns()
         while time_ns <= limit_ns and events.count > 0:
@@ -383,8 +385,8 @@ class LiveSwitch(Wires):
         if limit_ns > self.now_ns:
             self.now_ns = limit_ns
 
-    def _hear_pause(self, frame: bytes) -> None:
-        """Let the switch obey a pause frame of a host."""
+    def _receive_pause(self, frame: bytes) -> None:
+        """Apply a pause frame from a host to the switch port."""
         peer = self._ports[self._ports[self._host_ports[self._frames.port]].peer]
         for klass, quanta in paused_classes(frame):
             duration_ns = pause_ns(quanta, peer.rate_bps)
@@ -393,8 +395,8 @@ class LiveSwitch(Wires):
         self._timed = True
         self._settle()
 
-    def _be_told(self, number: int, klass: int, duration_ns: int) -> None:
-        """Send a host the pause frame that its port obeys."""
+    def _on_pause(self, number: int, klass: int, duration_ns: int) -> None:
+        """Send a host the pause frame that its port in the model obeys."""
         host = self._number_of[number]
         if host < 0:
             return
@@ -403,7 +405,8 @@ class LiveSwitch(Wires):
         at = slot // _SLOT_FIELDS * self._frames.frame_bytes
         for place, value in enumerate(frame):
             self._frames.memory[at + place] = value
-        # It goes in front of what leaves later, and is no packet of the model.
+        # Send it before all later frames. It is not a packet of the model, so do not
+        # count it as delivered.
         self._frames.send(slot // _SLOT_FIELDS, len(frame), host)
         self._leaving[self._leaving_count] = slot
         self._leaving_count += 1

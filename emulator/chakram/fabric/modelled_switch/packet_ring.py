@@ -1,9 +1,9 @@
-"""Frames of an interface, through memory that is shared with the kernel.
+"""Capture of an interface's frames through memory shared with the kernel.
 
-The kernel copies frames, with the time at which they passed, into blocks of a ring
-(TPACKET_V3); a full block is handed over whole.  So a reader needs no system call for
-each frame, and one that is busy for a while loses nothing until the ring is full.
-Unlike the buffer of a socket, the ring may be large without any rights of its own.
+The kernel copies frames with their timestamps into the blocks of a ring (TPACKET_V3),
+and releases each full block as a whole. A reader therefore needs no system call per
+frame. A reader that is busy loses no frames until the ring is full. Unlike a socket
+buffer, the ring may be large without extra privileges.
 
 Source: Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h of
 the kernel.
@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from typing import Self
 
 BLOCK_BYTES = 1 << 18
-"""Longer than any frame, segmentation offload included: 64 KiB and headers."""
+"""Size of a block. It exceeds the longest frame: 64 KiB with segmentation offload, plus
+headers."""
 
 RETIRE_MS = 50
-"""A block that is not full is handed over after so long."""
+"""Time after which the kernel releases a partly filled block."""
 
 _ETH_P_ALL = 3
 _SOL_PACKET = 263
@@ -32,7 +33,7 @@ _PACKET_VERSION = 10
 _TPACKET_V3 = 2
 _SO_ATTACH_FILTER = 26
 
-_FRAME_BYTES = 1 << 11  # only a divisor here: frames in a block have their own lengths
+_FRAME_BYTES = 1 << 11  # only a divisor here: frames in a block vary in length
 
 _KERNEL_OWNS = 0
 _USER_OWNS = 1
@@ -40,9 +41,10 @@ _STATUS_OFFSET = 8
 _BLOCK = struct.Struct("=II")  # at _STATUS_OFFSET + 4: frames, offset of the first one
 _STATUS = struct.Struct("=I")
 _FRAME = struct.Struct("=IIIIIIH")
-"""Offset of the next one, s, ns, captured, length, status, offset of the data."""
+"""Fields: offset of the next frame, seconds, nanoseconds, captured bytes, original
+length, status, offset of the data."""
 
-# Ethernet frames that carry UDP, over IPv4 or IPv6; what is not UDP is not ours.
+# Accepts Ethernet frames with UDP over IPv4 or IPv6; Chakram sends nothing else.
 _LOAD_HALF, _LOAD_BYTE, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
 _ONLY_UDP = (
     (_LOAD_HALF, 0, 0, 12),
@@ -60,21 +62,21 @@ _ONLY_UDP = (
 class PacketRing:
     """The UDP packets that an interface sends and receives.
 
-    Make it in a thread that is in the interface's network namespace; then any thread
-    may use it.
+    Create it in a thread that is in the interface's network namespace. Any thread may
+    then use it.
     """
 
     def __init__(self, interface: str, *, blocks: int) -> None:
-        """Capture from now on.
+        """Start to capture.
 
         Args:
             interface: Name of the interface.
-            blocks: Blocks of ``BLOCK_BYTES`` that the ring has.
+            blocks: Number of blocks of ``BLOCK_BYTES`` in the ring.
 
         Raises:
-            OSError: As the kernel says: no such interface, no rights, no memory.
+            OSError: If the kernel refuses: no such interface, no privileges, no memory.
         """
-        # Without a protocol it gets nothing before the filter is in place.
+        # Without a protocol, the socket receives nothing until the filter is in place.
         self._socket = socket.socket(
             socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0
         )
@@ -108,21 +110,21 @@ class PacketRing:
         self.close()
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a block is handed over."""
+        """Return the descriptor that becomes readable when a block is available."""
         return self._socket.fileno()
 
     def next_block(self) -> Iterator[tuple[int, int, int, bytes]] | None:
-        """Return the frames of the next block; None if none is handed over yet.
+        """Return the frames of the next block; None if none is available yet.
 
-        A frame is its time in s and ns, its length, and its bytes.  The block goes back
-        to the kernel after the last frame.
+        A frame consists of its time in s and ns, its length, and its bytes. The block
+        returns to the kernel after the last frame.
         """
         if self._status() & _USER_OWNS:
             return self._frames()
         return None
 
     def dropped(self) -> int:
-        """Return how many packets found no room in the ring so far."""
+        """Return how many packets the kernel has dropped because the ring was full."""
         statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 12)
         self._dropped += struct.unpack("=3I", statistics)[1]  # reading resets it
         return self._dropped
@@ -156,7 +158,7 @@ class PacketRing:
 def _attach(
     sock: socket.socket, program: tuple[tuple[int, int, int, int], ...]
 ) -> None:
-    """Let a socket get only what a classic BPF program accepts."""
+    """Attach a classic BPF program that filters the frames of a socket."""
     code = ctypes.create_string_buffer(
         b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     )

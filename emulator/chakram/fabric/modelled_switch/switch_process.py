@@ -1,14 +1,14 @@
-"""The process that all modelled switches of a lab are.
+"""The process that runs every modeled switch of a lab.
 
-``python -m chakram.fabric.modelled_switch.switch_process SOCKET NAMESPACE`` gets the
-descriptor of a conversation and that of the namespace with its ports.  It reads a lab's
-description (``LabSpec``), answers with an empty object once packets cross it, or with
-an error, and from then on answers every line: with its counters or samples, or once
-faults of links are set.  It ends with its holder.
+``python -m chakram.fabric.modelled_switch.switch_process SOCKET NAMESPACE`` takes two
+file descriptors: a control socket, and the namespace with the ports. It reads a
+``LabSpec`` from the socket. It answers with an empty object once it forwards packets,
+or with an error. It then answers each further line: with counters, with samples, or
+with an acknowledgment of link faults. The process ends with its holder.
 
-As long as frames come it looks for the next one without a pause: waking up takes 30 to
-60 us.  After 300 us of silence it sleeps until a frame comes, or 60 us before something
-is due.
+The process polls without pause while frames arrive, because waking up takes 30 to 60
+us. After 300 us without frames it sleeps. It wakes when a frame arrives, or 60 us
+before the next event is due.
 """
 
 from __future__ import annotations
@@ -58,23 +58,25 @@ _MOST_PLACES = 1 << 16
 _SPARE_PLACES = 16
 _NUMBERS_PER_ANSWER = 200_000
 _PR_SET_TIMERSLACK = 29
-# Counted at the port that a packet comes in by: of the link's other direction.
+# Drop reasons counted by the port that receives from a link. The sending port counts
+# the others.
 _AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
 
 
 class LabSwitches:
-    """The modelled switches of a lab, their ports open.
+    """The modeled switches of a lab, with open ports.
 
     Attributes:
-        live: They.
-        frames: Their ports.
+        live: The switches.
+        frames: Frames of their ports.
     """
 
     def __init__(self, spec: LabSpec) -> None:
-        """Open the ports, whose namespace this thread is in.
+        """Open the ports, which must be in the namespace of this thread.
 
         Raises:
-            FabricError: If that cannot be, or a switch has too little memory.
+            FabricError: If the ports cannot be opened, or a switch has too little
+                memory.
         """
         topology = spec.topology
         self._topology = topology
@@ -100,7 +102,7 @@ class LabSwitches:
         )
 
     def counters(self) -> dict[str, Any]:
-        """Return what was counted, by link, by port and in all, as plain data."""
+        """Return the counters by link, by port and in total, as plain data."""
         self.frames.count_lost()
         live = self.live
         late_ns, live.late_ns = live.late_ns, 0
@@ -117,7 +119,7 @@ class LabSwitches:
         }
 
     def serve(self, control: socket.socket) -> None:
-        """Switch, and answer, until the other end of *control* is closed."""
+        """Forward packets and answer requests until the peer closes *control*."""
         live, receiver = self.live, self.frames.receiver
         control.setblocking(False)
         active_ns = asked_ns = monotonic_ns()
@@ -139,7 +141,7 @@ class LabSwitches:
                 asked_ns = 0
 
     def _answer(self, control: socket.socket) -> bool:
-        """Answer a line, if there is one; False if there will be no more."""
+        """Answer a pending request; return False if the other end has closed."""
         try:
             if not control.recv(1, socket.MSG_PEEK):
                 return False
@@ -171,7 +173,7 @@ class LabSwitches:
 def lab_counters(
     fabric: SwitchFabric, topology: Topology, now_ns: int
 ) -> dict[str, Any]:
-    """Return what the ports of a model have counted: fields of ``LabCounters``."""
+    """Return the counters of a model's ports, as fields of ``LabCounters``."""
     counted = {
         end: fabric.model.port(number).counted(now_ns)
         for number, end in enumerate(fabric.ends)
@@ -193,7 +195,7 @@ def lab_counters(
 def _of_link(
     near: Mapping[str, list[int]], far: Mapping[str, list[int]]
 ) -> dict[str, int]:
-    """Return what one direction of a link has carried and lost."""
+    """Return the counters of one direction of a link, from *near* to *far*."""
     return {
         "bytes": sum(near["sent_bytes"]),
         "packets": sum(near["sent_packets"]),
@@ -205,7 +207,7 @@ def _of_link(
 
 
 def main(arguments: list[str]) -> int:
-    """Be the switches of one lab; return the exit status."""
+    """Run the switches of one lab; return the exit status."""
     control = socket.socket(fileno=int(arguments[0]))
     parent = os.getppid()
     die_with_parent(parent)

@@ -1,4 +1,4 @@
-# C types of kinds.py, for the compiled form.
+# C types of collective_kinds.py for the compiled build.
 
 cimport cython
 

@@ -1,9 +1,10 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""The kinds of collectives that a simulation has met, one behind the other.
+"""Kinds of collectives in a simulation, stored in arrays.
 
-Rows of numbers stand in one array for each kind of thing, so that compiled no number is
-an object; ``chakram.predict.levels.row_offsets`` says what stands where.
+Rows of numbers are stored in one array per kind of row, so that compiled code creates
+no Python integers. ``chakram.predict.levels.row_offsets`` defines the layout of the
+rows.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _WAITERS = row_offsets.WAITERS
 
 
 class Kinds:
-    """What positions of collectives send and receive, and the sizes of messages."""
+    """Stores the sends and receives of collectives by position, and message sizes."""
 
     def __init__(self) -> None:
-        # By class of size: payload bytes, packets, and how long a receiver needs.
+        # By size class: payload bytes, packets, and processing time at the receiver.
         self._size_bytes = array("q", bytes(8 * 16))
         self._size_packets = array("q", bytes(8 * 16))
         self._size_taken = array("q", bytes(8 * 16))
@@ -77,7 +78,7 @@ class Kinds:
         self._chunks_used = 0
 
     def shape(self, key: object, make: Callable[[], MessageColumns]) -> int:
-        """Return the number of a kind of collective; *make* is asked for a new one."""
+        """Return the number of a kind of collective; call *make* if it is new."""
         known = self._shape_of.get(key)
         if known is None:
             known = self._add_shape(make())
@@ -85,7 +86,7 @@ class Kinds:
         return known
 
     def messages_of(self, shape: int) -> int:
-        """Return how many messages a collective of a kind has."""
+        """Return the number of messages of one collective of a kind."""
         nranks = self._shapes[shape * _SHAPE + _NRANKS]
         rotates = self._shapes[shape * _SHAPE + _ROTATES]
         place = self._shapes[shape * _SHAPE + _PLACE]
@@ -99,7 +100,7 @@ class Kinds:
     def set_size(
         self, size_class: int, size_bytes: int, packets: int, taken_ns: int
     ) -> None:
-        """Take note of what a class of size is."""
+        """Set the values of a size class."""
         if size_class >= len(self._size_bytes):
             self._size_bytes = grown(self._size_bytes, size_class + 1)
             self._size_packets = grown(self._size_packets, size_class + 1)
@@ -116,7 +117,7 @@ class Kinds:
         reduced = columns.reduced
         first_chunk = self._chunks_used
         nchunks = len(chunks)
-        # What is added up takes longer: a class of its own for each way.
+        # A reduction takes longer at the receiver, so it has separate size classes.
         ways = sorted(set(reduced)) if nchunks else []
         needed = first_chunk + nchunks * len(ways)
         if needed > len(self._chunk_sizes):
@@ -189,9 +190,9 @@ class Kinds:
         return number
 
     def _add_groups(self, columns: MessageColumns) -> int:
-        """Take the groups over; return the most counters that a position needs."""
+        """Append the groups; return the maximum number of counters of any position."""
         first_group, first_member = self._groups_used, self._members_used
-        # One row more: where the members of the last group end.
+        # One extra row marks the end of the last group's members.
         self._groups_used += len(columns.needs) + 1
         if self._groups_used * _WAITERS > len(self._groups):
             self._groups = grown(self._groups, self._groups_used * _WAITERS)
@@ -217,10 +218,12 @@ class Kinds:
         return most
 
     def _size_class(self, size_bytes: int, reduced_bytes: int) -> int:
-        """Return the class of a size, and ``set_size`` of a new one; see subclasses.
+        """Return the class of a size; call ``set_size`` for a new one.
+
+        Subclasses implement this.
 
         Args:
-            size_bytes: Of a message.
-            reduced_bytes: What of it its receiver adds up.
+            size_bytes: Size of a message.
+            reduced_bytes: Number of its bytes that the receiver adds.
         """
         raise NotImplementedError

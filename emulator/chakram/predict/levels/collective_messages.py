@@ -1,8 +1,8 @@
-"""The messages of a collective in columns, for all its positions.
+"""The messages of all positions of a collective, stored in columns.
 
-Most schedules *rotate*: what position p sends is what position 0 sends, with all
-positions and chunks turned on by p.  Of these one position is listed and serves all, so
-that the two million messages of a ring of a thousand ranks are two thousand rows.
+Most schedules *rotate*: position p sends the messages of position 0, with p added to
+all positions and chunks. One position then represents all. The two million messages of
+a ring of a thousand ranks take two thousand rows.
 """
 
 from __future__ import annotations
@@ -32,38 +32,40 @@ from chakram.collectives.uneven_messages import (
 class MessageColumns:
     """The messages of one kind of collective.
 
-    Where it rotates, ``first_send`` and ``first_receive`` have one position; peers are
-    distances, and entry c of ``chunk_sizes`` is the size of what position p sends as
-    chunk ``c - p * turn``, counted round.
+    If it rotates, ``first_send`` and ``first_receive`` have one position, and peers are
+    distances. For a send with chunk k, position p uses entry (k + p * turn) of
+    ``chunk_sizes``, modulo its length.
 
     Attributes:
-        nranks: Positions.
-        first_send: By position, the first of its sends; one entry more than positions.
-        peers: By send, who gets it.
-        sizes: By send, bytes; of what rotates with unequal chunks, its chunk.
+        nranks: Number of positions.
+        first_send: By position, the index of its first send, with one extra entry.
+        peers: By send, its destination.
+        sizes: By send, its bytes; its chunk if the kind rotates.
         steps: By send, its step.
         channels: By send, its channel.
-        reduced: By send, how many of its bytes are added up by its receiver.
-        receives: By send, which of the receiver's receives it is.
+        reduced: By send, the number of bytes that the receiver adds.
+        receives: By send, its index among the receives of the receiver.
         waits: By send, 1 if it waits for any receive.
-        first_receive: As ``first_send``, of receives.
-        first_dependent: By receive, the first of its dependents; one entry more.
-        dependents: By receive, the groups that wait for it, counted from the position's
-            first.
-        first_group: As ``first_send``, of groups: sends that wait for the same.
-        needs: By group, how many receives it waits for.
-        first_member: By group, the first of its members; one entry more.
-        members: By group, its sends, counted from the position's first.
-        rotates: Whether one position stands for all.
-        turn: By how many chunks a position is ahead of the one before.
-        chunk_sizes: Bytes; empty where *sizes* has them.
-        awaits_sends: Whether a position is done only when its own messages have
+        first_receive: Like ``first_send``, for receives.
+        first_dependent: By receive, the first of its dependents, with one extra entry.
+        dependents: By receive, the groups that wait for it, relative to the first group
+            of the position.
+        first_group: Like ``first_send``, for groups. A group consists of the sends that
+            wait for the same receives.
+        needs: By group, the number of receives that it waits for.
+        first_member: By group, the first of its members, with one extra entry.
+        members: By group, its sends, relative to the first send of the position.
+        rotates: Whether one position represents all.
+        turn: Chunk offset between adjacent positions.
+        chunk_sizes: Bytes of each chunk; empty if *sizes* has bytes.
+        awaits_sends: Whether a position completes only after its own messages have
             arrived, too.
-        batch: Sends of a position that the others, as many, follow by the count of what
-            has been taken up; 0: those wait for what they need.
-        in_turn: Whether messages are taken up in turn: each position has one to receive
-            from, and its n-th receive is posted with its n-th send and takes the n-th
-            message that comes, whichever that is.
+        batch: Number of sends in the first batch of a position. The same number of
+            sends follows; each processed message releases one of them. 0 means that
+            sends wait for their dependencies.
+        in_turn: Whether receives match messages by order of arrival. Each position
+            receives from one other position. Its n-th receive is posted with its n-th
+            send and takes the n-th message that arrives.
     """
 
     nranks: int
@@ -91,16 +93,16 @@ class MessageColumns:
 
     @property
     def messages(self) -> int:
-        """Messages of all positions."""
+        """Number of messages of all positions."""
         return len(self.peers) * (self.nranks if self.rotates else 1)
 
 
 ReducedBytes = Callable[["Transfer", int], int]
-"""How many bytes of a message of so many are added up."""
+"""Function from a transfer and its size to the number of bytes that are added."""
 
 
 def whole_message(transfer: Transfer, size_bytes: int) -> int:
-    """Return all bytes of a message that is to be added up."""
+    """Return the whole size of a message if the receiver adds it, else 0."""
     return size_bytes if transfer.reduce else 0
 
 
@@ -115,12 +117,12 @@ def collective_columns(
     """Return the messages of a collective.
 
     Args:
-        how: Makes the schedule.
-        nranks: Positions of the group.
-        root: A position.
-        input_bytes: What one rank contributes.
-        reduced_bytes: Says how many bytes of a message its receiver adds up; of what
-            rotates, whether any.
+        how: Algorithm that generates the schedule.
+        nranks: Number of positions in the group.
+        root: Position of the root.
+        input_bytes: Contribution of one rank.
+        reduced_bytes: Function that returns the bytes of a message that its receiver
+            adds. If the kind rotates, the result only needs to be zero or not.
     """
     turn = turns_by(how, nranks)
     positions = range(nranks) if turn is None else range(1)
@@ -189,8 +191,8 @@ def uneven_columns(how: Algorithm, matrix: Matrix) -> MessageColumns:
     """Return the messages of an all_to_all_v.
 
     Args:
-        how: Makes the schedule.
-        matrix: The bytes from each position to each.
+        how: Algorithm that generates the schedule.
+        matrix: Bytes between each pair of positions.
     """
     nranks = len(matrix)
     pair_bytes = matrix_bytes(matrix)
@@ -216,9 +218,9 @@ def _listed(
     size_of: Callable[[int, LocalTransfer], int],
     nranks: int | None = None,
 ) -> MessageColumns:
-    """Return the columns of shares, nothing added up.
+    """Return the columns of shares, without reductions.
 
-    With *nranks* there is one, of position 0, and it rotates.
+    If *nranks* is given, the only share is that of position 0, and the kind rotates.
     """
     columns = MessageColumns(
         nranks=nranks or len(shares),
@@ -275,7 +277,7 @@ def _listed(
 
 
 def _places(share: RankSchedule) -> dict[tuple[int, int, int], int]:
-    """Return by source, channel and number which receive a message is."""
+    """Return the receive index by source, channel and message number."""
     return {
         (receive.peer, receive.channel, receive.message): index
         for index, receive in enumerate(share.receives)

@@ -1,28 +1,32 @@
-"""Cost models of other simulators, at the message level.
+"""Cost models of other simulators at the message level.
 
-ASTRA-sim's analytical network, *congestion-aware*: every directed link is a queue, a
-message of s bytes keeps it for floor(s / bandwidth) and reaches the next node after
-floor(latency + s / bandwidth), where it is queued again as a whole.
-*Congestion-unaware*: a message takes floor(hops x latency + s / bandwidth) and shares
-nothing with anybody.  Bytes are those of the messages alone.
+These models follow ASTRA-sim's analytical networks. In the *congestion-aware* network,
+every directed link is a queue. A message of s bytes occupies it for floor(s /
+bandwidth). It reaches the next node after floor(latency + s / bandwidth) and is queued
+there as a whole. In the *congestion-unaware* network, a message takes floor(hops x
+latency + s / bandwidth), regardless of other messages. Sizes do not include headers.
 
-Its hosts (the *system layer*): a collective of C bytes is cut into parts, which follow
-one another.  A rank that begins a part sends ``endpoint_delay`` later, and takes up
-what has arrived ``endpoint_delay`` after that.  What is added up costs two reads and a
-write more: 3 floor(bytes / local memory rate).  Which bytes these are depends on the
-algorithm: with halving and doubling, of each message but the last the half that is
-kept; with trees, what is handed on downwards costs it as well.  A rank is done with a
-collective when it has received and posted all; with a single message, when that has
-arrived.  The second half of a direct all_reduce goes by count: once all parts have come
-a rank sends, in the order of its peers, as many messages as it has taken up.  Messages
-of a pair in one collective are told apart by nothing: around a ring the n-th receive,
-which is posted with the n-th send, takes the n-th that comes, even if a later one has
-overtaken it on another path.
+ASTRA-sim's hosts are its *system layer*:
 
-Over ns-3 it has the same hosts; what lies between is in
-``chakram.predict.levels.packet_messages``.
+- A collective of C bytes is divided into parts, which run one after another.
+- A rank starts to send ``endpoint_delay`` after it begins a part. It processes a
+  message ``endpoint_delay`` after its arrival.
+- A reduction adds two reads and one write: 3 floor(bytes / local memory rate). The
+  bytes depend on the algorithm. With halving and doubling, they are half of each
+  message except the last. With trees, messages that are forwarded down the tree have
+  the same cost.
+- A rank completes a collective when it has received all messages and posted all sends.
+  A single message completes when it has arrived.
+- The second half of a direct all_reduce counts messages. After all parts have arrived,
+  a rank sends one message for each message it has processed, in the order of its peers.
+- Messages between two ranks in one collective are not distinguished. In a ring, the
+  n-th receive is posted with the n-th send. It matches the n-th message to arrive, even
+  if messages overtook each other on different paths.
 
-Source: read and measured at ASTRA-sim 518bd51, analytical network e8c5119.
+ASTRA-sim over ns-3 has the same hosts. ``chakram.predict.levels.packet_messages``
+models its network.
+
+Source: code and measurements of ASTRA-sim 518bd51, analytical network e8c5119.
 """
 
 from __future__ import annotations
@@ -59,32 +63,32 @@ ASTRA_SIM_NS3 = "astra-sim-ns3"
 _BITS_PER_BYTE_NS = 8_000_000_000
 
 ENDPOINT_DELAY_NS = 10
-"""ASTRA-sim's where nothing is said."""
+"""ASTRA-sim's default endpoint delay."""
 
 LOCAL_MEMORY_BYTES_PER_S = 1_600_000_000_000
-"""That of the systems that ASTRA-sim brings along."""
+"""Local memory rate in the example systems of ASTRA-sim."""
 
 _MEMORY_PASSES = 3
-"""Two reads and a write."""
+"""Two reads and one write."""
 
 
 class Division:
-    """What becomes of a collective before it is sent: nothing.
+    """Division of a collective into parts; this class keeps collectives whole.
 
     Attributes:
-        parts: Into how many it is cut.
+        parts: Number of parts.
     """
 
     parts: int = 1
 
     def algorithm(self, how: Algorithm, part: int) -> Algorithm:
-        """Return what does one of its parts."""
+        """Return the algorithm of one part."""
         return how
 
     def part_bytes(
         self, op: CollectiveOp, input_bytes: int, *, nranks: int, part: int
     ) -> int:
-        """Return what one rank contributes to a part."""
+        """Return the contribution of one rank to a part, in bytes."""
         return input_bytes
 
     def columns(
@@ -98,17 +102,16 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class AstraSimDivision(Division):
-    """ASTRA-sim's system layer.
+    """Division of a collective as in ASTRA-sim's system layer.
 
     Attributes:
-        parts: Into how many a collective is cut, ``preferred-dataset-splits``; one is
-            under way at a time.
+        parts: Number of parts, ``preferred-dataset-splits``. They run one at a time.
     """
 
     parts: int = 1
 
     def algorithm(self, how: Algorithm, part: int) -> Algorithm:
-        """Return the algorithm; parts take turns at the two trees."""
+        """Return the algorithm of one part; parts alternate between the two trees."""
         if isinstance(how, BinaryTreeAllReduce):
             return replace(how, tree=1 + part % TREES)
         return how
@@ -116,7 +119,7 @@ class AstraSimDivision(Division):
     def part_bytes(
         self, op: CollectiveOp, input_bytes: int, *, nranks: int, part: int
     ) -> int:
-        """Return an equal part, rounded down, but a byte for each rank at least."""
+        """Return an equal part, rounded down, but at least one byte per rank."""
         if op is CollectiveOp.BARRIER:
             return input_bytes
         least = 1 if op is CollectiveOp.ALL_GATHER else nranks
@@ -125,7 +128,7 @@ class AstraSimDivision(Division):
     def columns(
         self, how: Algorithm, *, nranks: int, root: int, input_bytes: int
     ) -> MessageColumns:
-        """Return the messages of a part; see the module."""
+        """Return the messages of a part; see the module docstring."""
         columns = collective_columns(
             how,
             nranks=nranks,
@@ -158,18 +161,19 @@ def _with_trees(how: BinaryTreeAllReduce, nranks: int) -> ReducedBytes:
 
 
 def _with_halves(transfer: Transfer, size_bytes: int) -> int:
-    # The last step leaves one chunk, of which nothing is passed on.
+    # In the last step, the message is one chunk, and none of it is forwarded.
     return size_bytes // 2 if transfer.reduce and transfer.further else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstraSimTimes(LevelTimes):
-    """ASTRA-sim's analytical networks; see the module.
+    """Times of ASTRA-sim's analytical networks; see the module docstring.
 
     Attributes:
-        is_shared: Whether it is the congestion-aware one.
+        is_shared: Whether the network is the congestion-aware one.
         start_ns: The endpoint delay.
-        local_memory_bytes_per_s: 0: adding up takes no time.
+        local_memory_bytes_per_s: Local memory rate; 0 means that reductions take no
+            time.
     """
 
     is_shared: bool = True
@@ -177,20 +181,20 @@ class AstraSimTimes(LevelTimes):
     local_memory_bytes_per_s: int = LOCAL_MEMORY_BYTES_PER_S
 
     def hold_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return its bytes at the rate of the link, rounded down."""
+        """Return the serialization delay of the message, rounded down."""
         return _bytes_ns(size_bytes, link.rate_bps)
 
     def reach_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return that and the latency."""
+        """Return the serialization delay, rounded down, plus the latency."""
         return link.delay_ns + _bytes_ns(size_bytes, link.rate_bps)
 
     def path_ns(self, links: Sequence[LevelLink], size_bytes: int) -> int:
-        """Return the latency of all hops, and its bytes once."""
+        """Return all hop latencies plus the serialization delay at the lowest rate."""
         slowest = min((link.rate_bps for link in links if link.rate_bps), default=None)
         return sum(link.delay_ns for link in links) + _bytes_ns(size_bytes, slowest)
 
     def take_ns(self, size_bytes: int, reduced_bytes: int) -> int:
-        """Return the endpoint delay, and what adding up costs."""
+        """Return the endpoint delay plus the cost of the reduction."""
         if not self.local_memory_bytes_per_s:
             return self.start_ns
         passes_ns = reduced_bytes * 10**9 // self.local_memory_bytes_per_s

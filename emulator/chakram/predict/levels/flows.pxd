@@ -1,4 +1,4 @@
-# C types of flows.py, for the compiled form.
+# C types of flows.py for the compiled build.
 
 cimport cython
 

@@ -1,19 +1,21 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
-"""The flow level: messages under way share links fairly.
+"""The flow level: messages in flight share links fairly.
 
-Every message has a rate, and the rates of all are max-min fair: none can be raised
-without lowering one that is not higher.  They are found by progressive filling: the
-link with the least to give each of its messages settles those; they are taken from the
-other links, and so on (Bertsekas and Gallager, Data Networks, 6.5.2).  A message is
-there when its last byte has left, after the propagation of its path.
+Every message has a rate, and the rates are max-min fair: no rate can increase without a
+decrease of an equal or lower one. Progressive filling computes them. The link with the
+smallest share per message fixes the rates of its messages. These rates are subtracted
+from the other links, and so on (Bertsekas and Gallager, Data Networks, 6.5.2). A
+message arrives after its last byte has left, plus the propagation delay of its path.
 
-Rates are found anew when messages begin and end, but not too often: not before *batch*
-of the time that the next one to end will have taken, or that the one that begins would
-take alone, has passed since the last time.  Until then rates stay, and what ends or
-begins waits.  So a message is late by about that part of its time at most, at either
-end, and that only where others began or ended just before it; with 0 rates are always
-right.
+Rates are recomputed when messages begin and end, but not too often. The interval is at
+least the fraction *batch* of a message's time. This is the total time of the next
+message to end, or the time that a new message would take alone. Until then, rates do
+not change, and messages that begin or end wait.
+
+A message may therefore start late and end late, each by at most about this fraction of
+its time. This happens only if other messages began or ended shortly before. With a
+*batch* of 0, rates are always exact.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _DOWN = row_offsets.DOWN
 _WHERE = row_offsets.WHERE
 
 _SHARES = 1 << 40
-"""The event that rates are due: beyond the numbers of all links."""
+"""Event number of a rate computation; greater than all link numbers."""
 
 _BITS_PER_BYTE_NS = 8e9
 _NOTHING_BYTES = 1e-6
@@ -67,15 +69,15 @@ def _wide(old: array[float], needed: int) -> array[float]:
 
 
 class FlowLevel(MessageLevel):
-    """Traffic that shares links fairly.
+    """Traffic that shares links with max-min fairness.
 
     Args:
-        network: Hosts, routers, links.
-        times: How many bytes messages have on the wire.
-        batch: For which part of a message's time shares may be out of date.
-        seed: By which routers choose among next links of equal cost, for each pair of
-            hosts; None: always the first.
-        record: Whether rows of flows are written.
+        network: Hosts, routers and links.
+        times: Bytes of messages on the wire, and times at hosts.
+        batch: Fraction of a message's time for which rates may be outdated.
+        seed: Seed with which routers choose among equal-cost links for each pair of
+            hosts. None means that they always choose the first.
+        record: Whether to write flow rows.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class FlowLevel(MessageLevel):
         self._settled_ns = -_NEVER
         self._most_links = network.longest_path()
         count = max(1, len(network.links))
-        # Bytes per nanosecond; 0: no limit.
+        # Bytes per nanosecond; 0 means no limit.
         rates = [(link.rate_bps or 0) / _BITS_PER_BYTE_NS for link in network.links]
         self._capacity = array("d", rates or [0.0])
         delays_ns = [link.delay_ns for link in network.links]
@@ -104,7 +106,7 @@ class FlowLevel(MessageLevel):
         self._heap_share = array("d", bytes(8 * (count + 1)))
         self._heap_link = array("q", bytes(8 * (count + 1)))
         self._users = array("q", bytes(8))
-        # By message: links, what is left of it, its rate.
+        # By message: its links, its remaining bytes, and its rate.
         self._way = array("q", bytes(8 * self._most_links))
         self._remaining = array("d", bytes(8))
         self._rate = array("d", bytes(8))
@@ -112,11 +114,11 @@ class FlowLevel(MessageLevel):
         self._count = 0
 
     def rates(self) -> list[float]:
-        """Return the rates of the messages under way, in bytes per nanosecond."""
+        """Return the rates of the messages in flight, in bytes per nanosecond."""
         return [self._rate[self._under_way[index]] for index in range(self._count)]
 
     def ways(self) -> list[list[int]]:
-        """Return their links, likewise."""
+        """Return the links of each message in flight, in the order of ``rates``."""
         return [
             [
                 self._way[self._under_way[index] * self._most_links + hop]
@@ -129,7 +131,7 @@ class FlowLevel(MessageLevel):
     # ---- messages --------------------------------------------------------------------
 
     def _cross(self, slot: int, source: int, target: int) -> None:
-        """Let a message share the links of its path from now on."""
+        """Start sending a message over the links of its path."""
         at = slot * _SLOT
         if (slot + 1) * self._most_links > len(self._way):
             self._way = grown(self._way, (slot + 1) * self._most_links)
@@ -178,7 +180,7 @@ class FlowLevel(MessageLevel):
         self._settle_by(at_ns if at_ns > self.now_ns else self.now_ns)
 
     def _settle_by(self, at_ns: int) -> None:
-        """See that rates are found at a time, or sooner."""
+        """Schedule a rate computation at *at_ns* or earlier."""
         if at_ns < self._due_ns:
             self._due_ns = at_ns
             self._coming.add(at_ns, _SHARES * _KINDS)
@@ -192,14 +194,14 @@ class FlowLevel(MessageLevel):
             self._settle()
 
     def _settle(self) -> None:
-        """Let what is there arrive, find the rates of the rest, and when that ends."""
+        """Complete finished messages, update rates and schedule the next update."""
         elapsed_ns = self.now_ns - self._settled_ns
         self._settled_ns = self.now_ns
         kept = 0
         for index in range(self._count):
             slot = self._under_way[index]
             left = self._remaining[slot] - self._rate[slot] * elapsed_ns
-            # What is left is less than rounding of a nanosecond leaves.
+            # The rest takes less than a millionth of a nanosecond: a rounding error.
             if self._rate[slot] > 0.0 and left <= _NOTHING_BYTES * self._rate[slot]:
                 delay_ns = 0
                 base = slot * self._most_links
@@ -213,7 +215,7 @@ class FlowLevel(MessageLevel):
                 kept += 1
         self._count = kept
         if kept == 0:
-            self._settled_ns = -_NEVER  # whoever comes next waits for nobody
+            self._settled_ns = -_NEVER  # the next message starts immediately
             return
         self._fill_rates()
         first_ns = -1.0
@@ -234,7 +236,7 @@ class FlowLevel(MessageLevel):
     # ---- fair shares -----------------------------------------------------------------
 
     def _fill_rates(self) -> None:
-        """Find the max-min fair rates of all messages under way."""
+        """Compute the max-min fair rates of all messages in flight."""
         links = len(self._capacity)
         self._work += links + self._count
         for link in range(links):
@@ -271,13 +273,13 @@ class FlowLevel(MessageLevel):
             if self._using[link]:
                 self._raise(used, self._left[link] / self._using[link], link)
                 used += 1
-        # What a link has for each never shrinks, so a place in the heap may be stale,
-        # but is never too late.
+        # The share of a link never shrinks during filling. A stale heap key is
+        # therefore a lower bound.
         while used:
             link = self._heap_link[0]
             if self._using[link]:
                 share = self._left[link] / self._using[link]
-                if share <= 0.0:  # what rounding has taken too much
+                if share <= 0.0:  # rounding error
                     share = self._capacity[link] * _LEAST_PART
                 if share > self._heap_share[0]:
                     self._sink(used, share, link)
@@ -317,7 +319,7 @@ class FlowLevel(MessageLevel):
         self._heap_link[place] = link
 
     def _sink(self, used: int, share: float, link: int) -> None:
-        """Put a link in the place of the first one of a heap of *used*."""
+        """Replace the first link of a heap of *used* links."""
         place = 0
         below = 1
         while below < used:

@@ -1,4 +1,4 @@
-"""How long whole messages take: on a link, and at their receiver."""
+"""Times of whole messages on a link and at their receiver."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LevelTimes(ABC):
     """The times of one cost model, in whole nanoseconds.
 
     Attributes:
-        start_ns: How long after its rank has begun a share may send.
-        is_shared: Whether messages share links; else each has its path to itself.
+        start_ns: Delay from the start of a rank's share to its first send.
+        is_shared: Whether messages share links. If not, each has a dedicated path.
     """
 
     start_ns: int = 0
@@ -31,44 +31,44 @@ class LevelTimes(ABC):
 
     @abstractmethod
     def hold_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return how long a message keeps a link from the next one."""
+        """Return the time for which a message occupies a link."""
 
     @abstractmethod
     def reach_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return how long after it begins to leave all of it is at the other end."""
+        """Return the time from departure of the first bit to arrival of the last."""
 
     def path_ns(self, links: Sequence[LevelLink], size_bytes: int) -> int:
-        """Return how long it takes along a path that it has to itself."""
+        """Return the time of a message on a dedicated path."""
         return sum(self.reach_ns(link, size_bytes) for link in links)
 
     def take_ns(self, size_bytes: int, reduced_bytes: int) -> int:
-        """Return how long its receiver needs to take it up.
+        """Return the processing time at the receiver.
 
         Args:
-            size_bytes: Of the message.
-            reduced_bytes: What of it is added up.
+            size_bytes: Size of the message.
+            reduced_bytes: Number of its bytes that the receiver adds.
         """
         return 0
 
     def wire_bytes(self, size_bytes: int) -> int:
-        """Return what of it crosses a link, headers included."""
+        """Return the bytes of a message on a link, headers included."""
         return size_bytes
 
     def packets(self, size_bytes: int) -> int:
-        """Return how many packets it is."""
+        """Return the number of packets of a message."""
         return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireTimes(LevelTimes):
-    """Ours: every packet of a message has its headers, and hosts take no time.
+    """Chakram's cost model: every packet has headers, and hosts take no time.
 
-    Times are rounded up, message by message.
+    Times are rounded up for each message.
 
     Attributes:
-        path_mtu: Payload of a full packet.
+        path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
-        overhead_bytes: What each packet has beside its payload.
+        overhead_bytes: Bytes of each packet in addition to its payload.
     """
 
     path_mtu: int
@@ -76,15 +76,15 @@ class WireTimes(LevelTimes):
     overhead_bytes: int = PACKET_OVERHEAD_BYTES
 
     def hold_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return its bytes at the rate of the link."""
+        """Return the serialization delay of the message."""
         return serialisation_ns(self.wire_bytes(size_bytes), rate_bps=link.rate_bps)
 
     def reach_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return that and the propagation."""
+        """Return the serialization delay plus the propagation delay."""
         return self.hold_ns(link, size_bytes) + link.delay_ns
 
     def wire_bytes(self, size_bytes: int) -> int:
-        """Return the layer-2 bytes of all its packets."""
+        """Return the layer-2 bytes of all packets of the message."""
         return wire_bytes(
             size_bytes,
             path_mtu=self.path_mtu,
@@ -93,5 +93,5 @@ class WireTimes(LevelTimes):
         )
 
     def packets(self, size_bytes: int) -> int:
-        """Return how many packets of the path MTU it is."""
+        """Return the number of packets at the path MTU."""
         return packets_of(size_bytes, path_mtu=self.path_mtu)

@@ -1,4 +1,4 @@
-# C types of messages.py, for the compiled form.
+# C types of messages.py for the compiled build.
 
 cimport cython
 

@@ -1,14 +1,15 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
-"""The message level: whole messages, stored and forwarded over links that are queues.
+"""The message level: whole messages, stored and forwarded over FIFO links.
 
-Every directed link serves one message after the other, first come, first served, and
-has room for any number.  A message occupies a link as a whole and is queued as a whole
-at the next router, so it takes about as many times its bytes as its path has links.
-There are no packets, queue pairs, windows, acknowledgements, marks and losses.
+Every directed link serves one message at a time, in order of arrival, with an unlimited
+queue. A message occupies a link as a whole and is queued as a whole at the next router.
+The time of a message is therefore about its serialization delay times the number of
+links on its path. This level has no packets, queue pairs, windows, acknowledgements,
+ECN marks or losses.
 
-Of each link only the first arrival is among the events, for arrivals keep the order of
-the link: there are never more events than links.
+Messages leave a link in the order in which they entered it, so only the first arrival
+of each link is in the event queue. The queue never has more link events than links.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["MessageLevel"]
 _NONE = row_offsets.NONE
 _MASK = 0xFFFFFFFF
 _PRIME = 0x9E3779B1
-"""2**32 over the golden ratio: spreads consecutive numbers over all bits."""
+"""2**32 divided by the golden ratio; spreads consecutive numbers over all bits."""
 
 _ARRIVED = row_offsets.ARRIVED
 _KINDS = row_offsets.KINDS
@@ -61,14 +62,14 @@ _WHERE = row_offsets.WHERE
 
 
 class MessageLevel(Traffic):
-    """Traffic over links that are queues.
+    """Traffic over FIFO links.
 
     Args:
-        network: Hosts, routers, links.
-        times: How long messages take.
-        seed: By which routers choose among next links of equal cost, for each pair of
-            hosts; None: always the first.
-        record: Whether rows of flows are written.
+        network: Hosts, routers and links.
+        times: Times of messages on links and hosts.
+        seed: Seed with which routers choose among equal-cost links for each pair of
+            hosts. None means that they always choose the first.
+        record: Whether to write flow rows.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class MessageLevel(Traffic):
         self._examples: list[LevelLink] = []
         self._class_of: dict[tuple[int, int], int] = {}
         self._classes: list[int] = []
-        # By kind of link, then by class of size.
+        # By link type (rate and delay), then by size class.
         self._room = 16
         self._hold_ns = array("q", bytes(8 * 16))
         self._reach_ns = array("q", bytes(8 * 16))
@@ -105,22 +106,26 @@ class MessageLevel(Traffic):
             self._hosts[row + _ROUTER] = host.router
             self._hosts[row + _UP] = _NONE if host.up is None else host.up
             self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
-        # By router of a destination, where its rows in _hops begin; what stands there
-        # is by router the first and the last of the links to go on by.
+        # By destination router: the start of its rows in _hops. Each router has a row
+        # with the index of its first next link and the number of next links. The links
+        # follow the rows.
         self._hops_of = array("q", (_NONE for _ in range(max(1, network.routers))))
         self._hops = array("q", bytes(8 * 64))
         self._hops_used = 0
         self._paths: dict[tuple[int, int, int], int] = {}
 
     def add_local_line(self, rate_bps: int | None) -> int:
-        """Return a line for messages within a host; ``place`` calls it *local*."""
+        """Add a line for messages within a host and return its number.
+
+        ``place`` takes the number as *local*.
+        """
         number = self._link_count
         self._add_link(LevelLink(name="within a host", rate_bps=rate_bps))
         self._fill()
         return number
 
     def link_bytes(self) -> list[int]:
-        """Return what has entered each link of the network, headers included."""
+        """Return the bytes that entered each link of the network, headers included."""
         return [
             self._links[number * _LINK + _CARRIED]
             for number in range(len(self._network.links))
@@ -167,7 +172,7 @@ class MessageLevel(Traffic):
         self._links[row + _END] = _NONE if link.to is None else link.to
 
     def _fill(self) -> None:
-        """Make the tables of times anew, after one has outgrown its room."""
+        """Rebuild the tables of times after one of them is full."""
         room = self._room * max(1, len(self._examples))
         self._hold_ns = array("q", bytes(8 * room))
         self._reach_ns = array("q", bytes(8 * room))
@@ -204,7 +209,7 @@ class MessageLevel(Traffic):
             self._cross(slot, source, target)
 
     def _cross(self, slot: int, source: int, target: int) -> None:
-        """Let a message cross the network; the flow level does it otherwise."""
+        """Send a message across the network; subclasses override this."""
         if not self._is_shared:
             size = self._slots[slot * _SLOT + _CLASS]
             taken_ns = self._path_ns(source, target, size)
@@ -228,7 +233,7 @@ class MessageLevel(Traffic):
         return known
 
     def _next_link(self, source: int, target: int, router: int) -> int:
-        """Return the link by which a router passes on what is for a host."""
+        """Return the link through which a router forwards messages to a host."""
         last = self._hosts[target * _WHERE + _ROUTER]
         if router == last:
             return self._hosts[target * _WHERE + _DOWN]
@@ -250,7 +255,7 @@ class MessageLevel(Traffic):
             raise FabricError(
                 "topology",
                 f"there is no path from host {source} to host {target}",
-                "two ports need two connected hosts",
+                "put the ports on two connected hosts",
             )
         return self._hops[first]
 
@@ -294,14 +299,14 @@ class MessageLevel(Traffic):
             self._links[row + _HEAD] = slot
             self._coming.add_at(arrives_ns, order, link * _KINDS)
             return
-        # Rounding must not let one overtake another.
+        # Rounding must not reorder messages.
         if arrives_ns < self._slots[tail * _SLOT + _ARRIVES]:
             arrives_ns = self._slots[tail * _SLOT + _ARRIVES]
         self._slots[at + _ARRIVES] = arrives_ns
         self._slots[tail * _SLOT + _NEXT] = slot
 
     def _happen(self, number: int) -> None:
-        """Take the first message of a link from it, and pass it on."""
+        """Remove the first message from a link and forward it."""
         row = number * _LINK
         slot = self._links[row + _HEAD]
         following = self._slots[slot * _SLOT + _NEXT]

@@ -1,8 +1,8 @@
-"""What coarser levels know of a network: links, and which ones lead where.
+"""Network model of the coarser levels: links, and the next links to each destination.
 
-Nodes that pass messages on are *routers*: switches, and hosts of a fabric in which
-hosts pass on.  Every host belongs to a router: to its switch, over an up and a down
-link, or to itself.
+*Routers* are the nodes that forward messages: switches, and hosts in a fabric where
+hosts forward. Every host is attached to a router. The router is its switch, with an up
+link and a down link, or the host itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class LevelLink:
     """One direction of a link.
 
     Attributes:
-        name: Where it begins.
-        rate_bps: None: no limit.
-        delay_ns: Propagation.
-        to: Number of the router where it ends; None: a host, which is the end.
+        name: Port at which it starts.
+        rate_bps: Rate; None means no limit.
+        delay_ns: Propagation delay.
+        to: Number of the router at its end; None means that it ends at a host.
     """
 
     name: str
@@ -37,7 +37,10 @@ class LevelLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """Where a host is: its router, and the links to it and back, if it is not that."""
+    """Attachment of a host: its router, and the links to it and back.
+
+    There are no links if the host is the router.
+    """
 
     router: int
     up: int | None = None
@@ -49,10 +52,10 @@ class LevelNetwork:
     """Hosts, routers and links; numbers are indices.
 
     Attributes:
-        hosts: Where each host is.
-        routers: How many routers there are.
+        hosts: Attachment of each host.
+        routers: Number of routers.
         links: All directed links.
-        leaving: By router, the links to other routers that begin there.
+        leaving: By router, its links to other routers.
     """
 
     hosts: tuple[Attachment, ...]
@@ -67,14 +70,16 @@ class LevelNetwork:
             for link in links:
                 to = self.links[link].to
                 if to is None:
-                    raise ValueError(f"link {self.links[link].name} leads to no router")
+                    raise ValueError(
+                        f"link {self.links[link].name} does not lead to a router"
+                    )
                 arriving[to].append((router, link))
         object.__setattr__(self, "_arriving", tuple(map(tuple, arriving)))
 
     def upwards_first(self) -> LevelNetwork:
-        """Return it with the links of a router by how far upwards they lead.
+        """Return the network with each router's links in ascending upward distance.
 
-        So of two ways of one length round a ring the upward one comes first.
+        Of two equally long paths around a ring, the upward one then comes first.
         """
         leaving = (
             tuple(sorted(links, key=lambda link: (self._end(link) - at) % self.routers))
@@ -83,10 +88,10 @@ class LevelNetwork:
         return replace(self, leaving=tuple(leaving))
 
     def next_links(self, destination: int) -> list[tuple[int, ...]]:
-        """Return by router the links on shortest paths to the router *destination*.
+        """Return, by router, the links on shortest paths to the router *destination*.
 
-        Several: of equal cost, in the order of ``leaving``.  None at the destination,
-        and where it cannot be reached.
+        If there are several links, they have equal cost and the order of ``leaving``.
+        At the destination, and at routers that cannot reach it, the tuple is empty.
         """
         distance = self._distances(destination)
         return [
@@ -101,7 +106,7 @@ class LevelNetwork:
         ]
 
     def longest_path(self) -> int:
-        """Return the most links between two hosts."""
+        """Return the maximum number of links between two hosts."""
         ends = [
             sum(each is not None for each in (host.up, host.down))
             for host in self.hosts
@@ -115,7 +120,7 @@ class LevelNetwork:
         ) + max(ends, default=0)
 
     def _distances(self, destination: int) -> dict[int, int]:
-        """Return by router how many links it is from the one *destination*."""
+        """Return, by router, its distance to *destination* in links."""
         distance = {destination: 0}
         waiting = deque([destination])
         while waiting:
@@ -127,10 +132,10 @@ class LevelNetwork:
         return distance
 
     def path(self, source: int, destination: int) -> tuple[int, ...]:
-        """Return the links from host to host; of equal-cost ones the first.
+        """Return the links from host to host, on the first of equal-cost paths.
 
         Raises:
-            FabricError: If there is none.
+            FabricError: If there is no path.
         """
         if source == destination:
             return ()

@@ -1,4 +1,4 @@
-# C types of packets.py, for the compiled form.
+# C types of packet_messages.py for the compiled build.
 
 cimport cython
 

@@ -1,10 +1,10 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Messages packet by packet, with a queue pair for each: ASTRA-sim over ns-3.
+"""The packet level with one queue pair per message: ASTRA-sim over ns-3.
 
-Programs, collectives and costs of hosts are those of the message level; a message
-crosses modelled switches as ``chakram.predict.simulator.message_hosts`` says, and is
-there when its last acknowledgement is back at its sender.
+Programs, collectives and host costs are those of the message level. Messages cross
+modeled switches as in ``chakram.predict.simulator.message_hosts``. A message is
+complete when its last acknowledgement has arrived at its sender.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ _NEVER = 1 << 62
 
 
 class PacketLevel(MessageLevel):
-    """Traffic over modelled switches.
+    """Traffic over modeled switches.
 
     Args:
-        network: Hosts, routers, links.
-        times: What hosts need.
-        fabric: Its switches; the same hosts, in the same order.
-        settings: How hosts send.
-        make_control: Makes the congestion control of a message; None: there is none.
-        record: Whether rows of flows are written.
+        network: Hosts, routers and links.
+        times: Times at hosts.
+        fabric: Modeled switches, with the same hosts in the same order.
+        settings: Settings of the sending hosts.
+        make_control: Factory of the congestion control of a message; None means no
+            congestion control.
+        record: Whether to write flow rows.
 
     Attributes:
-        fabric: As given.
+        fabric: The modeled switches.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class PacketLevel(MessageLevel):
         self._windows: dict[int, int] = {}
 
     def link_bytes(self) -> list[int]:
-        """Return what has entered each link of the network, headers included."""
+        """Return the bytes that entered each link of the network, headers included."""
         return [
             sum(self.fabric.named(link.name).counted(self.now_ns)["sent_bytes"])
             for link in self._network.links
         ]
 
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
-        """Let events happen; see ``Traffic``."""
+        """Process events; see ``Traffic``."""
         self._until_ns = until_ns
         return MessageLevel.run(self, until_ns, most_flows)
 
@@ -97,7 +98,7 @@ class PacketLevel(MessageLevel):
         self._settle()
 
     def _window_bytes(self, source: int, target: int) -> int:
-        """Return what the path of two hosts holds; 0: there is no window."""
+        """Return the capacity of the path between two hosts; 0 means no window."""
         if self._settings.window == "off":
             return 0
         key = source << 32 | target
@@ -114,22 +115,22 @@ class PacketLevel(MessageLevel):
         return self._windows[key]
 
     def _settle(self) -> None:
-        """See that the packets go on when they have to."""
+        """Schedule the next packet event."""
         due_ns = self._wires.next_ns()
         if due_ns < self._due_ns:
             self._due_ns = due_ns
             self._coming.add(due_ns, 0)
 
     def _happen(self, number: int) -> None:
-        """Let packets go on until a message is over, or something else happens."""
+        """Process packet events until a message completes or another event is due."""
         if self.now_ns != self._due_ns:
-            return  # they have been asked earlier meanwhile
+            return  # stale: an earlier event has replaced this one
         self._due_ns = _NEVER
         limit_ns = self._coming.first_ns()
         if self._until_ns < limit_ns:
             limit_ns = self._until_ns
         if self.done:
-            limit_ns = self.now_ns  # what follows on those is not to begin later
+            limit_ns = self.now_ns  # successors of completed shares must not start late
         wires = self._wires
         before = wires.events
         wires.run_until(limit_ns)

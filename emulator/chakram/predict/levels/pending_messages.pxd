@@ -1,4 +1,4 @@
-# C types of traffic.py, for the compiled form.
+# C types of pending_messages.py for the compiled build.
 
 cimport cython
 

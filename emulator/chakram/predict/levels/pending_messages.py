@@ -1,16 +1,17 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
-"""Which messages a collective has left to send, and what an arrival releases.
+"""Pending messages of collectives, and the sends that an arrival releases.
 
-A *share* is what one position of a collective sends and receives.  A message that
-arrives releases those sends of its receiver that waited for it; a share ends when all
-its messages have arrived, its own at their receivers.
+A *share* consists of the sends and receives of one position of a collective. An
+arriving message releases the sends of its receiver that wait for this message. A share
+ends when its sends have arrived at their receivers and its receives are processed.
+Without ``MessageColumns.awaits_sends``, posting the sends is enough.
 
-``Traffic`` knows that, and the events; what lies between hosts is for its subclasses,
-``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
+``Traffic`` manages the shares and the events. Its subclasses model the network between
+hosts: ``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
 
-Rows of numbers stand in one array for each kind of thing, so that compiled no number is
-an object: a message under way takes some 60 bytes.
+Rows of numbers are stored in one array per kind of row, so that compiled code creates
+no Python integers. A message in flight takes about 60 bytes.
 """
 
 from __future__ import annotations
@@ -113,19 +114,19 @@ _FLOW = len(FLOW_FIELDS)
 
 
 class Traffic(Kinds):
-    """Shares under way, their messages, and the events.
+    """Running shares, their messages, and the events.
 
     Args:
-        start_ns: How long after its rank has begun a share may send.
-        record: Whether rows of flows are written.
+        start_ns: Delay from the start of a rank's share to its first send.
+        record: Whether to write flow rows.
 
     Attributes:
-        record: Likewise.
+        record: Whether flow rows are written.
         now_ns: Time of the last event.
-        events: How many there were.
-        messages: How many messages have arrived.
-        done: Shares that have ended since somebody looked.
-        flows: Rows of flows (``FLOW_FIELDS``) since ``take_flows``.
+        events: Number of events.
+        messages: Number of messages that have arrived.
+        done: Shares that have ended since the caller last cleared the list.
+        flows: Flow rows (``FLOW_FIELDS``) since the last ``take_flows``.
     """
 
     def __init__(
@@ -154,13 +155,16 @@ class Traffic(Kinds):
         self._free_slot = _NONE
         self._flows = array("q", bytes(8 * _FLOW))
         self._flows_used = 0
-        # Events since signals were let in; an expensive one counts as many.
+        # Work since the last signal check; an expensive event counts as several.
         self._work = 0
 
     # ---- shares ----------------------------------------------------------------------
 
     def open(self, shape: int) -> int:
-        """Return the share of position 0 of a new collective; the others follow it."""
+        """Create a collective and return the share of position 0.
+
+        The shares of the other positions follow it.
+        """
         nranks = self._shapes[shape * _SHAPE + _NRANKS]
         free = self._free_shares.get(nranks)
         if free:
@@ -197,17 +201,18 @@ class Traffic(Kinds):
     def place(
         self, share: int, host: int, rank: int, server: int = _NONE, local: int = _NONE
     ) -> None:
-        """Say on which host a share is, of which rank, and how it sends there.
+        """Set the host and rank of a share, and the handling of its local messages.
 
-        Messages within a host take no time, unless *local* is given.
+        Messages within a host take no time unless *local* is given.
 
         Args:
-            share: Of any position of an open collective.
+            share: Share of any position of an open collective.
             host: Number of its host.
             rank: Number of its rank.
-            server: A number that hosts share between which messages stay off the
-                network; ``NONE``: none does.
-            local: What such messages go through, for the network to know.
+            server: Number of its server. Messages between hosts of one server stay off
+                the network. ``NONE`` means no server.
+            local: Number of the line for messages within the host or server. ``NONE``
+                means that they take no time.
         """
         row = share * _SHARE
         self._shares[row + _HOST] = host
@@ -216,13 +221,13 @@ class Traffic(Kinds):
         self._shares[row + _SERVER] = server
 
     def begin(self, share: int, operation: int, iteration: int, released: int) -> None:
-        """Let a share begin now.
+        """Start a share now.
 
         Args:
-            share: A placed one.
-            operation: What it is in the program of its rank.
-            iteration: Of the program.
-            released: The operation that it waited for longest; -1: the start.
+            share: A placed share.
+            operation: Operation of the share in the program of its rank.
+            iteration: Iteration of the program.
+            released: The operation that released the share; -1 means the start.
         """
         row = share * _SHARE
         self._shares[row + _ROW] = operation
@@ -234,23 +239,23 @@ class Traffic(Kinds):
             self._start(share)
 
     def sent_bytes(self, share: int) -> int:
-        """Return the payload that a share has sent."""
+        """Return the payload bytes that a share has sent."""
         return self._shares[share * _SHARE + _SENT]
 
     def received_bytes(self, share: int) -> int:
-        """Return the payload that has come."""
+        """Return the payload bytes that a share has received."""
         return self._shares[share * _SHARE + _RECEIVED]
 
     def left(self, share: int) -> int:
-        """Return how many messages of a share have not arrived."""
+        """Return the number of outstanding messages of a share."""
         return self._shares[share * _SHARE + _LEFT]
 
     def close(self, first: int) -> None:
-        """Forget a collective of which all shares have ended."""
+        """Release the storage of a collective whose shares have all ended."""
         self._free_shares.setdefault(self._open_shares.pop(first), []).append(first)
 
     def _start(self, share: int) -> None:
-        """Send what waits for nothing, and take up what has come before."""
+        """Send the messages without dependencies, then process early arrivals."""
         row = share * _SHARE
         self._shares[row + _STATE] = _GOING
         if self._shares[row + _LEFT] == 0:
@@ -290,7 +295,7 @@ class Traffic(Kinds):
             return
         slot = self._shares[row + _EARLY]
         self._shares[row + _EARLY] = _NONE
-        # They stand there in the reverse order.
+        # The list has the early messages in reverse order.
         before = _NONE
         while slot != _NONE:
             following = self._slots[slot * _SLOT + _NEXT]
@@ -370,13 +375,13 @@ class Traffic(Kinds):
                 self._take_early(share)
 
     def _class_of_send(self, share: int, send: int) -> int:
-        """Return the class of size of a message of a share."""
+        """Return the size class of a message of a share."""
         row = share * _SHARE
         shape = self._shares[row + _KIND] * _SHAPE
         size = self._sends[send * _SEND + _SIZE]
         if not self._shapes[shape + _ROTATES]:
             return size
-        # Its chunk is turned on within those of its way, once round at most.
+        # Rotate the chunk within the chunks of its variant; it wraps at most once.
         chunks = self._shapes[shape + _CHUNKS]
         chunk = size + self._shares[row + _AT] * self._shapes[shape + _TURN]
         if chunk >= chunks:
@@ -384,15 +389,15 @@ class Traffic(Kinds):
         return self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
 
     def _carry(self, slot: int) -> None:
-        """Bring a message to its receiver, then say ``_arrive``; see subclasses."""
+        """Deliver a message and then call ``_arrive``; subclasses implement this."""
         raise NotImplementedError
 
     def _happen(self, number: int) -> None:
-        """Deal with an event of the network; see subclasses."""
+        """Process an event of the network; subclasses implement this."""
         raise NotImplementedError
 
     def _arrive(self, slot: int) -> None:
-        """Take note that a message has arrived; its sender is done with it."""
+        """Record the arrival of a message, which completes it for the sender."""
         self.messages += 1
         at = slot * _SLOT
         sender = self._slots[at + _FROM]
@@ -426,9 +431,9 @@ class Traffic(Kinds):
             self._take(slot)
 
     def _take_early(self, share: int) -> None:
-        """Begin to take up the first of the messages that a receive was not posted for.
+        """Start processing the earliest message that had no posted receive.
 
-        They stand in the reverse order.
+        The list has these messages in reverse order.
         """
         row = share * _SHARE
         slot = self._shares[row + _EARLY]
@@ -453,7 +458,7 @@ class Traffic(Kinds):
             self._shares[row + _EARLY] = slot
 
     def _receive(self, slot: int) -> None:
-        """Release what waited for a message, and forget it."""
+        """Release the sends that waited for a message, and free the message."""
         at = slot * _SLOT
         share = self._slots[at + _TO]
         sender = self._slots[at + _FROM]
@@ -469,7 +474,7 @@ class Traffic(Kinds):
             self._positions[place + _FIRST_RECEIVE]
             + self._sends[send * _SEND + _RECEIVE]
         )
-        # Who has caused a send is told by its rank.
+        # The rank of the sender identifies the cause of a send.
         cause = _MESSAGE + (self._shares[sender * _SHARE + _RANK] << 2)
         if self._shapes[self._shares[row + _KIND] * _SHAPE + _BATCH]:
             self._follow(share, first_send, cause)
@@ -491,10 +496,10 @@ class Traffic(Kinds):
             self._end(share)
 
     def _follow(self, share: int, first_send: int, cause: int) -> None:
-        """Send as many of those behind the batch as messages have been taken up.
+        """Send one message of the second batch for each processed message.
 
-        Not before the whole batch of the others has come; and in their order, whoever
-        sent what was taken up.
+        This starts after the first batch from the other positions has arrived. The
+        order of the sends does not depend on the senders of the processed messages.
         """
         row = share * _SHARE
         batch = self._shapes[self._shares[row + _KIND] * _SHAPE + _BATCH]
@@ -522,7 +527,7 @@ class Traffic(Kinds):
         return taken
 
     def flow_rows(self) -> int:
-        """Return how many rows ``take_flows`` would return."""
+        """Return the number of rows that ``take_flows`` would return."""
         return self._flows_used // _FLOW
 
     def _write(self, slot: int) -> None:
@@ -546,7 +551,7 @@ class Traffic(Kinds):
         self._flows[row + 8] = self._slots[at + _POSTED]
         self._flows[row + 9] = self._slots[at + _POSTED]
         self._flows[row + 10] = self._slots[at + _LEFT_AT]
-        if self._slots[at + _LEFT_AT] == _NONE:  # no link of the network was crossed
+        if self._slots[at + _LEFT_AT] == _NONE:  # it crossed no link of the network
             self._flows[row + 10] = self._slots[at + _POSTED]
         self._flows[row + 11] = self.now_ns
         self._flows[row + 12] = 0
@@ -565,23 +570,23 @@ class Traffic(Kinds):
     # ---- events ----------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> None:
-        """Let it be *now_ns*, where nothing happens before that."""
+        """Set the time to *now_ns*; no event may be due before it."""
         self.now_ns = now_ns
 
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
-        """Let events happen until shares have ended, or the next is after *until_ns*.
+        """Process events until shares end, or the next event is after *until_ns*.
 
-        Shares that end at one time are ``done`` together.
+        Shares that end at the same time are in ``done`` together.
 
         Args:
-            until_ns: The next thing that the caller has to do.
-            most_flows: Rows of flows after which the caller wants them.
+            until_ns: Time of the caller's next action.
+            most_flows: Number of flow rows at which to return to the caller.
 
         Returns:
-            Whether it was shares, or flows.
+            Whether shares have ended or there are enough flow rows.
 
         Raises:
-            RunFailed: If virtual time runs out.
+            RunFailed: If the virtual time exceeds its limit.
         """
         coming = self._coming
         while coming.count:

@@ -1,9 +1,11 @@
-"""Walks the program of one rank, where messages are somebody else's matter.
+"""Execution of one rank's program; the caller transfers its messages.
 
-It is the program of a run: dependencies, one computation at a time on each stream, the
-policy of the job, recorded starts, iterations and what lies between them
-(``chakram.replay.rank`` says what each means).  What it asks for is that an operation
-begins; what it is told is that it has ended, or that time has come.
+The execution follows the rules of a run, which ``chakram.replay.rank`` defines. They
+cover dependencies, one computation at a time per stream, the job's policy, recorded
+start times, and iterations with gaps.
+
+``RankWalk`` calls ``begin`` when a communication may start. The caller reports the end
+of each communication and handles timers when they are due.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ _ENDLESS = 1 << 62
 
 
 class RankWalk:
-    """One rank between its first and its last iteration.
+    """Executes the program of one rank, from its first to its last iteration.
 
     Args:
         plan: The rank with its program; it needs no queue pairs.
-        settings: Iterations, and what lies between them.
-        records: Where rows of shares and iterations go.
-        begin: Called with (walk, operation, the one that released it or -1, now) when
-            an operation that communicates may begin.
+        settings: Number of iterations, and the gaps between them.
+        records: Destination of share and iteration rows.
+        begin: Function called with (walk, operation, the operation that released it or
+            -1, now) when a communication may start.
 
     Attributes:
-        number: Of the rank in the plan.
-        is_background: Whether it goes on until all others have finished.
-        iterations: How many it has.
-        iteration: The one that runs, or runs next.
-        is_finished: Whether all its iterations are done.
+        number: Number of the rank in the plan.
+        is_background: Whether the rank continues until all other jobs have finished.
+        iterations: Number of iterations.
+        iteration: The running iteration, or the next one.
+        is_finished: Whether all iterations are complete.
     """
 
     def __init__(
@@ -90,18 +92,18 @@ class RankWalk:
         self._begun: dict[int, tuple[int, int]] = {}
 
     def arm(self) -> None:
-        """Let the first iteration start at time 0, or its job's offset later."""
+        """Schedule the first iteration at time 0 plus the offset of the job."""
         if self.iterations == 0:
             self.is_finished = True
         else:
             heappush(self._timers, (self._offset_ns, NOTHING))
 
     def next_timer_ns(self) -> int | None:
-        """Return when ``handle_timers`` has something to do, None if nothing."""
+        """Return the time of the next timer, or None if there is none."""
         return self._timers[0][0] if self._timers else None
 
     def handle_timers(self, now_ns: int) -> None:
-        """End what computes or pauses and whose time is over; start what is due."""
+        """End the computations and pauses that are over, and start due operations."""
         timers = self._timers
         while timers and timers[0][0] <= now_ns:
             _, index = heappop(timers)
@@ -115,13 +117,13 @@ class RankWalk:
                 self._run(now_ns)
 
     def ended(self, index: int, now_ns: int, *, sent: int, received: int) -> None:
-        """Take note that a communication has ended, and write its row.
+        """Complete a communication and write its row.
 
         Args:
             index: The operation.
-            now_ns: Time.
-            sent: Bytes that this rank has sent for it.
-            received: Bytes that it has received.
+            now_ns: Current time.
+            sent: Bytes that this rank sent for it.
+            received: Bytes that this rank received for it.
         """
         ready_ns, slip_ns = self._begun.pop(index)
         row = ShareRow(
@@ -186,7 +188,7 @@ class RankWalk:
             index = readiness.take()
 
     def _start(self, index: int, now_ns: int) -> None:
-        """Start an operation, or let it wait for its stream."""
+        """Start an operation, or queue it for its stream."""
         if self._kinds[index] != COMPUTE:
             slip_ns = 0
             if self._starts_ns is not None:
@@ -214,7 +216,7 @@ class RankWalk:
         self._done(index, now_ns)
 
     def _done(self, index: int, now_ns: int, *, takes_no_time: bool = False) -> None:
-        """Release what waited for an operation; end the iteration after the last."""
+        """Release the dependents of an operation; end the iteration after the last."""
         self._readiness.done(index, now_ns, takes_no_time)
         if self._readiness.left == 0:
             self._end_iteration()

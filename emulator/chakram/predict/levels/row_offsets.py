@@ -1,7 +1,7 @@
-"""Where the numbers of a row stand, for all compiled modules of this folder.
+"""Row layouts shared by all compiled modules of this folder.
 
-What a compiled module knows as a C number cannot be imported from it; so it stands
-here, and each module that needs it makes one of its own.
+Compiled modules cannot import each other's C constants. Each module therefore defines
+its own C constants with the values from here.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from array import array
 
 NONE = -1
-"""Stands for nothing where else a number of something is."""
+"""Marks an absent value in fields that hold a number."""
 
-# What an event is about, in its low bits.
+# Kinds of events, in the low bits of an event number.
 NETWORK = 0
-"""Something of the network, by its number."""
+"""An event of the network, with a number that the network defines."""
 TAKEN = 1
-"""A message has been taken up."""
+"""The receiver has processed a message."""
 BEGUN = 2
-"""A share may send."""
+"""A share may start to send."""
 ARRIVED = 3
-"""A message is at its receiver."""
+"""A message has arrived at its receiver."""
 KIND_BITS = 2
 KINDS = 1 << KIND_BITS
 
@@ -32,7 +32,7 @@ HOST = 3
 LEFT = 4
 STATE = 5
 EARLY = 6
-"""The last message that came before the share began."""
+"""Latest message that arrived too early: the start of a linked list."""
 COUNTERS = 7
 RANK = 8
 ROW = 9
@@ -41,15 +41,15 @@ RELEASED = 11
 SENT = 12
 RECEIVED = 13
 LOCAL = 14
-"""What messages within its server go through; ``NONE``: they take no time."""
+"""Line for messages within its server; ``NONE`` means that they take no time."""
 SERVER = 15
-"""The server that its host is part of, if messages may stay within; or ``NONE``."""
+"""Server of its host, if messages may stay within it, else ``NONE``."""
 SENDS = 16
-"""How many messages it has posted, ..."""
+"""Number of posted messages, if receives match by order of arrival."""
 ARRIVALS = 17
-"""... and how many have come, where they are taken up in turn."""
+"""Number of arrived messages, if receives match by order of arrival."""
 SHARE = 18
-"""Numbers of a row."""
+"""Row length."""
 
 # Messages.
 NEXT = 0
@@ -61,10 +61,10 @@ ARRIVES = 5
 ORDER = 6
 POSTED = 7
 LEFT_AT = 8
-"""When its first bit left; ``NONE``: not yet."""
+"""Time at which its first bit left; ``NONE`` if it has not."""
 CAUSE = 9
 SLOT = 10
-"""Numbers of a row."""
+"""Row length."""
 
 # Kinds of collectives.
 NRANKS = 0
@@ -72,17 +72,17 @@ ROTATES = 1
 TURN = 2
 CHUNKS = 3
 PLACE = 4
-"""First of its positions."""
+"""Index of its first position."""
 MISSING = 5
-"""Counters that a position needs."""
+"""Number of counters per position."""
 AWAITS = 6
-"""Whether a share ends only when its own messages have arrived, too."""
+"""Whether a share ends only after its own messages have arrived, too."""
 BATCH = 7
-"""Sends of a position that the others follow by count, 0: none do."""
+"""Number of sends in the first batch; message counts release later sends. 0: none."""
 IN_TURN = 8
-"""Whether messages are taken up in turn, whichever they are."""
+"""Whether receives match messages by order of arrival."""
 SHAPE = 9
-"""Numbers of a row."""
+"""Row length."""
 
 # Counters of a share with a batch.
 COME = 0
@@ -90,12 +90,12 @@ CREDITS = 1
 BEHIND = 2
 COUNTS = 3
 
-# Positions: where their sends, receives and groups begin.
+# Positions: the indices of their first send, receive and group.
 FIRST_SEND = 0
 FIRST_RECEIVE = 1
 FIRST_GROUP = 2
 POSITION = 3
-"""Numbers of a row."""
+"""Row length."""
 
 # Sends.
 PEER = 0
@@ -105,18 +105,21 @@ CHANNEL = 3
 RECEIVE = 4
 WAITS = 5
 WAY = 6
-"""Of what rotates the first of the classes of its way; ``SIZE`` is its chunk then."""
+"""If the kind rotates, first size class of the send's variant (added or not).
+
+``SIZE`` is then the chunk.
+"""
 SEND = 7
-"""Numbers of a row."""
+"""Row length."""
 
 # Groups: sends that wait for the same receives.
 NEEDS = 0
 COUNTER = 1
-"""Of those that wait for several: which."""
+"""Index of the counter, for a group that waits for several receives."""
 MEMBER = 2
-"""First of its members."""
+"""Index of its first member."""
 WAITERS = 3
-"""Numbers of a row."""
+"""Row length."""
 
 # Links.
 HEAD = 0
@@ -125,24 +128,24 @@ FREE = 2
 CARRIED = 3
 CLASS_OF = 4
 END = 5
-"""The router where it ends; ``NONE``: a host."""
+"""Router at its end; ``NONE`` if the link ends at a host."""
 LINK = 6
-"""Numbers of a row."""
+"""Row length."""
 
 # Hosts.
 ROUTER = 0
 UP = 1
 DOWN = 2
 WHERE = 3
-"""Numbers of a row."""
+"""Row length."""
 
 
 def grown(old: array[int], needed: int) -> array[int]:
-    """Return a copy of *old* with room for *needed* numbers, more than it has.
+    """Return a copy of *old* with room for at least *needed* numbers.
 
-    Callers ask only for what has no room: compiled, a view that is passed and kept
-    again wraps the one before it, and a chain of thousands overflows the stack when it
-    is freed.
+    Call this only if *old* is too small. In compiled code, a memory view that is passed
+    and stored again wraps the previous view. A chain of thousands of views overflows
+    the stack when it is freed.
     """
     new = array("q", bytes(8 * max(2 * len(old), needed)))
     memoryview(new)[: len(old)] = memoryview(old)

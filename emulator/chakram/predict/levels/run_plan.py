@@ -1,4 +1,4 @@
-"""Runs a plan at the message or flow level: the same programs, no queue pairs."""
+"""Execution of a plan at the message or flow level, without queue pairs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _FLOWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelResult:
-    """What a run at a coarser level gives.
+    """Result of a run at a coarser level.
 
     Attributes:
-        end_ns: When the last rank had finished; the run begins at 0.
-        link_bytes: By number of a link of the network.
-        messages: How many messages have arrived.
-        events: How many events there were.
+        end_ns: Time at which the last rank finished; the run starts at 0.
+        link_bytes: Bytes that each link carried, by link number.
+        messages: Number of messages that arrived.
+        events: Number of events.
     """
 
     end_ns: int
@@ -50,11 +50,13 @@ class LevelResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace:
-    """What the messages of a rank within its server do.
+    """Handling of a rank's messages within its server.
 
     Attributes:
-        server: Its number; ``NONE``: only those within one host stay off the network.
-        line: What they go through (``add_local_line``); ``NONE``: they take no time.
+        server: Number of the server. ``NONE`` means that only messages within one host
+            stay off the network.
+        line: Line for these messages (``add_local_line``). ``NONE`` means that they
+            take no time.
     """
 
     server: int = NONE
@@ -63,7 +65,7 @@ class LocalPlace:
 
 @dataclass(slots=True, kw_only=True)
 class _Opened:
-    """A collective under way, or one of the parts that it is divided into."""
+    """A running collective, or one of the parts into which it is divided."""
 
     first: int
     left: int
@@ -71,7 +73,7 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a share of the traffic stands for."""
+    """The operation and part to which a share of the traffic belongs."""
 
     walk: RankWalk
     operation: int
@@ -84,12 +86,12 @@ class LevelRun:
 
     Args:
         plan: Ranks with their programs and ports.
-        traffic: The level; its hosts are those of *host_of*.
+        traffic: The level; its hosts are those in *host_of*.
         host_of: By port, the number of its host.
-        division: Into what collectives are divided, one part after another.
-        places: By number of a rank, what its messages within its server do.
-        warmup: Iterations before the measured ones, if not those of the plan.
-        measured: Measured iterations, likewise.
+        division: Division of collectives into parts, which run one after another.
+        places: By rank number, the handling of its messages within its server.
+        warmup: Iterations before the measured ones, if different from the plan.
+        measured: Measured iterations, if different from the plan.
 
     Raises:
         PlanError: If a program is wrong.
@@ -131,18 +133,18 @@ class LevelRun:
             rank.program for rank in ranks
         )
         self._timers: list[tuple[int, int]] = []
-        # By rank, the one of its entries among the timers that counts.
+        # By rank, the time of its valid entry among the timers.
         self._noted: dict[int, int] = {}
         self._opened: dict[tuple[object, ...], _Opened] = {}
         self._shares: dict[int, _Share] = {}
         self._carried: dict[tuple[int, int], list[int]] = {}
 
     def record_flows(self, wanted: bool) -> None:
-        """Say whether every message gets a row."""
+        """Set whether every message gets a flow row."""
         self._traffic.record = wanted
 
     def messages(self) -> int:
-        """Return how many messages all iterations have, background jobs left out."""
+        """Return the number of messages of all iterations, without background jobs."""
         count = 0
         for walk in self._walks:
             if walk.is_background:
@@ -166,18 +168,20 @@ class LevelRun:
         """Run all iterations.
 
         Args:
-            report: Called with the iterations that all ranks have done.
-            flush: Called with the records so far, whenever there are many.
+            report: Function called with the number of iterations that all ranks have
+                completed.
+            flush: Function called with the records collected so far, whenever there are
+                many.
 
         Raises:
-            RunFailed: If the run does not end; it names who waits for whom.
+            RunFailed: If the run does not end. The error lists the stuck operations.
         """
         walks, traffic = self._walks, self._traffic
         for walk in walks:
             walk.arm()
             self._note_timer(walk)
         wanted = [walk for walk in walks if not walk.is_background]
-        # One after the other, so that each is looked at once.
+        # These indices advance one by one, so that each walk is checked once.
         finished = done = ahead = 0
         while True:
             while finished < len(wanted) and wanted[finished].is_finished:
@@ -204,13 +208,13 @@ class LevelRun:
         )
 
     def _flush(self, flush: Callable[[RecordRows], object]) -> None:
-        """Hand on flows before the shares that they belong to."""
+        """Pass all records so far to *flush*; no flow comes later than its share."""
         rows = self.records.take()
         rows.flows = self._traffic.take_flows()
         flush(rows)
 
     def _step(self) -> bool:
-        """Let the next thing happen; False: there is nothing."""
+        """Process the next event; return False if there is none."""
         traffic, timers = self._traffic, self._timers
         until_ns = timers[0][0] if timers else _NEVER
         if traffic.run(until_ns, _FLOWS_AT_ONCE):
@@ -277,8 +281,8 @@ class LevelRun:
             if number is None:
                 raise PlanError(
                     f"job {job}",
-                    f"rank {rank} takes part, and is not in the plan",
-                    "the plan does not belong to this program",
+                    f"rank {rank} takes part but is not in the plan",
+                    "use the plan of this program",
                 )
             local = self._local[number]
             self._traffic.place(
@@ -320,7 +324,7 @@ class LevelRun:
         return self._traffic.shape((how, nranks, root, input_bytes, matrix), make)
 
     def _end(self, share: int) -> None:
-        """Go on with what a share was part of."""
+        """Complete a share, then continue its operation or the program."""
         traffic = self._traffic
         of = self._shares.pop(share)
         walk, row = of.walk, of.operation
@@ -345,7 +349,7 @@ class LevelRun:
         self._note_timer(walk)
 
     def _stuck(self) -> RunFailed:
-        """Return why a run did not end."""
+        """Return the error for a run that does not end."""
         waits = [
             f"job {walk.program.job} rank {walk.program.rank}: "
             f"{walk.program.columns.name(row) or 'a message'} does not end"
@@ -358,8 +362,8 @@ class LevelRun:
             named += f"; and {len(waits) - _NAMED_WAITS} more"
         return RunFailed(
             "simulation",
-            f"nothing goes on any more, but the job is not done: {named}",
-            "the programs of its ranks do not fit together",
+            f"no operation can proceed, but the job is not done: {named}",
+            "check that the programs of the ranks belong together",
         )
 
 

@@ -1,1 +1,1 @@
-"""The same program on a virtual fabric with a virtual clock."""
+"""Packet-level simulator: runs the emulator's program on a virtual fabric and clock."""

@@ -1,10 +1,10 @@
-"""How many packets a simulation lets cross a link as one.
+"""Number of packets that a simulation moves over links as one burst.
 
 A simulated event costs the same for one packet as for many, so large jobs are simulated
-in bursts.  The price is time: every node stores a burst whole before it passes it on,
-so with b packets in a burst a message of p packets takes about ``(b - 1) x links``
-packets longer, and the window must hold a burst on every link of the path and one more
-or the sender stands still.
+in bursts. The cost is accuracy: every node stores a whole burst before it forwards it.
+With b packets in a burst, a message takes about ``(b - 1) x links`` packet times
+longer. The window must also hold one burst per link of the path plus one more, or the
+sender stalls.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 BURSTS_TARGET = 2_000_000
-"""Bursts that a simulation is allowed without becoming coarser: some ten seconds."""
+"""Maximum bursts of a simulation before it becomes coarser, about ten seconds."""
 
 _TOLERANCE = 20
-"""One part in how many a message may become slower by being sent in bursts."""
+"""Inverse of the maximum slowdown of a message by bursts: 1/20."""
 
 _MOST_PACKETS = 64
 
@@ -42,9 +42,9 @@ class Traffic:
     """The data packets of a job.
 
     Attributes:
-        messages: How many messages.
-        packets: How many packets, each sent once.
-        squares: The sum over messages of the square of its packets.
+        messages: Number of messages.
+        packets: Number of packets, each sent once.
+        squares: Sum over all messages of their squared number of packets.
     """
 
     messages: int = 0
@@ -66,21 +66,21 @@ class Traffic:
         )
 
     def typical_packets(self) -> int:
-        """Return the size of the message that the mean packet belongs to."""
+        """Return the packet-weighted mean message size, in packets."""
         return self.squares // self.packets if self.packets else 0
 
 
 def burst_packets_for(traffic: Traffic, *, window_packets: int, links: int) -> int:
-    """Return how many packets of *traffic* to simulate as one burst.
+    """Return the number of packets of *traffic* to simulate as one burst.
 
-    As few as keep the bursts below ``BURSTS_TARGET``, but no more than let the typical
-    message be within a twentieth of its time, for a small job is quick and a job of
-    small messages gains nothing by bursts.
+    It is the smallest number that keeps the bursts below ``BURSTS_TARGET``. It is also
+    limited so that bursts slow down a typical message by at most a twentieth. Small
+    jobs are fast without bursts, and jobs with small messages gain nothing from bursts.
 
     Args:
-        traffic: Of all iterations.
-        window_packets: Packets that a queue pair may have under way.
-        links: Of the longest path.
+        traffic: Traffic of all iterations.
+        window_packets: Maximum packets in flight of a queue pair.
+        links: Number of links on the longest path.
     """
     enough = -(-traffic.packets // BURSTS_TARGET)
     accurate = 1 + traffic.typical_packets() // (_TOLERANCE * max(1, links))
@@ -89,7 +89,7 @@ def burst_packets_for(traffic: Traffic, *, window_packets: int, links: int) -> i
 
 
 def plan_traffic(plan: Plan, *, iterations: int) -> Traffic:
-    """Return about what all ranks of *plan* send in so many iterations."""
+    """Return the approximate traffic of all ranks of *plan* in all *iterations*."""
     if not plan.agents:
         return Traffic()
     path_mtu = plan.agents[0].transport.path_mtu
@@ -98,10 +98,10 @@ def plan_traffic(plan: Plan, *, iterations: int) -> Traffic:
 
 
 def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffic:
-    """Return about what the ranks of *programs* send in one iteration.
+    """Return the approximate traffic of the ranks of *programs* in one iteration.
 
-    It is exact for groups of up to 16 ranks; of larger ones only some ranks are looked
-    at, for a group of 1,024 has a million messages.
+    The result is exact for groups of up to 16 ranks. In larger groups, only some ranks
+    are sampled, because a group of 1,024 ranks has a million messages.
     """
     total = Traffic()
     known: dict[tuple[object, ...], Traffic] = {}
@@ -111,7 +111,7 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
         for use, count in program.columns.collective_uses.items():
             ranks = program.groups[use.group].ranks
             if use.splits is None and program.rank != ranks[0]:
-                continue  # counted by the first rank of its group
+                continue  # the first rank of the group counts it
             how = algorithm_of(
                 use.op,
                 use.algorithm,
@@ -153,10 +153,10 @@ def schedule_traffic(
     matrix: Matrix | None,
     path_mtu: int,
 ) -> Traffic:
-    """Return about what all ranks of a group send in one collective.
+    """Return the approximate traffic of all ranks of a group in one collective.
 
-    *matrix* is, of an all_to_all_v, the bytes from each position to each; what is
-    passed on for others is not counted.
+    For an all_to_all_v, *matrix* has the bytes between each pair of positions. Data
+    that is forwarded for other ranks is not counted.
     """
     if matrix is None:
         return _collective(
@@ -170,11 +170,11 @@ def schedule_traffic(
 
 
 def longest_path(topology: Topology) -> int:
-    """Return the links of the longest path that begins at the first host."""
+    """Return the number of links on the longest path from the first host."""
     if len(topology.hosts) < 2:
         return 0
     first, *others = topology.hosts
-    # Hosts of one switch are equally far away.
+    # Hosts of one switch are at the same distance.
     by_switch = {topology.switch_of(host): host for host in others}
     return max(
         (
@@ -189,10 +189,10 @@ def longest_path(topology: Topology) -> int:
 def _collective(
     how: Algorithm, *, root: int, input_bytes: int, nranks: int, path_mtu: int
 ) -> Traffic:
-    """Return what all ranks of a group send in one collective."""
+    """Return the approximate traffic of all ranks of a group in one collective."""
 
     def share(position: int) -> Traffic:
-        """Return what one position of the group sends."""
+        """Return the traffic of one position of the group."""
         total = Traffic()
         sizes = how.sent_sizes(
             position, nranks=nranks, root=root, input_bytes=input_bytes

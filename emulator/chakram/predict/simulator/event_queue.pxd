@@ -1,4 +1,4 @@
-# C types of events.py, for the compiled form.
+# C types of event_queue.py for the compiled build.
 
 cimport cython
 

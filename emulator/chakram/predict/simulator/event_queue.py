@@ -1,12 +1,13 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""Events of a simulation, by time: runs of integers, and a binary heap.
+"""Event queue of a simulation: sorted runs of integers, and a binary heap.
 
-What happens makes something happen a fixed time later: as long as a packet takes, or a
-link is long. Of one such time the events are made in the order in which they happen, so
-each is put behind the last one of a *run*, the first run of a few where it fits, and
-taken from its front. The heap has those that fit behind none; its first few stand in
-order before it, so that it is known what will happen soon.
+Most events cause another event after a fixed delay, such as a packet's serialization
+delay or a link's propagation delay. Events with the same fixed delay are created in
+order of time. Each event is appended to the first *run* whose last event is earlier,
+and runs are consumed from the front. The heap has the events that fit no run. The
+earliest of these events are kept in a sorted window in front of the heap, so that
+upcoming events are known.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from array import array
 __all__ = ["NO_EVENT", "Events"]
 
 NO_EVENT = (1 << 63) - 1
-"""The time of the next event, where there is none."""
+"""Time of the next event if there is none."""
 
 _NO_EVENT = NO_EVENT
-_FIELDS = 3  # of an entry: time, order, what happens; literal where it is hot
+_FIELDS = 3  # time, order and event of an entry; hot code uses the literal 3
 _RUNS = 4
 _FIRST_ROOM = 64
-# In order before the heap: how many at least, if there are as many, and at most.
+# Minimum number of entries in the window, if there are enough, and its capacity.
 _WINDOW = 16
 _WINDOW_ROOM = 64
 
 
 class Events:
-    """What happens, and when; what is of one time in the order of a number.
+    """Events by time; simultaneous events are ordered by a number.
 
     Attributes:
-        count: How many events there are.
+        count: Number of events.
     """
 
     __slots__ = (
@@ -59,14 +60,14 @@ class Events:
     def __init__(self) -> None:
         self.count = 0
         self._order = 0
-        # Which run had the event that was taken last.
+        # Run from which the last event was taken.
         self._taken_from = _RUNS
-        # The next event, and which run has it; _RUNS: the window has.
+        # Next event, and the run that has it; _RUNS means the window.
         self._first_ns = NO_EVENT
         self._first_order = 0
         self._next = _RUNS
-        # Runs, one behind the other, are rings with as much room each: which entry is
-        # the first, how many there are, and the times and orders of both ends.
+        # Runs are rings of equal room in one array: index of the first entry, number of
+        # entries, and the times and orders of both ends.
         self._room = _FIRST_ROOM
         self._runs = array("q", bytes(8 * _FIELDS * _RUNS * _FIRST_ROOM))
         self._fronts = [0] * 4
@@ -77,34 +78,34 @@ class Events:
         self._lasts_order = [0] * 4
         self._heap = array("q", bytes(8 * _FIELDS * _FIRST_ROOM))
         self._heap_count = 0
-        # Entries _window_at to _window_end - 1 come before all of the heap.
+        # Entries _window_at to _window_end - 1 precede the whole heap.
         self._window = array("q", bytes(8 * _FIELDS * _WINDOW_ROOM))
         self._window_at = 0
         self._window_end = 0
 
     def first_ns(self) -> int:
-        """Return the time of the next event; ``NO_EVENT``: there is none."""
+        """Return the time of the next event, or ``NO_EVENT`` if there is none."""
         return self._first_ns
 
     def first_order(self) -> int:
-        """Return the order of the next event, where there is one."""
+        """Return the order of the next event, if there is one."""
         return self._first_order
 
     def add(self, time_ns: int, what: int) -> None:
-        """Let something happen, behind all that was added for that time.
+        """Add an event after all events already added for the same time.
 
-        *what* says what, to whoever takes it.
+        *what* identifies the event to the caller of ``take``.
         """
         self._order += 1
         self.add_at(time_ns, self._order, what)
 
     def next_order(self) -> int:
-        """Return a number for ``add_at`` that is above all before it."""
+        """Return a number for ``add_at`` greater than all previous ones."""
         self._order += 1
         return self._order
 
     def add_at(self, time_ns: int, order: int, what: int) -> None:
-        """Let something happen; *order* is a number of ``next_order``, used once."""
+        """Add an event; *order* is an unused number from ``next_order``."""
         self.count += 1
         run = 0
         while run < _RUNS:
@@ -124,7 +125,7 @@ class Events:
             self._next = run
 
     def take(self) -> int:
-        """Take out the next event, which there must be; return what happens."""
+        """Remove the next event and return its *what*; the queue must not be empty."""
         self.count -= 1
         run = self._next
         self._taken_from = run
@@ -162,10 +163,10 @@ class Events:
         return what
 
     def ahead(self, distance: int) -> int:
-        """Return what will happen soon; -1: that is not known.
+        """Return an event that is due soon, or -1 if none is known.
 
-        It is so many events behind the first of those that come from where the last one
-        came from: most of them meet each distance once.
+        It is *distance* places after the first event in the run or window from which
+        the last event came. Most events are returned once for each distance.
         """
         run = self._taken_from
         if run == _RUNS:
@@ -180,7 +181,7 @@ class Events:
     # Runs.
 
     def _append(self, run: int, time_ns: int, order: int, what: int) -> None:
-        """Put an event behind the last one of a run."""
+        """Append an event to a run."""
         if self._sizes[run] == self._room:
             self._widen()
         place = (self._fronts[run] + self._sizes[run]) & (self._room - 1)
@@ -196,7 +197,7 @@ class Events:
         self._lasts_order[run] = order
 
     def _widen(self) -> None:
-        """Give all runs twice the room."""
+        """Double the room of all runs."""
         old = self._runs
         room = self._room
         runs = array("q", bytes(2 * 8 * len(old)))
@@ -214,7 +215,7 @@ class Events:
     # The heap, and the window before it.
 
     def _keep(self, time_ns: int, order: int, what: int) -> None:
-        """Take an event that fits behind no run."""
+        """Add an event that fits no run."""
         window = self._window
         end = self._window_end
         last = 3 * (end - 1)
@@ -226,7 +227,7 @@ class Events:
                 self._push(time_ns, order, what)
                 return
         elif end - self._window_at == _WINDOW_ROOM - 1:
-            # No room but for the new one.
+            # There is room only for the new entry.
             self._window_end -= 1
             self._push(window[last], window[last + 1], window[last + 2])
         if self._window_end == _WINDOW_ROOM:
@@ -248,7 +249,7 @@ class Events:
         window[3 * place + 2] = what
 
     def _extend(self) -> None:
-        """Put the first event of the heap behind the window."""
+        """Move the first event of the heap to the end of the window."""
         if self._window_end == _WINDOW_ROOM:
             self._move_window()
         at = 3 * self._window_end
@@ -258,7 +259,7 @@ class Events:
         self._window[at + 2] = self._pop()
 
     def _move_window(self) -> None:
-        """Make room behind the window."""
+        """Make room at the end of the window."""
         window = self._window
         for at in range(3 * self._window_at, 3 * self._window_end):
             window[at - 3 * self._window_at] = window[at]
@@ -286,7 +287,7 @@ class Events:
         heap[3 * place + 2] = what
 
     def _pop(self) -> int:
-        """Take out the first event of the heap; return what happens."""
+        """Remove the first event of the heap and return its *what*."""
         heap = self._heap
         what = heap[2]
         self._heap_count -= 1

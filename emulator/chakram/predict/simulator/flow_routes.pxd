@@ -1,4 +1,4 @@
-# C types of flow_routes.py, for the compiled form.
+# C types of flow_routes.py for the compiled build.
 
 cimport cython
 

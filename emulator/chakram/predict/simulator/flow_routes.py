@@ -1,8 +1,8 @@
 # cython: language_level=3, annotation_typing=False
-"""Which way bursts take through a simulated fabric, and whom they reach.
+"""Flows of bursts through a simulated fabric, and their receivers.
 
-Every message may have a queue pair, and so a flow, of its own, and its answers are
-another: what is done for each flow is done for every few packets.
+Every message may have its own queue pair and flow, and its acknowledgements form
+another flow. Per-flow work therefore occurs every few packets.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _UNKNOWN = -1
 
 
 class FlowRoutes:
-    """Finds the flow that a burst is of, and the endpoint that it reaches.
+    """Finds the flow of a burst and the endpoint that it reaches.
 
     Args:
-        router: Knows addresses.
+        router: Router that resolves addresses.
         endpoints: The sending and receiving ports, with all of their queue pairs.
-        ports: Their plans, in the same order.
-        fabric: What they are the hosts of.
-        ecmp: How its switches choose.
+        ports: Plans of the ports, in the same order.
+        fabric: The fabric that connects the ports' hosts.
+        ecmp: Hash that its switches use to select a path.
     """
 
     __slots__ = (
@@ -71,7 +71,8 @@ class FlowRoutes:
         model = fabric.model
         self._forwarding = model.forwarding
         self._destinations = [each.destinations for each in endpoints]
-        # Of all destinations of all endpoints the port, and where those of one begin.
+        # The port of every destination of every endpoint, and the index of each
+        # endpoint's first destination.
         index_of = {
             (port.address, port.udp_port): index for index, port in enumerate(ports)
         }
@@ -84,7 +85,7 @@ class FlowRoutes:
             ],
         )
         self._firsts = array("q", accumulate(map(len, self._destinations), initial=0))
-        # Of each port the node of its host, and the one that its host hangs on.
+        # By port, the node of its host and the node of the first switch.
         self._nodes = array("q", [fabric.node(port.host) for port in ports])
         self._entries = array(
             "q",
@@ -97,7 +98,7 @@ class FlowRoutes:
     def find(
         self, source: int, destination: int, source_port: int
     ) -> tuple[int, int, int]:
-        """Return flow, node and endpoint; a flow of -1 stays at its port.
+        """Return flow, node and endpoint; flow -1 stays within the port.
 
         Args:
             source: Index of the sending endpoint.
@@ -105,15 +106,15 @@ class FlowRoutes:
             source_port: UDP source port.
 
         Raises:
-            PlanError: If the destination is no port.
-            FabricError: If nothing leads there.
+            PlanError: If no port has the destination's address.
+            FabricError: If there is no path to the destination.
         """
         receiver = self._receivers[self._firsts[source] + destination]
         if receiver == source:
             return -1, -1, receiver
         entry = self._entries[source]
         if receiver == _UNKNOWN or self._nodes[receiver] == self._nodes[source]:
-            # It says what is wrong.
+            # This call raises the error.
             self._router.receiver(source, *self._destinations[source][destination])
         node = self._nodes[receiver]
         if self._drawn is not None:
@@ -131,7 +132,7 @@ class FlowRoutes:
     def _add_flow(
         self, source: int, destination: int, receiver: int, source_port: int
     ) -> int:
-        """Return the number of a new flow for a hash of what stands in packets."""
+        """Add a flow whose path depends on a header hash; return its number."""
         address, udp_port = self._destinations[source][destination]
         flow = Flow(
             sender=source,

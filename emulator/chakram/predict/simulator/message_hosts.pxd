@@ -1,4 +1,4 @@
-# C types of message_hosts.py, for the compiled form.
+# C types of message_hosts.py for the compiled build.
 
 cimport cython
 

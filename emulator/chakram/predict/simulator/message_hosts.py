@@ -1,21 +1,22 @@
 # cython: language_level=3, annotation_typing=False, boundscheck=False
 # cython: wraparound=False, initializedcheck=False, cdivision=True
-"""Hosts with a queue pair for each message, as ns-3's RDMA model has them.
+"""Hosts with one queue pair per message, as in ns-3's RDMA model.
 
-A message begins with a queue pair that knows of no other one: at line rate, with a UDP
-source port of its own.  It is cut into packets, each of which is acknowledged; the
-acknowledgement of a marked one carries the mark.  What a host sends: acknowledgements
-first, then a packet of each queue pair in turn, leaving out those that wait for their
-rate or their window.  A message is over, for both ends, when its last acknowledgement
-is back.  Packets are not repaired: what the fabric drops ends the simulation.
+Each message has a new queue pair, which starts at line rate and has its own UDP source
+port. The message is divided into packets, each of which is acknowledged. The
+acknowledgement of an ECN-marked packet carries the mark. A host sends acknowledgements
+first, then data packets of its queue pairs in round-robin order. It skips queue pairs
+that wait for their rate or window. A message is complete, for both ends, when its last
+acknowledgement has arrived. There is no retransmission: a packet dropped by the fabric
+ends the simulation.
 
-What happens at one time is in the order in which its packets began to leave, and a
-message that is posted then begins behind all of it.
+Simultaneous events occur in the order in which their packets began to leave. A message
+that is posted at the same time starts after all these events.
 
-Data and acknowledgements are of one class, so a pause holds both.
+Data and acknowledgements have the same class, so a pause stops both.
 
-Source: the RDMA model of HPCC (ns-3), which ASTRA-sim took over; the paces were
-measured against it (docs/reference/simulator.md).
+Source: the RDMA model of HPCC (ns-3), which ASTRA-sim adopted. Measurements compare the
+pacing with this model (docs/reference/simulator.md).
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ _BEGIN = FIRST_OWN_KIND + 1
 _KIND_BITS = KIND_BITS
 _LAST_NS = LAST_INSTANT_NS
 _EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
-# What a packet is, in the lowest bits of its field POSITION; the others are the number
-# of its queue pair.
+# Packet types, in the lowest bits of the field POSITION. The other bits are the number
+# of the queue pair.
 _KIND = 3
 _DATA, _ANSWER, _MARKED_ANSWER = range(3)
 _DSCP_LOSSLESS = 26
@@ -84,15 +85,16 @@ _PORTS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ns3Hosts:
-    """How hosts send; the defaults are those of ns-3's RDMA model.
+    """Settings of sending hosts; the defaults are those of ns-3's RDMA model.
 
     Attributes:
-        payload_bytes: Of a full packet.
-        header_bytes: Beside it: PPP 14, IP 20, UDP 8, sequence 6.
-        answer_bytes: Of an acknowledgement.
-        window: What may be unacknowledged: anything (``off``), what the path holds
-            (``fixed``: its rate times its round trip with one full packet at every
-            link), or that times current rate over line rate (``scaled``).
+        payload_bytes: Payload of a full packet.
+        header_bytes: Headers of a packet: PPP 14, IP 20, UDP 8, sequence 6.
+        answer_bytes: Size of an acknowledgement.
+        window: Limit of unacknowledged data. ``off`` is no limit. ``fixed`` is the
+            capacity of the path: its rate times its round-trip time with one full
+            packet per link. ``scaled`` is that capacity, times the current rate divided
+            by the line rate.
     """
 
     payload_bytes: int = 1000
@@ -105,9 +107,9 @@ class MessagePair:
     """The queue pair of one message.
 
     Attributes:
-        message: What its owner calls it.
-        size_bytes: Payload.
-        first_ns: When its first packet began to leave.
+        message: Identifier of the message for the owner.
+        size_bytes: Payload bytes.
+        first_ns: Time at which its first packet began to leave.
     """
 
     __slots__ = (
@@ -147,19 +149,20 @@ class MessagePair:
 
 
 class MessageHosts(Wires):
-    """The hosts of a switch model, and the messages under way between them.
+    """The hosts of a switch model, and the messages in flight between them.
 
     Args:
         model: Switches and hosts.
-        hosts: Of each host the number of its port.
-        delays_ns: Of each port of the model the propagation delay of its link.
-        settings: How hosts send.
-        make_control: Makes the congestion control of a message; None: there is none.
+        hosts: By host, the number of its port.
+        delays_ns: By port of the model, the propagation delay of its link.
+        settings: Settings of the sending hosts.
+        make_control: Factory of the congestion control of a message; None means no
+            congestion control.
         has_choice: Whether there are equal-cost paths.
 
     Attributes:
-        events: How many there were.
-        done: Queue pairs of messages that are over, until somebody has taken them.
+        events: Number of events.
+        done: Queue pairs of completed messages, until the caller clears the list.
     """
 
     __slots__ = (
@@ -207,7 +210,7 @@ class MessageHosts(Wires):
         for index, number in enumerate(hosts):
             self._host_of[number] = index
         self._nodes = [self._ports[number].node for number in hosts]
-        # The switches that they are at.
+        # The switches to which the hosts are attached.
         self._entries = [self._ports[self._ports[number].peer].node for number in hosts]
         self._payload_bytes = settings.payload_bytes
         self._header_bytes = settings.header_bytes
@@ -219,7 +222,7 @@ class MessageHosts(Wires):
         self._answer_heads = [-1] * len(hosts)
         self._answer_tails = [-1] * len(hosts)
         self._rings: list[list[MessagePair]] = [[] for _ in hosts]
-        # Of each host, the place in its ring of the one that has sent last.
+        # By host, the ring index of the queue pair that sent last.
         self._turns = [-1] * len(hosts)
         self._wake_ns = [NEVER] * len(hosts)
         self._pairs: list[MessagePair | None] = []
@@ -236,15 +239,15 @@ class MessageHosts(Wires):
         window_bytes: int,
         now_ns: int,
     ) -> None:
-        """Let a message begin, behind all else that happens now.
+        """Post a message; it starts after all other events at the current time.
 
         Args:
             source: Number of the sending host.
-            peer: Of the receiving one.
-            message: What its owner calls it.
-            size_bytes: Payload.
-            window_bytes: What may be unacknowledged at line rate; 0: anything.
-            now_ns: When; nothing that is later has happened.
+            peer: Number of the receiving host.
+            message: Identifier of the message for the owner.
+            size_bytes: Payload bytes.
+            window_bytes: Maximum unacknowledged bytes at line rate; 0 means no limit.
+            now_ns: Current time; no later event may have been processed.
         """
         if self._free:
             number = self._free.pop()
@@ -270,11 +273,11 @@ class MessageHosts(Wires):
         self._events.add(now_ns, number << _KIND_BITS | _BEGIN)
 
     def next_ns(self) -> int:
-        """Return when something happens; ``NO_EVENT``: nothing does."""
+        """Return the time of the next event, or ``NO_EVENT`` if there is none."""
         return self._events.first_ns()
 
     def run_until(self, limit_ns: int) -> None:
-        """Let happen what happens up to a time, or until a message is over."""
+        """Process events up to a time, or until a message completes."""
         events = self._events
         while not self.done and events.count > 0 and events.first_ns() <= limit_ns:
             self._step()
@@ -284,16 +287,16 @@ class MessageHosts(Wires):
                 let_signals_in()
 
     def unfinished(self) -> int:
-        """Return how many messages are under way."""
+        """Return the number of messages in flight."""
         return len(self._pairs) - len(self._free)
 
     # Paths.
 
     def _flow(self, source: int, peer: int, own_port: int, peer_port: int) -> int:
-        """Return the flow of packets, by addresses and ports as ns-3 gives them."""
+        """Return the flow of packets, with addresses and ports as in ns-3."""
         key = source << 32 | peer
         entry = self._entries[source]
-        # At one switch there is nothing to choose.
+        # Hosts on one switch have a single path.
         is_hashed = self._has_choice and entry != self._entries[peer]
         if not is_hashed and key in self._flow_of:
             return self._flow_of[key]
@@ -309,7 +312,7 @@ class MessageHosts(Wires):
     # Sending.
 
     def _send(self, number: int) -> None:
-        """Let a port send what it may now; those of hosts are given it one by one."""
+        """Send the packets that a port may send now; host ports get them one by one."""
         host = self._host_of[number]
         if host < 0:
             Wires._send(self, number)
@@ -323,7 +326,7 @@ class MessageHosts(Wires):
             self._await_wire(number)
 
     def _feed(self, host: int, number: int) -> bool:
-        """Give the port of a host its next packet; False: there is none now."""
+        """Queue the next packet at a host's port; return False if there is none now."""
         packets = self._packets
         port = self._ports[number]
         if port.paused >> self._klass & 1:
@@ -375,7 +378,7 @@ class MessageHosts(Wires):
         return in_flight >= window_bytes
 
     def _send_packet(self, pair: MessagePair, number: int) -> None:
-        """Make the next packet of a message, and let its rate space the one behind."""
+        """Send the next packet of a message, and pace the one after it."""
         packets = self._packets
         payload_bytes = self._payload_bytes
         if pair.sent_packets + 1 == pair.packets:
@@ -410,7 +413,7 @@ class MessageHosts(Wires):
             self._forget(slot)
 
     def _step(self) -> None:
-        """Let the next event happen, which there must be."""
+        """Process the next event; the queue must not be empty."""
         time_ns = self._events.first_ns()
         self._order = self._events.first_order()
         what = self._events.take()
@@ -436,12 +439,12 @@ class MessageHosts(Wires):
     # Receiving.
 
     def _deliver(self, number: int, slot: int) -> None:
-        """Answer a packet, or take its answer."""
+        """Acknowledge a data packet, or process an acknowledgement."""
         packets = self._packets
         pair = self._pairs[packets.cells[slot + _POSITION] >> 2]
         if pair is None:
             raise RunFailed(
-                "simulation", "a packet belongs to no message", "this is a bug"
+                "simulation", "a packet belongs to no message", "report this bug"
             )
         what = packets.cells[slot + _POSITION] & _KIND
         if what == _DATA:
@@ -463,7 +466,7 @@ class MessageHosts(Wires):
             self._answer_tails[host] = slot
             self._kick(number)
             return
-        packets.give_back(slot)
+        packets.release_bytes(slot)
         pair.acked_packets += 1
         control = pair.control
         if control is not None:
@@ -478,7 +481,7 @@ class MessageHosts(Wires):
             self._kick(number)
 
     def _forget(self, slot: int) -> None:
-        """End the simulation: nobody sends again what was dropped."""
+        """End the simulation, because a dropped packet is not retransmitted."""
         reasons = {
             text: sum(
                 port.counted(self.now_ns)["drops_by_reason"][reason]
@@ -489,8 +492,8 @@ class MessageHosts(Wires):
         why = ", ".join(text for text, count in reasons.items() if count)
         raise RunFailed(
             "simulation",
-            f"a packet was dropped ({why}), and queue pairs for single messages send "
-            "nothing again",
-            "give switches a larger fabric.switches.buffer, or simulate without "
+            f"a packet was dropped ({why}), but queue pairs for single messages do not "
+            "retransmit",
+            "use a larger fabric.switches.buffer, or simulate without "
             "simulation.cost_model",
         )

@@ -1,4 +1,4 @@
-"""Runs a plan in virtual time: the same programs, replay and queue pairs, no kernel."""
+"""Execution of a plan in virtual time, with the programs and queue pairs of a run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from chakram.predict.simulator.virtual_fabric import VirtualFabric
 from chakram.records.counter_definitions import FAULT_COUNTERS
 from chakram.records.counter_slots import INJECTED
 from chakram.records.row_layout import RecordRows
-from chakram.replay.endpoint import Endpoint
-from chakram.replay.same_host_messages import connect_local
+from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.packet_outcomes import DROP_REASONS
@@ -45,36 +44,38 @@ _NAMED_WAITS = 3
 _NO_LIMIT = 1 << 16
 _BURSTS_TO_KMIN = 4
 _MANY_QUEUE_PAIRS = 1 << 11
-"""With so many the processor's table does not know all pages of 4 KiB any more."""
+"""Number of queue pairs above which 4 KiB pages no longer fit the TLB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
-    """What a simulated run gives.
+    """Result of a simulated run.
 
     Attributes:
-        records: Rows of all ranks, port by port, and samples of ports and queue pairs:
-            the last one of each that was used, and those of every bin.
+        records: Rows of all ranks, port by port, and samples of ports and queue pairs.
+            There is one sample for every bin, and a last one of each used port and
+            queue pair.
         link_samples: Rows of ``LINK_SAMPLE_FIELDS``, by the number of a port in
             ``port_names``.
-        end_ns: When the last rank had finished; the run begins at 0.
-        link_bytes: Layer-2 bytes per direction of each link, by the port where it
-            begins.
-        marked_packets: Packets marked "congestion experienced", likewise.
-        dropped: Packets that were dropped, by reason; a burst that crosses links as one
-            counts as one.
-        drops: Packets dropped at a port, where some were.
-        pauses: By port how many pause frames it got, likewise.
-        paused_ns: By port how long it was paused, the sum of its classes.
-        cycle: Ports that depend on one another in a circle, where ports may be paused:
-            there pauses can wait for one another for ever.
-        down_ns: By port how long faults had its link down, where they had.
-        burst_packets: Packets that crossed a link as one, at most.
-        hops: How many packets, or bursts that cross links as one, have left a port.
-        events: How many events were simulated.
-        injected: By what was done, packets that ports disturbed on purpose.
-        disturbed: By fault of the plan, how many packets it has disturbed.
-        resent_for_timeout: Packets that were sent again because no answer came in time.
+        end_ns: Time at which the last rank finished; the run starts at 0.
+        link_bytes: Layer-2 bytes of each direction of a link, by the port at its start.
+        marked_packets: Packets marked "congestion experienced", by the port at the
+            start of the link.
+        dropped: Dropped packets by reason. A burst that crosses links as one counts as
+            one.
+        drops: Dropped packets by port, only for ports with drops.
+        pauses: Received PFC frames by port, only for ports with such frames.
+        paused_ns: Paused time by port, summed over its classes, only for paused ports.
+        cycle: Ports in a buffer dependency cycle if ports may be paused. PFC can
+            deadlock there.
+        down_ns: Time for which faults took a link down, by port, without zeros.
+        burst_packets: Maximum number of packets that crossed a link as one.
+        hops: Number of departures from ports; a burst that crosses links as one counts
+            once.
+        events: Number of simulated events.
+        injected: Packets that ports disturbed on purpose, by type of disturbance.
+        disturbed: Number of disturbed packets, by fault of the plan.
+        resent_for_timeout: Packets retransmitted after a timeout.
     """
 
     records: RecordRows
@@ -112,26 +113,27 @@ def simulate_plan(
     """Run *plan* over *topology* in virtual time, from time 0.
 
     Args:
-        plan: Its ports name hosts of the topology.
+        plan: The plan; its ports are on hosts of the topology.
         topology: Hosts, switches and links.
-        seed: Of all draws, if not that of the plan.
-        warmup: Iterations before the measured ones, if not those of the plan.
-        measured: Measured iterations, if not those of the plan or its jobs.
-        burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
-            as many at once as the plan says, which cross links one by one but in labs
-            and in large jobs, see ``chakram.predict.simulator.burst_size``.
-        faults: What happens to links, by the number of a port in ``port_names``.
-        sample_bin_ns: Time between two samples of ports, queue pairs and links; 0: only
-            those of the end are taken.
-        switching: How packets cross the fabric; None: one by one, through a queue per
-            port that its link limits, on paths that are drawn with the seed of the
-            plan.
-        report: Called with the iterations done, now and then.
+        seed: Seed of all random draws, if different from the plan.
+        warmup: Iterations before the measured ones, if different from the plan.
+        measured: Measured iterations, if different from the plan and its jobs.
+        burst_packets: Number of packets that cross a link as one; 1 is exact. None
+            means that hosts send the bursts of the plan. Their packets cross links one
+            by one, except in labs and in large jobs (see
+            ``chakram.predict.simulator.burst_size``).
+        faults: Link faults, by the number of a port in ``port_names``.
+        sample_bin_ns: Time between two samples of ports, queue pairs and links. 0 means
+            only at the end.
+        switching: How packets cross the fabric. None means that they cross one by one,
+            through one queue per port with the limits of its link. Paths are then drawn
+            with the seed of the run.
+        report: Function called at intervals with the number of completed iterations.
 
     Raises:
         PlanError: If the plan contradicts itself.
-        FabricError: If the topology does not have what the plan needs.
-        RunFailed: If the run does not end; it names who waits for whom.
+        FabricError: If the topology lacks something that the plan needs.
+        RunFailed: If the run does not end. The error lists the stuck operations.
     """
     if not plan.agents:
         raise PlanError("plan", "it has no agent", "place at least one rank")
@@ -141,28 +143,23 @@ def simulate_plan(
     whole_bursts = burst_packets is not None or topology.is_shaped
     if burst_packets is None:
         burst_packets = transport.max_burst_packets
-        coarse = burst_packets_for(
-            plan_traffic(plan, iterations=settings.iterations),
-            window_packets=transport.window_bytes // transport.path_mtu,
-            links=longest_path(topology),
-        )
-        coarse = min(coarse, _marked_alike(topology, transport))
+        coarse = _coarse_burst(plan, topology, settings.iterations)
         if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
             burst_packets = coarse
             whole_bursts = True
-            # Nothing in a lab is as long as these: wires store them whole.
+            # Bursts this long do not occur in a lab, so wires store them whole.
             topology = replace(topology, is_shaped=False)
     if sum(len(rank.queue_pairs) for rank in plan.ranks()) >= _MANY_QUEUE_PAIRS:
         use_huge_pages()
-    endpoints: list[Endpoint] = []
-    for agent in plan.agents:
-        endpoints.extend(
-            _endpoints(
-                agent,
-                settings=_settings(agent, warmup, measured, seed),
-                burst_packets=burst_packets,
-            )
+    endpoints = [
+        endpoint
+        for agent in plan.agents
+        for endpoint in _endpoints(
+            agent,
+            settings=_settings(agent, warmup, measured, seed),
+            burst_packets=burst_packets,
         )
+    ]
     connect_local(endpoints)
     switches = SwitchFabric(
         topology, how.profile, ecn=bool(transport.ecn), seed=settings.seed
@@ -190,14 +187,45 @@ def simulate_plan(
         faults=FaultSchedule(switches.model, faults) if faults else None,
         sampler=sampler,
     )
-    complete = fabric.run(start_ns=0, report=report)
-    if not complete:
-        has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
-        raise _failure(endpoints, has_timeout=has_timeout)
+    if not fabric.run(start_ns=0, report=report):
+        raise _failure(endpoints, has_timeout=transport.retransmit_timeout_ns > 0)
+    sampler.finish(fabric.now_ns)
+    return _result(
+        endpoints,
+        switches,
+        fabric,
+        sampler,
+        faults=faults,
+        burst_packets=burst_packets if whole_bursts else 1,
+        packet_faults=len(settings.faults),
+    )
+
+
+def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
+    """Return the number of packets that cross a link as one, by size of the plan."""
+    transport = plan.agents[0].transport
+    coarse = burst_packets_for(
+        plan_traffic(plan, iterations=iterations),
+        window_packets=transport.window_bytes // transport.path_mtu,
+        links=longest_path(topology),
+    )
+    return min(coarse, _marked_alike(topology, transport))
+
+
+def _result(
+    endpoints: Sequence[Endpoint],
+    switches: SwitchFabric,
+    fabric: VirtualFabric,
+    sampler: FabricSampler,
+    *,
+    faults: Sequence[LinkFault],
+    burst_packets: int,
+    packet_faults: int,
+) -> SimulationResult:
+    """Return the records and counters of a simulation that has ended."""
     records = RecordRows()
     for endpoint in endpoints:
         records.extend(endpoint.records.take())
-    sampler.finish(fabric.now_ns)
     records.extend(sampler.rows)
     return SimulationResult(
         records=records,
@@ -217,11 +245,11 @@ def simulate_plan(
         pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
         paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
         down_ns=_down(switches, faults, fabric.now_ns),
-        burst_packets=burst_packets if whole_bursts else 1,
+        burst_packets=burst_packets,
         events=fabric.events,
         hops=fabric.hops,
         injected=_injected(endpoints),
-        disturbed=_disturbed(endpoints, len(settings.faults)),
+        disturbed=_disturbed(endpoints, packet_faults),
         resent_for_timeout=sum(
             pair.requester.retries.for_timeout
             for endpoint in endpoints
@@ -231,7 +259,7 @@ def simulate_plan(
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
-    """Return by reason what was dropped at all ports."""
+    """Return the packets dropped at all ports, by reason."""
     totals = dict.fromkeys(DROP_REASONS.values(), 0)
     for port in switches.model.ports():
         counted = port.counted(now_ns)["drops_by_reason"]
@@ -243,7 +271,7 @@ def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
 def _down(
     switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
 ) -> dict[str, int]:
-    """Return by port how long faults had its link down; of a flap, half its time."""
+    """Return the down time by port due to faults; half the fault time for a flap."""
     down_ns: dict[str, int] = {}
     for fault in faults:
         if fault.kind in ("down", "flap") and fault.at_ns < now_ns:
@@ -256,7 +284,7 @@ def _down(
 
 
 def _at_ports(switches: SwitchFabric, counter: str, now_ns: int) -> dict[str, int]:
-    """Return by port what it has counted for all classes, where that is not 0."""
+    """Return a counter by port, summed over classes, without zeros."""
     found = {
         port.name: sum(port.counted(now_ns)[counter]) for port in switches.model.ports()
     }
@@ -264,7 +292,7 @@ def _at_ports(switches: SwitchFabric, counter: str, now_ns: int) -> dict[str, in
 
 
 def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
-    """Return what all ports have done to packets on purpose."""
+    """Return the number of packets that all ports disturbed on purpose, by type."""
     counted = [endpoint.engine.statistics() for endpoint in endpoints]
     return {
         name: sum(getattr(each, counter) for each in counted)
@@ -273,7 +301,7 @@ def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
 
 
 def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
-    """Return how many packets each of so many *faults* has disturbed at all ports."""
+    """Return the number of disturbed packets at all ports, by fault."""
     totals = [0] * faults
     for endpoint in endpoints:
         for fault, count in endpoint.engine.faults_disturbed().items():
@@ -282,9 +310,9 @@ def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
 
 
 def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
-    """Return how many packets may be one where queues decide about marks.
+    """Return the maximum burst in packets at which ECN marking stays accurate.
 
-    A burst enters a queue at once, so it must be small against the thresholds.
+    A burst enters a queue as a whole, so it must be small compared with the thresholds.
     """
     kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
     if not kmin_bytes:
@@ -312,7 +340,7 @@ def _endpoints(
     agent: AgentPlan, *, settings: RunSettings, burst_packets: int
 ) -> list[Endpoint]:
     """Return the endpoints of one agent, in the order of its ports."""
-    # Nothing is late here: nobody has to catch up on what was missed.
+    # Virtual time has no scheduling delays, so there is nothing to catch up.
     transport = replace(
         agent.transport, max_burst_packets=burst_packets, burst_bound_ns=0
     )
@@ -323,7 +351,7 @@ def _endpoints(
             raise PlanError(
                 f"plan: job {rank.program.job} rank {rank.program.rank}",
                 f"agent {agent.agent} has no port {rank.port}",
-                "the plan is not complete",
+                "create the plan again: it is incomplete",
             )
         ranks_of[rank.port].append(rank)
     return [
@@ -339,7 +367,7 @@ def _endpoints(
 
 
 def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
-    """Return why a run did not end."""
+    """Return the error for a run that does not end."""
     for endpoint in endpoints:
         failure = endpoint.failed()
         if failure is not None:
@@ -350,9 +378,11 @@ def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
         named += f"; and {len(waits) - _NAMED_WAITS} more"
     return RunFailed(
         "simulation",
-        f"nothing goes on any more, but the job is not done: {named}",
-        "the programs of its ranks do not fit together"
+        f"no operation can proceed, but the job is not done: {named}",
+        "check that the programs of the ranks belong together"
         if has_timeout
-        else "there is no timeout (transport.local_ack_timeout: 0), so that what is "
-        "lost at the end of what a queue pair sends is not sent again",
+        else (
+            "set transport.local_ack_timeout, which is 0: without a timeout, the last "
+            "lost packets of a queue pair are not retransmitted"
+        ),
     )

@@ -1,4 +1,4 @@
-"""Samples of a simulated fabric: its ports and queue pairs, and what its links do."""
+"""Samples of a simulated fabric: ports, queue pairs and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OF_CLASS = len(LINK_SAMPLE_FIELDS) - 2
 _WEIGHT = 4
-"""How much sooner bins of simulations get longer: after 12,500 rows."""
+"""Factor by which bins double sooner in simulations: after 12,500 rows."""
 
 _COUNTED = [
     LINK_SAMPLE_FIELDS.index(name) - 2
@@ -27,13 +27,14 @@ _COUNTED = [
 
 
 class LinkSampler:
-    """Samples of what the ports of a model send, wait with and lose, by class.
+    """Samples of the ports of a model by class: bytes, queues, drops and pauses.
 
-    Of what has not changed there is no row; when it changes again, there is one of the
-    last bin without a change, so that all of the change is in the bin after it.
+    A class without changes has no row. When it changes again, the sampler first adds a
+    row for the last bin without a change. The whole change then falls into the next
+    bin.
 
     Attributes:
-        rows: Of ``LINK_SAMPLE_FIELDS``, taken so far.
+        rows: Rows of ``LINK_SAMPLE_FIELDS`` taken so far.
     """
 
     def __init__(self, model: SwitchModel) -> None:
@@ -42,14 +43,14 @@ class LinkSampler:
         self._found: dict[int, list[int]] = {}
         self._seen: dict[tuple[int, int], tuple[int, list[int]]] = {}
         self._last_ns = 0
-        # Of a model that goes on from run to run: what was there when this one began.
+        # For a model that continues over several runs: the values when this run began.
         self._before: dict[tuple[int, int], list[int]] = {}
         self._bin_ns = 0
         self._next_ns = 0
         self._taken = 0
 
     def begin(self, bin_ns: int, now_ns: int) -> None:
-        """Take samples in such bins from now on, of what happens from now on."""
+        """Start sampling in bins of *bin_ns*, relative to the current counters."""
         self._seen.clear()
         self._found.clear()
         self._before.clear()
@@ -72,13 +73,13 @@ class LinkSampler:
             self._next_ns = now_ns + self._bin_ns
 
     def end(self, now_ns: int) -> None:
-        """Take the last samples; nothing happens the second time."""
+        """Take the last samples; a second call has no effect."""
         if self._bin_ns:
             self.take(now_ns)
             self._bin_ns = 0
 
     def take(self, now_ns: int) -> int:
-        """Add a row of each port and class that has changed; return how many."""
+        """Add a row for each changed port and class; return the number of rows."""
         count = len(self.rows)
         for number, port in enumerate(self._ports):
             found = port.sampled(now_ns)
@@ -106,12 +107,12 @@ class FabricSampler(Sampler):
     """Samples endpoints and the links between them.
 
     Args:
-        plan: What the endpoints execute.
-        endpoints: All of them.
-        model: The switches, and the hosts that the endpoints are on.
-        hosts: Of each endpoint the port of its host in the model.
-        dscp: Of data packets.
-        bin_ns: Time between two samples; 0: none are taken before the end.
+        plan: The plan that the endpoints execute.
+        endpoints: All endpoints.
+        model: The switches, and the hosts of the endpoints.
+        hosts: By endpoint, the port of its host in the model.
+        dscp: DSCP of data packets.
+        bin_ns: Time between two samples; 0 means only at the end.
 
     Attributes:
         links: Samples of links.
@@ -136,17 +137,17 @@ class FabricSampler(Sampler):
         self._now_ns = 0
 
     def turn(self, now_ns: int) -> None:
-        """Take samples of everything: a bin has ended."""
+        """Take samples of everything at the end of a bin."""
         self._now_ns = now_ns
         super().turn(now_ns)
         self._count(self.links.take(now_ns))
 
     def _count(self, rows: int) -> None:
-        """Let bins get longer sooner: nobody waits in a simulation of many bins."""
+        """Count rows with a weight, so that bins double sooner than in emulation."""
         super()._count(_WEIGHT * rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the last sample of everything, without bins the only one."""
+        """Take the last sample of everything; without bins, this is the only sample."""
         self._now_ns = now_ns
         super().finish(now_ns)
         self.links.take(now_ns)

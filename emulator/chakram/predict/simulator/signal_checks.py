@@ -1,7 +1,8 @@
-"""Where compiled loops let signals in.
+"""Signal handling in compiled loops.
 
-Python handles a signal when it enters or loops in a function that is not compiled, so
-this module stays so: a compiled loop that calls nothing else would run to its end.
+Python handles a signal when it enters a function that is not compiled, or loops in one.
+This module therefore must not be compiled. A compiled loop that calls nothing else
+would block signals until it ends.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 EVENTS_PER_SIGNALS: Final = 1 << 14
-"""Events between two calls: about ten milliseconds."""
+"""Number of events between two calls: about ten milliseconds."""
 
 
 def let_signals_in() -> None:
-    """Return; Python handles pending signals on entry, which may raise."""
+    """Do nothing; on entry, Python handles pending signals, which may raise."""

@@ -1,8 +1,8 @@
-"""A topology as modelled switches: ports by number, and where pauses can deadlock.
+"""A topology as modeled switches: numbered ports, and PFC deadlock detection.
 
-A link depends on another if packets that come by it may go on by the other: while that
-is paused, they fill the memory of the first, which is paused in turn.  If links depend
-on one another in a circle, lossless traffic can come to a stop that never ends.
+A link depends on another if its packets may continue on the other. While the second
+link is paused, packets fill the buffer behind the first. The first link is then paused,
+too. If links form a dependency cycle, lossless traffic can deadlock.
 
 Source: S. Hu et al., "Deadlocks in datacenter networks: why do they form, and how to
 avoid them" (HotNets 2016).
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["SwitchFabric", "port_names"]
 
 _JITTER_NS = 30_000
-"""What a host of a lab may be late by: a process that sleeps is woken up to some 50 us
-after its time, even where it has a core.  Without it senders that lose packets lose
-them again and again at the very same times."""
+"""Maximum random send delay of a lab host in the model.
+
+A sleeping process wakes up to about 50 us late, even with a dedicated core. Without
+this delay, senders that lose packets would lose them repeatedly at the same times.
+"""
 
 
 class SwitchFabric:
@@ -36,15 +38,15 @@ class SwitchFabric:
 
     Args:
         topology: Hosts, switches and links.
-        profile: What its switches are like.
-        ecn: Whether packets are capable of ECN; else nothing is marked.
-        seed: For marks and random choices.
+        profile: Profile of its switches.
+        ecn: Whether packets are ECN-capable. If not, no packet is marked.
+        seed: Seed for ECN marks and random choices.
 
     Attributes:
-        model: Its switches in the order of the topology, then its hosts.
-        ends: By number, the ports.
-        delays_ns: By number, the propagation delay of the link of a port.
-        host_ports: Of the hosts in their order, the numbers of their ports.
+        model: The switches in the order of the topology, then the hosts.
+        ends: Ports by number.
+        delays_ns: By port number, the propagation delay of its link.
+        host_ports: Port number of each host, in the order of the topology.
         has_choice: Whether there are equal-cost paths.
 
     Raises:
@@ -63,7 +65,7 @@ class SwitchFabric:
         nodes = (*topology.switches, *topology.hosts)
         self._node_of = {node: number for number, node in enumerate(nodes)}
         self._nodes = nodes
-        # By switch and the switch of a destination: few, for many of those.
+        # Next hops by switch and switch of the destination. Many hosts share an entry.
         self._hops: dict[tuple[str, str], list[int]] = {}
         self.model = SwitchModel(
             switches=[self._switch(name, profile, ecn) for name in topology.switches],
@@ -83,7 +85,7 @@ class SwitchFabric:
         return self._number_of[end]
 
     def named(self, end: str) -> Port:
-        """Return the port of a name, as in records: ``node:port``."""
+        """Return the port with the name *end*, ``node:port`` as in records."""
         return self.model.port(self._number_named[end])
 
     def host_port(self, host: str) -> int:
@@ -103,9 +105,9 @@ class SwitchFabric:
         return hops
 
     def buffer_cycle(self) -> tuple[str, ...]:
-        """Return the names of ports that depend on one another in a circle, or none.
+        """Return the names of ports in a buffer dependency cycle, if there is one.
 
-        Without pauses none does; hosts of one switch are alike.
+        Without PFC there is no cycle. Hosts of one switch are equivalent.
         """
         if not any(port.pauses() for port in self.model.ports()):
             return ()
@@ -139,7 +141,7 @@ class SwitchFabric:
             )
         except ValueError as error:
             raise FabricError(
-                f"switch {name}", str(error), "give it a larger buffer"
+                f"switch {name}", str(error), "use a larger buffer"
             ) from None
         return SwitchSpec(
             name=name,
@@ -151,7 +153,7 @@ class SwitchFabric:
         link = self._topology.host_link(name)
         return HostSpec(
             port=self._port(name, link),
-            # A NIC does not drop what its own host sends.
+            # A NIC does not drop the packets of its host.
             settings=profile.host(queue_bytes=None),
         )
 
@@ -176,14 +178,15 @@ def buffer_cycle(
     next_hops: Callable[[int, int], Sequence[int]],
     destinations: Iterable[int],
 ) -> tuple[str, ...]:
-    """Return the names of ports that depend on one another in a circle, or none.
+    """Return the names of ports in a buffer dependency cycle, if there is one.
 
-    Each of them sends to the switch of the next one, and the last to that of the first.
+    Each port sends to the switch of the next port, and the last port to the switch of
+    the first.
 
     Args:
         model: The fabric.
-        next_hops: As the model has them.
-        destinations: Nodes that traffic is for.
+        next_hops: Function that returns the next hops, as in the model.
+        destinations: Destination nodes of traffic.
     """
     ports = model.ports()
     switches = {port.node for port in ports if not port.is_host}
@@ -194,7 +197,8 @@ def buffer_cycle(
             for node in switches
             if node != destination
         }
-        # What may hold packets for it: from hosts on, wherever next hops lead.
+        # Ports that may hold packets for this destination, following next hops from
+        # hosts.
         reached = [port.number for port in ports if port.is_host]
         seen = set(reached)
         while reached:
@@ -211,7 +215,7 @@ def buffer_cycle(
 
 
 def _cycle(edges: dict[int, set[int]]) -> list[int]:
-    """Return nodes on a circle, in its order; none if there is no circle."""
+    """Return the nodes of a cycle, in order; empty if there is no cycle."""
     done: set[int] = set()
     for start in edges:
         if start in done:

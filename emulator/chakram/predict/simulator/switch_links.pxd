@@ -1,4 +1,4 @@
-# C types of wires.py, for the compiled form.
+# C types of switch_links.py for the compiled build.
 
 cimport cython
 
@@ -61,7 +61,7 @@ cdef class Wires:
     cdef _deliver(self, Py_ssize_t number, long long slot)
     cdef _forget(self, long long slot)
     cdef _look_at(self, Py_ssize_t number)
-    cdef _be_told(self, Py_ssize_t number, int klass, long long duration_ns)
+    cdef _on_pause(self, Py_ssize_t number, int klass, long long duration_ns)
     cdef void _look_ahead(self) noexcept
     @cython.locals(number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int)
     cdef void _foresee(self, int stage, long long what) noexcept

@@ -1,19 +1,19 @@
 # cython: language_level=3, annotation_typing=False, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""The links of modelled switches: packets wait, cross a link, and arrive.
+"""The links of modeled switches: packets wait, cross a link, and arrive.
 
-Packets wait in the queues of the switch model, those of hosts included, cross a link
-one after the other, and arrive one propagation delay after their last bit left.  Every
-link has at most two events under way: the arrival of the first packet on it, and the
-time when its wire is free and something waits.  What lies on a link is a list through
-the packets themselves.  At a switch that cuts through, a packet arrives when its first
-bit does if it may leave at once, else when its last bit does.
+Packets wait in the queues of the switch model, including those of hosts. They cross a
+link one after another, and arrive one propagation delay after their last bit has left.
+Every link has at most two pending events. One is the arrival of the first packet on the
+link. The other is the time at which the wire is free, if packets wait. The packets on a
+link form a linked list. At a switch that cuts through, a packet arrives with its first
+bit if it may leave immediately, else with its last bit.
 
-What happens at one time happens in the order in which it became the next of its link
-or port; or, where somebody asks for that, as in ns-3: in the order in which the packets
-began to leave, and a wire is free when its turn comes, not before.
+Simultaneous events occur in the order in which they became the next event of their link
+or port. With *is_by_departure*, they occur as in ns-3: in the order in which the
+packets began to leave. A wire then becomes free only at its turn in this order.
 
-Whose time that is, and what the hosts are, is up to who makes something of it.
+Subclasses define the clock and the hosts.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_OWN_KIND", "KIND_BITS", "Wires", "out_of_time"]
 
 KIND_BITS = 3
-"""Kinds of events are the lowest bits of what happens."""
+"""Number of low bits of an event that contain its kind."""
 
 FIRST_OWN_KIND = 4
-"""The first kind of events that is not one of wires."""
+"""First kind of events that ``Wires`` does not use."""
 
 _NEVER = NEVER
 _QUEUED, _DELIVERED = QUEUED, DELIVERED
@@ -67,22 +67,22 @@ _EGRESS, _FATE, _NEXT, _ORDER, _TIME = EGRESS, FATE, NEXT, ORDER, TIME
 _ENTERED, _WIRE_NS = ENTERED, WIRE_NS
 _DSCP, _FLOW, _HOP = DSCP, FLOW, HOP
 _CLASSES = CLASSES
-# In lines of memory, where in a compiled port its counters of classes begin, and where
-# the classes of DSCPs do.
+# Cache lines in which a compiled port has its class counters and its classes by DSCP.
 _COUNTERS_LINE, _CLASSES_LINE = 3, 19
 _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
 _KIND_BITS = KIND_BITS
-# Of a link: first and last packet on it, whether its port is to be come back to,
-# whether the switch at its end cuts through (packets on it know in ENTERED when their
-# last bit arrives), and the order of the time when its wire is free; 0: none is kept.
+# Fields of a link: its first and last packet; whether a wire-free event is pending;
+# whether the switch at its end cuts through. The last field is the order of the
+# wire-free time, 0 if not kept. On a link with cut-through, ENTERED of a packet is the
+# arrival time of its last bit.
 _HEAD, _TAIL, _WAITS, _CUTS, _FREED, _LINK_FIELDS = 0, 1, 2, 3, 4, 5
 _FIRST = HEAD
 
 
 def out_of_time() -> RunFailed:
-    """Return what ends a simulation that would never end."""
+    """Return the error for a simulation that exceeds the virtual time limit."""
     return RunFailed(
         "simulation",
         f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
@@ -94,15 +94,16 @@ class Wires:
     """A switch model and its links, driven by events.
 
     Args:
-        model: The switches, and their hosts.
-        delays_ns: Of each port of the model the propagation delay of its link.
-        faults: What happens to links; None: nothing does.
-        is_by_departure: Whether what happens at one time is in the order of departures.
+        model: The switches and their hosts.
+        delays_ns: By port of the model, the propagation delay of its link.
+        faults: Link faults; None means no faults.
+        is_by_departure: Whether simultaneous events occur in order of departure.
 
     Attributes:
-        now_ns: The time of the last event.
-        hops: How many packets, or bursts that cross links as one, have left a port.
-        looks_ahead: Whether memory is asked for what will happen soon.
+        now_ns: Time of the last event.
+        hops: Number of departures from ports; a burst that crosses links as one counts
+            once.
+        looks_ahead: Whether to prefetch the memory of upcoming events.
     """
 
     __slots__ = (
@@ -139,7 +140,7 @@ class Wires:
         self._delays_ns = array("q", delays_ns)
         self._events = Events()
         self._is_by_departure = is_by_departure
-        # That of the last event, where it is kept.
+        # Order of the last event, if orders are kept.
         self._order = 0
         self.looks_ahead = False
         self._links = array("q", [-1, -1, 0, 0, 0] * len(delays_ns))
@@ -147,34 +148,34 @@ class Wires:
             if port.peer >= 0:
                 peer = self._ports[port.peer]
                 self._links[number * _LINK_FIELDS + _CUTS] = peer.cuts_through
-        # Pause frames under way.
+        # Pause frames in flight.
         self._pauses: dict[int, tuple[int, int, int]] = {}
-        # Whether anything but packets ever happens in the model.
+        # Whether the model has any events other than packets.
         self._faults = faults
         self._timed = faults is not None or any(port.pauses() for port in self._ports)
         self._model_ns = NEVER
 
-    # What whoever makes something of it adds.
+    # Hooks for subclasses.
 
     def _deliver(self, number: int, slot: int) -> None:
-        """Take a packet that has reached the host with port *number*."""
+        """Handle a packet that has reached the host with port *number*."""
         self._forget(slot)
 
     def _forget(self, slot: int) -> None:
-        """Let go of a packet, wherever it has ended."""
-        self._packets.give_back(slot)
+        """Release a packet that was delivered or dropped."""
+        self._packets.release_bytes(slot)
 
     def _look_at(self, number: int) -> None:
-        """Let a port go on, or stop, after a pause has begun or ended."""
+        """Resume or stop a port after a pause has begun or ended."""
         self._kick(number)
 
-    def _be_told(self, number: int, klass: int, duration_ns: int) -> None:
-        """Take note of a pause frame that has come to a port, which obeys it."""
+    def _on_pause(self, number: int, klass: int, duration_ns: int) -> None:
+        """Handle a pause frame that a port has received and obeys."""
 
     # Events.
 
     def _happen(self, kind: int, index: int) -> None:
-        """Let an event of wires happen."""
+        """Process an event of ``Wires``."""
         if kind == _ARRIVE:
             self._arrive(index)
         elif kind == _FREE:
@@ -185,19 +186,20 @@ class Wires:
         else:
             self._advance_model()
 
-    # What will be needed.
+    # Prefetching.
 
     def _look_ahead(self) -> None:
-        """Fetch what events look at that will happen soon: more, the nearer they are.
+        """Prefetch the data of upcoming events in stages, more for earlier events.
 
-        Where a thing is stands in another one, which has to be there by then.
+        Some data contains the address of other data. It must be in the cache before the
+        next stage.
         """
         self._foresee(0, self._events.ahead(12))
         self._foresee(1, self._events.ahead(8))
         self._foresee(2, self._events.ahead(4))
 
     def _foresee(self, stage: int, what: int) -> None:
-        """Fetch what an event looks at, as far as is known at a stage; -1: none is."""
+        """Prefetch the data of an event that is known at a stage; -1 means no event."""
         kind = what & 7
         if what < 0 or kind > _FREE:
             return
@@ -223,7 +225,7 @@ class Wires:
             self._foresee_arrival(stage, slot, self._ports[port.peer])
 
     def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
-        """Fetch what a packet meets at the port that it comes to."""
+        """Prefetch the data that a packet needs at the port where it arrives."""
         cells = self._packets.cells
         klass = port.class_of_dscp[cells[slot + _DSCP]]
         if stage == 1:
@@ -235,7 +237,7 @@ class Wires:
         if port.is_host:
             self._foresee_delivery(stage, slot, port.number)
         elif stage == 1:
-            forwarding.foresee(cells[slot + _FLOW])
+            forwarding.prefetch_path(cells[slot + _FLOW])
         else:
             flow, hop = cells[slot + _FLOW], cells[slot + _HOP]
             egress = forwarding.known(flow, hop, port.node)
@@ -245,7 +247,7 @@ class Wires:
                 self._fetch_counters(egress, klass)
 
     def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
-        """Fetch what takes a packet at a host."""
+        """Prefetch the data for the delivery of a packet at a host."""
 
     def _fetch_packet(self, slot: int) -> None:
         cells = self._packets.cells
@@ -255,13 +257,13 @@ class Wires:
         prefetch_cell(cells, slot + 24)
 
     def _fetch_counters(self, number: int, klass: int) -> None:
-        """Fetch what a port counts of a class; see the order of its fields."""
+        """Prefetch the counters of a class at a port by their place in the object."""
         prefetch_part(self._ports, number, _COUNTERS_LINE + 2 * klass, 3)
 
     # Packets.
 
     def _arrive(self, number: int) -> None:
-        """Let the first packet on the link of a port arrive at its other end."""
+        """Process the arrival of the first packet on the link of a port."""
         packets = self._packets
         at = number * _LINK_FIELDS
         slot = self._links[at + _HEAD]
@@ -275,12 +277,13 @@ class Wires:
                 packets.cells[slot + _TIME] = last_ns
                 self._events.add(last_ns, number << _KIND_BITS)
                 return
-            # It leaves while it comes: that time is not to count twice.
+            # The packet leaves while it still arrives, so subtract the overlap.
             packets.cells[slot + _WIRE_NS] -= last_ns - self.now_ns
         after = packets.cells[slot + _NEXT]
         self._links[at + _HEAD] = after
         if after >= 0:
-            # The last bit of the one and the first of the next are rounded apart.
+            # Because of rounding, the first bit of the next packet may precede the last
+            # bit of this one.
             if packets.cells[after + _TIME] < self.now_ns:
                 packets.cells[after + _TIME] = self.now_ns
             self._expect(number, after)
@@ -293,7 +296,7 @@ class Wires:
             self._forget(slot)
 
     def _kick(self, number: int) -> None:
-        """Let a port send that has got something to send."""
+        """Start sending at a port that has something to send."""
         if self._links[number * _LINK_FIELDS + _WAITS]:
             return
         port = self._ports[number]
@@ -306,7 +309,7 @@ class Wires:
         self._send(number)
 
     def _await_wire(self, number: int) -> None:
-        """Come back to a port when its wire is free."""
+        """Schedule an event at the time the wire of a port is free."""
         at = number * _LINK_FIELDS
         if not self._links[at + _WAITS]:
             self._links[at + _WAITS] = 1
@@ -318,7 +321,7 @@ class Wires:
                 self._events.add(port.free_ns, what)
 
     def _expect(self, number: int, slot: int) -> None:
-        """See that the first packet on the link of a port arrives."""
+        """Schedule the arrival of the first packet on the link of a port."""
         cells = self._packets.cells
         if self._is_by_departure:
             self._events.add_at(
@@ -328,12 +331,13 @@ class Wires:
             self._events.add(cells[slot + _TIME], number << _KIND_BITS)
 
     def _send(self, number: int) -> None:
-        """Let a port send what it may now."""
+        """Send the packets that a port may send now."""
         packets = self._packets
         port = self._ports[number]
         at = number * _LINK_FIELDS
         while port.free_ns <= self.now_ns:
-            # Behind another packet it begins up to 1 ns later: times are rounded down.
+            # A packet behind another one begins up to 1 ns later, because times are
+            # rounded down.
             begins_ns = self.now_ns
             if port.rest > 0 and port.free_ns == begins_ns:
                 begins_ns += 1
@@ -364,7 +368,10 @@ class Wires:
     # Pauses and faults.
 
     def _settle(self) -> None:
-        """Carry what the model has to say, and come back when its time is."""
+        """Process the model's signals, drops and link changes.
+
+        Also schedule an event for the next time at which the model changes.
+        """
         model = self._model
         signal = model.next_signal()
         while signal is not None:
@@ -389,10 +396,10 @@ class Wires:
             self._events.add(next_ns, _MODEL)
 
     def _pause(self, number: int) -> None:
-        """Let a port obey a pause frame."""
+        """Apply a pause frame to a port."""
         peer, klass, duration_ns = self._pauses.pop(number)
         self._model.pause(peer, klass, duration_ns, self.now_ns)
-        self._be_told(peer, klass, duration_ns)
+        self._on_pause(peer, klass, duration_ns)
         self._look_at(peer)
 
     def _advance_model(self) -> None:
@@ -404,7 +411,7 @@ class Wires:
                 self._look_at(number)
 
     def _lose_link(self, number: int) -> None:
-        """Drop what is on the link of a port that went down."""
+        """Drop the packets on the link of a port that went down."""
         packets = self._packets
         at = number * _LINK_FIELDS
         slot = self._links[at + _HEAD]

@@ -1,4 +1,4 @@
-# C types of engine.py, for the compiled form.
+# C types of virtual_fabric.py for the compiled build.
 
 cimport cython
 

@@ -1,14 +1,14 @@
 # cython: language_level=3, annotation_typing=False, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""The virtual fabric: endpoints, modelled switches and the links between them.
+"""The virtual fabric: endpoints, modeled switches and the links between them.
 
-How packets cross links stands in ``chakram.predict.simulator.switch_links``.  Hosts and
-switches take no time of their own, and no link lies between two ranks on one port.
-Nothing is random and ties are broken by the order in which events were made, so a run
-repeats exactly.
+``chakram.predict.simulator.switch_links`` models how packets cross links. Hosts and
+switches add no time. Two ranks on one port have no link between them. Nothing is
+random, and simultaneous events occur in order of creation, so runs are exactly
+reproducible.
 
-A packet of the model is one packet, or a whole burst: in labs, where a kernel forwards
-in one piece what a host has sent at once, and in coarser simulations.
+A packet of the model is either one packet or a whole burst. Whole bursts are used for
+labs, where a kernel forwards a host's burst as one unit, and for coarser simulations.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ _QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
 _SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
-# From so many on, each is used so rarely that no cache has it when it is.
+# From this number on, each queue pair is used too rarely to stay in a cache.
 _MANY_QUEUE_PAIRS = 16_384
 _LAST_NS = LAST_INSTANT_NS
 _SLOT_FIELDS = FIELDS
-# Kinds of events beside those of wires.
+# Kinds of events in addition to those of ``Wires``.
 _WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
 _KIND_BITS = KIND_BITS
 
@@ -93,21 +93,21 @@ class VirtualFabric(Wires):
     """Endpoints on the hosts of a switch model, driven by events.
 
     Args:
-        endpoints: One per port.
-        model: Switches, and one host per endpoint at least.
-        hosts: Of each endpoint the port of its host in the model.
-        delays_ns: Of each port of the model the propagation delay of its link.
-        route: For (sending endpoint, destination index of the burst, source port) the
-            flow, the node that it is for, and the endpoint there.
-        dscps: Of data, of answers and of congestion notifications; endpoints know of
-            queue pairs with classes of their own.
-        is_marked: Whether packets are capable of ECN.
-        whole_bursts: Whether bursts cross links as one.
+        endpoints: One endpoint per port.
+        model: Switches, with at least one host per endpoint.
+        hosts: By endpoint, the port of its host in the model.
+        delays_ns: By port of the model, the propagation delay of its link.
+        route: Function from (sending endpoint, destination index of the burst, source
+            port) to (flow, destination node, receiving endpoint).
+        dscps: DSCPs of data, acknowledgements and CNPs. Endpoints define the DSCPs of
+            queue pairs in other classes.
+        is_marked: Whether packets are ECN-capable.
+        whole_bursts: Whether a burst crosses links as one packet.
         faults: See ``Wires``.
-        sampler: Looks at it every so often.
+        sampler: Sampler that is called once per bin.
 
     Attributes:
-        events: How many there were.
+        events: Number of events.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class VirtualFabric(Wires):
         self._sampler = sampler
         self._endpoints = endpoints
         self._hosts = array("q", hosts)
-        # By port; -1: of no endpoint.
+        # By port; -1 means no endpoint.
         self._endpoint_of = array("q", [-1] * len(self._ports))
         for index, port in enumerate(hosts):
             self._endpoint_of[port] = index
@@ -163,9 +163,9 @@ class VirtualFabric(Wires):
         self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
         self._ecn = _ECT if is_marked else _NOT_ECT
         self._whole_bursts = whole_bursts
-        # Of each slot, by its number, the burst that it is of.
+        # By slot number, the burst to which the slot belongs.
         self._bursts: list[Burst | None] = []
-        # What a route has said, and of which endpoint the receiver is.
+        # Results of *route*, and the endpoint of each receiver.
         self._paths: dict[int, int] = {}
         self._flows: list[int] = []
         self._destinations: list[int] = []
@@ -173,7 +173,7 @@ class VirtualFabric(Wires):
         self._local: list[tuple[int, Burst] | None] = []
         self._wake_ns = array("q", [NEVER] * len(endpoints))
         self._is_held = array("q", bytes(8 * len(endpoints)))
-        # Of each endpoint the classes that its data have.
+        # By endpoint, the classes of its data.
         self._data_classes = [
             sorted(
                 {
@@ -194,14 +194,16 @@ class VirtualFabric(Wires):
     def run(
         self, *, start_ns: int, report: Callable[[int], None] | None = None
     ) -> bool:
-        """Run until every endpoint has finished; return whether that was reached.
+        """Run until every endpoint has finished; return whether they all did.
 
-        It is not if an endpoint failed, or if no event is left: timers of congestion
-        control rest with their queue pairs, so a job that hangs comes to an end.
+        The run stops early if an endpoint fails or no event is left. Timers of
+        congestion control stop with their queue pairs, so the run also ends if a job is
+        stuck.
 
         Args:
-            start_ns: When all ranks start.
-            report: Called now and then with the iterations that all ranks have done.
+            start_ns: Time at which all ranks start.
+            report: Function called at intervals with the number of iterations that all
+                ranks have completed.
         """
         for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
@@ -220,7 +222,7 @@ class VirtualFabric(Wires):
         return not self._has_failed
 
     def _steps(self, limit: int) -> bool:
-        """Let events happen, so many at most; False: there is none left."""
+        """Process at most *limit* events; return False if none is left."""
         events = self._events
         while limit > 0 and self._unfinished > 0 and not self._has_failed:
             limit -= 1
@@ -236,7 +238,7 @@ class VirtualFabric(Wires):
             index = what >> _KIND_BITS
             if kind == _WAKE:
                 if self._wake_ns[index] != time_ns:
-                    continue  # woken earlier meanwhile
+                    continue  # stale: an earlier event has replaced this one
                 self._wake_ns[index] = _NEVER
             elif kind == _SAMPLE:
                 self._sample(time_ns)
@@ -254,7 +256,7 @@ class VirtualFabric(Wires):
         return True
 
     def _sample(self, now_ns: int) -> None:
-        """Look at everything, and again if anything else is still to happen."""
+        """Take samples, and schedule the next ones if other events remain."""
         if self._sampler is not None:
             self._sampler.turn(now_ns)
             if self._events.count > 0:
@@ -267,7 +269,7 @@ class VirtualFabric(Wires):
     # Packets.
 
     def _deliver(self, number: int, slot: int) -> None:
-        """Give a packet to the endpoint that it is for."""
+        """Deliver a packet to its endpoint."""
         index = self._endpoint_of[number]
         packets = self._packets
         endpoint = self._endpoints[index]
@@ -277,7 +279,7 @@ class VirtualFabric(Wires):
         first = packets.cells[slot + _POSITION]
         count = packets.cells[slot + _COUNT]
         ce = 0
-        # A mark on an answer means nothing to anybody.
+        # An ECN mark on an acknowledgement has no effect.
         if burst.kind == _DATA:
             if packets.cells[slot + _ECN] == _CE:
                 ce = count
@@ -292,12 +294,13 @@ class VirtualFabric(Wires):
         self._forget(slot)
         engine = endpoint.engine
         engine.receive_burst(burst, self.now_ns, first, count, ce)
-        # Most packets neither end a message nor ask for an answer: nothing follows.
+        # Most packets neither end a message nor request an acknowledgement, so nothing
+        # follows.
         if engine.has_news() or self._wake_ns[index] <= self.now_ns:
             self._drive(index)
 
     def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
-        """Fetch the burst that a packet is of, and the queue pair that it is for."""
+        """Prefetch the burst of a packet and the queue pair that receives it."""
         place = slot // _SLOT_FIELDS
         if stage == 0:
             prefetch_place(self._bursts, place)
@@ -309,10 +312,10 @@ class VirtualFabric(Wires):
             if burst is not None:
                 endpoint = self._endpoints[self._endpoint_of[number]]
                 engine = endpoint.engine
-                engine.foresee(burst.destination_qpn)
+                engine.prefetch_path(burst.destination_qpn)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
-        """Note how the last packet of a message has come, unless one was taken."""
+        """Record the times of the last packet of a message not yet received."""
         if parts.received_ns >= 0:
             return
         packets = self._packets
@@ -332,12 +335,12 @@ class VirtualFabric(Wires):
 
     def _forget(self, slot: int) -> None:
         self._bursts[slot // _SLOT_FIELDS] = None
-        self._packets.give_back(slot)
+        self._packets.release_bytes(slot)
 
     # Endpoints.
 
     def _drive(self, index: int) -> None:
-        """Let an endpoint act now: completions, timers, whatever may leave."""
+        """Run an endpoint at the current time: completions, timers and sends."""
         endpoint = self._endpoints[index]
         engine = endpoint.engine
         now_ns = self.now_ns
@@ -359,8 +362,8 @@ class VirtualFabric(Wires):
             endpoint.woken = []
 
     def _put(self, index: int, burst: Burst) -> None:
-        """Put what an endpoint sends into the queue of its host."""
-        # 24 bits of QPN bound the destinations of a port.
+        """Queue a burst of an endpoint at its host's port."""
+        # The 24 bits of a QPN limit the destinations of a port.
         key = (index << 24 | burst.destination) << 16 | burst.source_port
         path = self._paths.get(key, -1)
         if path < 0:
@@ -435,7 +438,7 @@ class VirtualFabric(Wires):
         return len(self._flows) - 1
 
     def _deliver_local(self, place: int) -> None:
-        """Give a burst to the port that has sent it."""
+        """Deliver a burst to the port that sent it."""
         entry = self._local[place]
         if entry is None:
             return
@@ -445,11 +448,11 @@ class VirtualFabric(Wires):
         self._drive(index)
 
     def _wake(self, index: int) -> None:
-        """See that an endpoint is woken when it has something to do."""
+        """Schedule the next wakeup of an endpoint."""
         endpoint = self._endpoints[index]
         wake_ns = endpoint.next_wakeup_ns()
         if self._is_held[index]:
-            # What waits to be sent is not sent now, however due it is.
+            # While the endpoint is paused, only its timers count, not pending sends.
             wake_ns = endpoint.next_timer_ns()
         if wake_ns < self.now_ns:
             wake_ns = self.now_ns
@@ -458,13 +461,14 @@ class VirtualFabric(Wires):
             self._events.add(wake_ns, index << _KIND_BITS | _WAKE)
 
     def _look_at(self, number: int) -> None:
-        """Let a port go on, or stop, after a pause has begun or ended."""
+        """Resume or stop a port after a pause has begun or ended."""
         self._kick(number)
         index = self._endpoint_of[number]
         if index < 0:
             return
-        # What of a host with several classes is in one that is paused waits in the
-        # queue of its port: that of the others is not to wait behind it.
+        # An endpoint stops only if all its classes are paused. Otherwise, data of a
+        # paused class waits in the queue of the port, and does not delay the other
+        # classes.
         is_held = True
         for klass in self._data_classes[index]:
             if not self._ports[number].is_paused(klass):
@@ -474,6 +478,6 @@ class VirtualFabric(Wires):
             if is_held:
                 self._endpoints[index].engine.rest(self.now_ns)
             if not is_held:
-                # That nothing left meanwhile was not for lack of time.
+                # Nothing was sent during the pause, but not because the host was late.
                 self._endpoints[index].engine.resume(self.now_ns)
                 self._drive(index)

@@ -1,4 +1,4 @@
-"""Sections of a run's page that are curves: bandwidth by size, completion times."""
+"""Curve sections of a run's page: bandwidth by size, completion times."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ COMPLETION: Final[dict[str, Any]] = {
     "x": "ns",
     "y": "%",
     "x_label": "posted to last byte acknowledged",
-    "y_label": "flows that were not slower",
+    "y_label": "cumulative share of flows",
     "x_log": True,
     "steps": True,
 }
-"""Figures of bus bandwidth against size, and of the distribution of FCT."""
+"""Figures of bus bandwidth by size, and of the distribution of FCT."""
 
 
 @section("Bus bandwidth by size", "c")
@@ -62,13 +62,15 @@ def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Parts:
         }
     yield Plot(
         figure=curves(lines, **BANDWIDTH, levels=levels),
-        caption="Points: of the mean time, all collectives of a size; lines "
-        "dashed: line rate of layer 2 (f), and the payload in it (m).",
+        caption=(
+            "Points: bus bandwidth of the mean time, over all collectives of a size. "
+            "Dashed line: line rate of layer 2 (f); dotted line: its payload (m)."
+        ),
     )
 
 
 def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Curve]:
-    """Return bus bandwidth against size by collective, algorithm and ranks."""
+    """Return bus bandwidth by size, per collective, algorithm and number of ranks."""
     found: dict[str, list[ReportRow]] = {}
     for each in rows:
         if each.busbw_bps is not None:
@@ -99,7 +101,7 @@ def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
         times = flows["fct_ns"][flows["collective"] == number]
         if len(times):
             values, shares = cdf_points(times)
-            # A distribution begins at 0, also where it has one value.
+            # A distribution starts at 0, even if it has one value.
             xs, ys = [values[0], *values], [0.0, *(100 * shares)]
             text = [
                 f"{format_time(x)}: {y:.4g} % of {len(times)}"
@@ -120,10 +122,12 @@ def completion_times(data: RunData) -> Parts:
     points = sum(len(line.x) for line in lines.values())
     yield Plot(
         figure=curves(lines, **COMPLETION),
-        caption=f"{len(flows):,} flows, of which {points:,} points are drawn: of "
-        "each collective 200 evenly chosen, and the 100 slowest each by itself.",
+        caption=(
+            f"{len(flows):,} flows, drawn as {points:,} points: for each collective, "
+            "200 evenly chosen flows and each of the 100 slowest."
+        ),
     )
-    # Messages without payload are those of barriers.
+    # Messages without payload belong to barriers.
     known = flows.where((flows["bound_ns"] > 0) & (flows["bytes"] > 0))
     if len(known):
         yield _slowdowns(known)
@@ -134,11 +138,11 @@ def completion_times(data: RunData) -> Parts:
 
 def _slowdowns(flows: Flows) -> Plot:
     sizes = flows["bytes"]
-    caption = "1: as if nothing else were on the fabric. All flows with payload count; "
-    caption += "sizes are those that occur"
+    caption = "1: as fast as without other traffic. All flows with payload count; "
+    caption += "sizes are shown as they occur"
     if len(np.unique(sizes)) > _SIZES_SHOWN:
         sizes = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-        caption += ", joined to powers of two"
+        caption += ", rounded up to powers of two"
     slowdown = flows["fct_ns"] / flows["bound_ns"]
     xs = np.unique(sizes).tolist()
     found = [percentiles(slowdown[sizes == size], (50, 99, 100)) for size in xs]
@@ -159,7 +163,7 @@ def _slowdowns(flows: Flows) -> Plot:
         x="bytes",
         y="times",
         x_label="payload of the flow",
-        y_label="FCT over its time alone (m)",
+        y_label="FCT over time alone (m)",
         x_log=True,
         y_log=True,
     )

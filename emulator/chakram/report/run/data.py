@@ -1,4 +1,4 @@
-"""A run as its page needs it: facts, and flows and samples as arrays.
+"""Data of a run's page: facts, and flows and samples as arrays.
 
 Times are in ns from the start of the first rank, undilated.
 """
@@ -38,31 +38,33 @@ if TYPE_CHECKING:
 OBSERVED = {
     "b": "counters of the device under test",
     "c": "the software of the endpoints",
-    "m": "nowhere: a model computed it",
-    "f": "nowhere: the experiment states it",
+    "m": "not observed, computed by a model",
+    "f": "not observed, stated in the experiment",
     "v": "the simulated endpoints and switches, in virtual time",
 }
-"""Observation points: letters b and c of the BMWG drafts, and three of ours.
+"""Observation points: letters b and c of the BMWG drafts, and three of Chakram's own.
 
-Their (a), an instrument at the boundary of the device, does not occur here.
+Point (a) of the drafts, an instrument at the boundary of the device, does not occur
+here.
 """
 
 WHY_FLOWS = 200_000
-"""With more the critical path takes longer than the rest of the page."""
+"""Limit on flows for the critical path. With more flows, it takes longer to compute
+than the rest of the page."""
 
 TIME_BINS = 400
-"""Columns of what is drawn over time."""
+"""Number of time bins in plots over time."""
 
 
 class Flows:
-    """The flows of a run, columns of equal length.
+    """The flows of a run, as columns of equal length.
 
-    Of chosen ones a column is made when it is asked for: most of them never are.
+    A column of a selection is created on first use, because most are never used.
 
     Args:
-        columns: By name.
-        names: The names that the columns of its keys are numbers of.
-        chosen: The rows that are meant, None: all.
+        columns: Columns by name.
+        names: Names that the numbers in key columns refer to.
+        chosen: Indices of selected rows; None: all rows.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Flows:
         return len(self._chosen)
 
     def where(self, chosen: NDArray[Any]) -> Flows:
-        """Return those that a mask or their numbers choose."""
+        """Return the flows selected by a mask or by indices."""
         if chosen.dtype == np.bool_:
             if chosen.all():
                 return self
@@ -98,16 +100,17 @@ class Flows:
         return Flows(self._columns, self.names, own)
 
     def row(self, at: int) -> dict[str, int]:
-        """Return all columns of one."""
+        """Return all columns of one flow."""
         at = at if self._chosen is None else int(self._chosen[at])
         return {name: int(column[at]) for name, column in self._columns.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """When ranks took part in collectives and messages, as far as flows tell.
+    """Times in which ranks took part in collectives and messages, derived from flows.
 
-    ``places`` are the rows of the senders' shares of all flows, then the receivers'.
+    ``places`` has the row index of each flow's share: first the senders' shares of all
+    flows, then the receivers' shares.
     """
 
     columns: Mapping[str, NDArray[np.int64]]
@@ -122,7 +125,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicTraffic:
-    """Share of its rate that each port used in each bin of time."""
+    """Fraction of its rate that each port used in each time bin."""
 
     hosts: tuple[str, ...]
     transmit: NDArray[np.float64]
@@ -133,9 +136,9 @@ class NicTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """JCT of one iteration of a job beside what it takes one thing after the other.
+    """JCT of one iteration of a job, compared with serial execution.
 
-    ``compute_ns`` and ``communication_ns`` are those of the rank with the largest sum.
+    ``compute_ns`` and ``communication_ns`` belong to the rank with the largest sum.
     """
 
     job: str
@@ -145,7 +148,7 @@ class Roofline:
 
     @property
     def ratio(self) -> float | None:
-        """JCT over Roofline_seq."""
+        """JCT divided by Roofline_seq."""
         roofline_ns = self.compute_ns + self.communication_ns
         return self.iteration_ns / roofline_ns if roofline_ns else None
 
@@ -161,9 +164,9 @@ _TIMES = ("posted_ns", "first_sent_ns", "last_acked_ns")
 
 
 class RunData:
-    """What the page of a run is made of.
+    """Data of a run's page.
 
-    All calls may raise ``RunDirectoryError``.
+    All methods may raise ``RunDirectoryError``.
     """
 
     def __init__(self, results: RunResults) -> None:
@@ -175,7 +178,7 @@ class RunData:
         starts_ns = [rank.start_ns for rank in self.ranks]
         ends_ns = [rank.end_ns for rank in self.ranks]
         if results.incomplete:
-            # Of iterations that have not ended only what was done is known.
+            # For iterations that have not ended, only completed operations are known.
             for name, start, end in (
                 ("operations", "ready_ns", "end_ns"),
                 ("flows", "posted_ns", "last_acked_ns"),
@@ -194,7 +197,7 @@ class RunData:
 
     @cached_property
     def summary(self) -> Summary:
-        """What ``chakram show`` prints."""
+        """The summary that ``chakram show`` prints."""
         return self.results.summary(self._measurements)
 
     @cached_property
@@ -211,11 +214,11 @@ class RunData:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether it ran in virtual time."""
+        """Whether the run is in virtual time."""
         return self.manifest.world == SIMULATE
 
     def seen(self, *letters: str) -> str:
-        """Return where something was observed, by letters of ``OBSERVED``."""
+        """Return observation points, by letters of ``OBSERVED``."""
         found = dict.fromkeys(
             "v" if self.is_simulated and letter in "bc" else letter
             for letter in letters
@@ -223,15 +226,15 @@ class RunData:
         return ", ".join(f"({letter})" for letter in found)
 
     def undilated(self, time_ns: float) -> float:
-        """Return a time of the records on the axis of the page."""
+        """Convert a time of the records to the time axis of the page."""
         return (time_ns - self.origin_ns) / self.dilation
 
     @cached_property
     def fabric(self) -> FabricKind | str:
-        """The section of the experiment; or why it is not known."""
+        """The fabric section of the experiment, or why it is unknown."""
         section = self.manifest.experiment.get("fabric")
         if section is None:
-            return "the run does not say what its fabric was"
+            return "the run does not record its fabric"
         try:
             return TypeAdapter(Fabric).validate_python(section)
         except ValidationError as error:
@@ -239,7 +242,7 @@ class RunData:
 
     @cached_property
     def topology(self) -> Topology | str:
-        """Hosts, switches and links; or why they are not known."""
+        """Hosts, switches and links, or why they are unknown."""
         if isinstance(self.fabric, str):
             return self.fabric
         nports = len({port.number for port in self._ports.values()}) or None
@@ -247,7 +250,7 @@ class RunData:
             found = self.fabric.to_topology(nports)
         except ChakramError as error:
             return f"this version cannot draw its fabric: {str(error).splitlines()[0]}"
-        return found or "the experiment does not tell the topology of the fabric"
+        return found or "the experiment does not state the topology of the fabric"
 
     @property
     def _ports(self) -> Mapping[tuple[str, int], Any]:
@@ -255,7 +258,7 @@ class RunData:
 
     @cached_property
     def flows(self) -> Flows:
-        """All flows, warm-up included; what is unknown is -1."""
+        """All flows, warm-up included; unknown values are -1."""
         known = self.results.columns("flows")
         late = [name for name in _LATE if name in known]
         names = [*_NAMES, *(["path"] if "path" in known else [])]
@@ -297,10 +300,10 @@ class RunData:
 
     @staticmethod
     def shares(flows: Flows) -> Shares:
-        """Return the part of each rank in each collective: one row for both.
+        """Return each rank's share of each collective, sent and received in one row.
 
-        From its first message posted, or the first one to it sent, to the last one
-        acknowledged.
+        A share starts when the rank posts its first message, or when the first message
+        to it is sent. It ends with the last acknowledgment.
         """
         names = ("iteration", "job", "collective", "group", "k")
         keys = {name: np.tile(flows[name], 2) for name in names}
@@ -328,14 +331,14 @@ class RunData:
 
     @staticmethod
     def pairs(flows: Flows) -> NDArray[np.int64]:
-        """Return a number for the job, sender and receiver of each flow."""
+        """Return a number that identifies the job, sender and receiver of each flow."""
         return (flows["job"] << 42) | (flows["src"] << 21) | flows["dst"]
 
     @cached_property
     def why(self) -> Why | str:
-        """What its time was lost by, or why that is not known."""
+        """The causes of lost time, or why they are unknown."""
         if len(self.measured) > WHY_FLOWS:
-            return f"it has more than {WHY_FLOWS:,} flows; ask `chakram why` of the run"
+            return f"it has more than {WHY_FLOWS:,} flows; use `chakram why`"
         try:
             return why_of(self.results)
         except InputError as error:
@@ -343,7 +346,7 @@ class RunData:
 
     @cached_property
     def faults(self) -> list[dict[str, Any]]:
-        """What was done on purpose; times on the axis of the page, None if unknown."""
+        """Deliberate faults; times on the axis of the page, None if unknown."""
         return [
             {
                 name: value
@@ -356,10 +359,10 @@ class RunData:
 
     @cached_property
     def operations(self) -> list[Operation]:
-        """The operations of the slowest measured iteration, computations among them.
+        """Operations of the slowest measured iteration, including computations.
 
-        That of the longest critical path, where there is one; none in runs that did
-        not record them.
+        If there is a critical path, this is the iteration with the longest one. Empty
+        for runs that did not record operations.
         """
         why = self.why
         if isinstance(why, str) or why.path is None:
@@ -377,8 +380,8 @@ class RunData:
     def session_rates(self) -> dict[str, NDArray[np.float64]]:
         """Bandwidth of every session in bit/s, by collective.
 
-        A session is a pair of ranks; its bandwidth is its payload over the time in
-        which at least one message of it is under way.
+        A session is a pair of ranks. Its bandwidth is its payload over the time in
+        which at least one of its messages is in flight.
         """
         found = {}
         flows = self.measured.where(self.measured["bytes"] > 0)
@@ -394,7 +397,7 @@ class RunData:
 
     @cached_property
     def rate_of(self) -> dict[tuple[str, int], float | None]:
-        """Rate of every rank in bit/s, undilated: its share of its port."""
+        """Undilated rate of every rank in bit/s: its share of its port."""
         sharing = Counter(port.number for port in self._ports.values())
         return {
             place: None
@@ -404,14 +407,14 @@ class RunData:
         }
 
     def line_rate(self, job: str) -> float | None:
-        """Return B_acc of a job in bit/s: the least rate of its ranks."""
+        """Return B_acc of a job in bit/s: the lowest rate of its ranks."""
         rates = [rate for (name, _), rate in self.rate_of.items() if name == job]
         known = [rate for rate in rates if rate is not None]
         return min(known) if known and len(known) == len(rates) else None
 
     @cached_property
     def payload_share(self) -> float | None:
-        """Part of a full packet's layer-2 bytes that is payload."""
+        """Fraction of a full packet's layer-2 bytes that is payload."""
         if self.transport is None:
             return None
         mtu = self.transport.path_mtu
@@ -421,8 +424,8 @@ class RunData:
     def rooflines(self) -> tuple[Roofline, ...]:
         """JCT and Roofline_seq of the jobs whose ports have rates.
 
-        A rank's communication is the sum of 8 S algo_factor / B_acc over the
-        collectives that it takes part in, and over the messages that it sends.
+        The communication time of a rank is the sum of 8 S algo_factor / B_acc over its
+        collectives and the messages that it sends.
         """
         flows = self.flows
         keys = (flows["job"] << 42) | (flows["group"] << 21)
@@ -477,15 +480,15 @@ class RunData:
 
     @property
     def bin_ns(self) -> float:
-        """How long a column of what is drawn over time is."""
+        """Length of a time bin in plots over time."""
         return max(1.0, self.end_ns / TIME_BINS)
 
     @cached_property
     def nics(self) -> NicTraffic | str:
-        """How busy ports were over time, or why that is not known.
+        """Utilization of ports over time, or why it is unknown.
 
-        From samples of the ports; else the bytes of flows, spread evenly between their
-        first packet and their last acknowledgement.
+        Based on samples of the ports. Without samples, the bytes of flows are spread
+        evenly between their first packet and their last acknowledgment.
         """
         rates = {
             port.number: (port.host, port.rate_bps * self.dilation)
@@ -495,7 +498,7 @@ class RunData:
         if not rates:
             return "the ports of this run have no rate"
         if not self.end_ns:
-            return "no rank has done an iteration"
+            return "no rank completed an iteration"
         order = sorted(rates)
         row_of = np.full(max(order) + 1, -1)
         row_of[order] = np.arange(len(order))
@@ -520,11 +523,11 @@ class RunData:
         counters: tuple[str, ...],
         values: tuple[str, ...] = (),
     ) -> dict[str, NDArray[np.int64]] | None:
-        """Return what counters grew by between samples; None if nobody sampled them.
+        """Return the growth of counters between samples; None if there are no samples.
 
         Returns:
             The keys, ``start_ns`` and ``end_ns`` of each interval, the growth, and
-            *values* as they are.
+            *values* unchanged.
         """
         found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
@@ -545,7 +548,7 @@ class RunData:
             [columns[key][1:] != columns[key][:-1] for key in keys], axis=0
         )
         if np.count_nonzero(first) == len(order):
-            return None  # one sample each: of the end
+            return None  # only the final sample of each
         time_ns = (columns.pop("time_ns") - self.origin_ns) / self.dilation
         before = {
             name: np.where(first, 0, np.roll(columns[name], 1)) for name in counters

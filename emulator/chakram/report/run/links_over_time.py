@@ -1,4 +1,4 @@
-"""What the links of a run did over time: arrays of its samples of links."""
+"""Activity of a run's links over time, as arrays from samples of links."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinksOverTime:
-    """Series of ports and traffic classes, each a row of ``TIME_BINS`` columns.
+    """Time series of ports and traffic classes, each a row of ``TIME_BINS`` columns.
 
     Attributes:
-        ports: Of each series its port, as in ``links``.
-        classes: And its traffic class.
-        busy: Share of the link's rate that was used; 0 where it has no rate.
-        queue_max_bytes: The longest queue in the column.
-        marked: Packets marked in the column.
-        drops: Packets dropped likewise.
-        pauses: Pause frames that the port got.
-        paused: Share of the column that the class was paused for.
-        bin_ns: How long a column is.
+        ports: Port of each series, as in ``links``.
+        classes: Traffic class of each series.
+        busy: Fraction of the link's rate in use; 0 if it has no rate.
+        queue_max_bytes: Longest queue in the time bin.
+        marked: Packets marked in the time bin.
+        drops: Packets dropped in the time bin.
+        pauses: Pause frames that the port received in the time bin.
+        paused: Fraction of the time bin in which the class was paused.
+        bin_ns: Length of a time bin.
     """
 
     ports: tuple[str, ...]
@@ -42,7 +42,7 @@ class LinksOverTime:
 
 
 def links_over_time(data: RunData) -> LinksOverTime | str:
-    """Return what links did over time, or why that is not known."""
+    """Return the activity of links over time, or why it is unknown."""
     keys = ("port", "traffic_class")
     counters = ("bytes", "marked", "drops", "pauses", "paused_ns")
     found = data.deltas("link_samples", keys, counters, ("queue_max_bytes",))
@@ -50,8 +50,8 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
         if data.is_simulated or any(
             link.marked is not None for link in data.summary.links
         ):
-            return "nobody took samples of its links (records.sample_bin)"
-        return "nobody sees into these switches (into simulated and modelled ones)"
+            return "its links were not sampled (records.sample_bin)"
+        return "these switches cannot be observed (simulated and modelled ones can)"
     names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
     _, first, rows = np.unique(
@@ -89,11 +89,11 @@ def _highest(
     values: NDArray[np.int64],
     shape: tuple[int, int],
 ) -> NDArray[np.int64]:
-    """Return the highest value by row and column, of intervals in columns."""
+    """Return the largest value by row and column over the intervals that cover it."""
     first = np.clip(np.floor(starts), 0, shape[1] - 1).astype(np.int64)
     last = np.clip(np.ceil(ends) - 1, first, shape[1] - 1).astype(np.int64)
     counts = last - first + 1
-    # Of each interval its columns, one after the other.
+    # Expand each interval to its columns, one after the other.
     steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     highest = np.zeros(shape, np.int64)
     np.maximum.at(

@@ -1,4 +1,4 @@
-"""The page of a run: what ``chakram report RUN`` writes."""
+"""The page of a run, written by ``chakram report RUN``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def run_page(results: RunResults) -> str:
     """Return the page of a run as HTML.
 
     Raises:
-        RunDirectoryError: If its directory cannot be read.
+        RunDirectoryError: If the run directory cannot be read.
     """
     data = RunData(results)
     rows = report_rows(data)
-    # What is drawn over time moves together.
+    # All plots over time share one axis, so they move together.
     axis = Range1d(0, max(1.0, data.end_ns))
     sections = [
         measured.device(data),
@@ -78,7 +78,7 @@ def run_page(results: RunResults) -> str:
 
 
 def title_of(data: RunData) -> str:
-    """Return what a run is called."""
+    """Return the title of a run."""
     manifest = data.manifest
     kind = "Simulation" if data.is_simulated else "Run"
     return f"{kind} {manifest.name}" + (
@@ -87,22 +87,24 @@ def title_of(data: RunData) -> str:
 
 
 def notes_of(data: RunData) -> list[str]:
-    """Return what the letters beside values mean, and what times were divided by."""
+    """Return the meaning of observation letters, and the scaling of times and sizes."""
     letters = ("v", "m", "f") if data.is_simulated else ("b", "c", "m", "f")
     points = "; ".join(f"({letter}) {OBSERVED[letter]}" for letter in letters)
     notes = [f"Where values were observed: {points}."]
     if data.dilation > 1:
         notes.append(
-            f"Time was stretched by {data.dilation}: times and rates here are those of "
-            "the fabric that is not stretched."
+            f"Time was stretched by {data.dilation}; times and rates on this page are "
+            "those of the fabric without stretching."
         )
     if data.manifest.size_scale != "1":
-        notes.append(f"Messages are {data.manifest.size_scale} of the trace's.")
+        notes.append(
+            f"Messages have {data.manifest.size_scale} of their size in the trace."
+        )
     return notes
 
 
 def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
-    """Return the numbers of the page as plain values: those of ``show`` and more."""
+    """Return the numbers of the page as plain values: those of ``show``, and others."""
     why = data.why
     return {
         **summary_document(data.summary),
@@ -137,7 +139,7 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
 
 @page.section("Why", "c", "m")
 def why_section(data: RunData) -> page.Parts:
-    """Return causes of lost time, and what the critical path is made of."""
+    """Return causes of lost time, and the parts of the critical path."""
     found = data.why
     if isinstance(found, str):
         yield f"{found}."
@@ -152,14 +154,14 @@ def why_section(data: RunData) -> page.Parts:
     def share(time_ns: float) -> str:
         return f"{100 * time_ns / found.time_ns:.1f}"
 
-    largest = "no charge takes 3 % of the iterations"
+    largest = "no charge reaches 3 % of the iterations"
     if found.first is not None:
         largest = f"{found.first}: {share(found.first.lost_ns)} %"
     yield (
-        "The critical path of an iteration goes back from its last end to what "
-        "was waited for each time. Time on it beyond what its parts take at nominal "
-        "rates is lost; each lost nanosecond is charged to one cause. A charge says "
-        "where time is felt; chakram why tests what the run saves without a cause."
+        "The critical path of an iteration leads back from its end through everything "
+        "that the end waited for. Time on it beyond the nominal time of its parts is "
+        "lost. Every lost nanosecond is charged to one cause. A charge shows where "
+        "time is lost; chakram why tests how much the run saves without a cause."
     )
     yield Facts(
         rows=(
@@ -177,7 +179,7 @@ def why_section(data: RunData) -> page.Parts:
             for each in found.causes[:_CAUSES_SHOWN]
         ),
         left=2,
-        note=f"{len(found.causes)} causes in all.",
+        note=f"{len(found.causes)} causes in total.",
     )
     parts = sorted(found.parts_ns.items(), key=lambda item: -item[1])
     means = {str(k): ns / found.iterations / data.dilation for k, ns in parts if ns}
@@ -188,7 +190,7 @@ def why_section(data: RunData) -> page.Parts:
         unit="ns",
         name="path-parts",
     )
-    caption = "Mean over the measured iterations; the parts sum to them."
+    caption = "Means over the measured iterations; the parts sum to the iteration."
     yield page.Plot(figure=drawn, caption=caption)
     for what, lost in (
         ("rank", [(str(rank), lost_ns) for rank, lost_ns in found.by_rank]),
@@ -212,7 +214,7 @@ def _faults(data: RunData) -> page.Parts:
         (f"{what}: {kind}", f"{n} packets")
         for what, counts in (
             ("injected", manifest.injected),
-            ("not taken", manifest.invalid),
+            ("rejected", manifest.invalid),
         )
         for kind, n in counts.items()
         if n
@@ -230,25 +232,27 @@ def _faults(data: RunData) -> page.Parts:
         return
     if data.faults:
         yield Table(
-            title="What was injected",
+            title="Injected faults",
             header=(
-                *("fault (f)", "began", "was over", "recovered after (m)"),
+                *("fault (f)", "began", "ended", "recovered after (m)"),
                 "packets (c)",
             ),
             rows=tuple(map(_fault_cells, data.faults)),
             left=1,
-            note="Times from the start of the first rank. Recovered: the last session "
-            "that crossed the link was back at its rate before.",
+            note=(
+                "Times are from the start of the first rank. Recovered: the last "
+                "session across the link was back at its previous rate."
+            ),
         )
-    # What it took to make up for what was lost.
+    # Cost of recovery from losses.
     traffic, why = data.summary.traffic, data.why
     if traffic is not None:
         again = (
-            f"{traffic.retransmitted} packets: {traffic.for_nak} for a NAK, "
-            f"{traffic.for_timeout} for a timeout, {traffic.for_rnr} for a "
-            "receiver that was not ready"
+            f"{traffic.retransmitted} packets: {traffic.for_nak} after a NAK, "
+            f"{traffic.for_timeout} after a timeout, {traffic.for_rnr} because the "
+            "receiver was not ready"
         )
-        rows.append(("sent again", again))
+        rows.append(("retransmitted", again))
     if not isinstance(why, str) and why.iterations:
         repair_ns = why.parts_ns.get(Part.REPAIR, 0) / why.iterations / dilation
         took = f"{format_time(repair_ns)} of an iteration, mean (m)"
@@ -272,7 +276,7 @@ def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_faults(data: RunData, plain: page.Section) -> page.Section:
-    """Return a section over time with what was injected shaded in its figures."""
+    """Return a section with the times of faults shaded in its figures over time."""
     lasted: list[tuple[float, float]] = []
     recovering: list[tuple[float, float]] = []
     for each in data.faults:
@@ -295,16 +299,16 @@ def _with_faults(data: RunData, plain: page.Section) -> page.Section:
 
 @page.section("Anomalies")
 def anomalies(data: RunData) -> page.Parts:
-    """Return the banners and what else is odd."""
+    """Return the banners and other anomalies."""
     summary = data.summary
     found = list(summary.banners)
     if summary.unfinished:
         found.append(f"{summary.unfinished} collectives were not finished")
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
-        found.append(f"{drops} packets were dropped in queues of links (b)")
+        found.append(f"{drops} packets were dropped in link queues (b)")
     if summary.retransmitted:
-        found.append(f"{summary.retransmitted} packets were sent again (c)")
+        found.append(f"{summary.retransmitted} packets were retransmitted (c)")
     odd = data.manifest.preflight.get("findings", ())
     found += [f"preflight: {each.get('verdict', each)}" for each in odd]
     enumerated = ((str(number), text) for number, text in enumerate(found, 1))
@@ -313,7 +317,7 @@ def anomalies(data: RunData) -> page.Parts:
 
 @page.section("Comparability", "f")
 def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
-    """Return what must be equal in another run before the two are compared."""
+    """Return the values that two runs must have in common to be comparable."""
     manifest = data.manifest
     experiment = manifest.experiment
     places = []
@@ -362,7 +366,7 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
 
 
 def raw_files(folder: Path, files: Sequence[Path] | None = None) -> page.Section:
-    """Return files of a folder, all if not said which, with their digests."""
+    """Return files of a folder with their digests; by default, all files."""
     rows = []
     for path in sorted(folder.rglob("*")) if files is None else files:
         if path.is_file() and path.suffix not in (".html", ".tmp"):
@@ -374,6 +378,6 @@ def raw_files(folder: Path, files: Sequence[Path] | None = None) -> page.Section
     table = Table(title="Raw files", header=header, rows=tuple(rows), left=2)
     return page.Section(
         title="Raw files",
-        text=f"All numbers of this page come from these files of {folder}.",
+        text=f"All numbers on this page come from these files of {folder}.",
         blocks=(table,),
     )

@@ -1,4 +1,4 @@
-"""What switches did over time: depths of queues, pauses, marks and drops of ports."""
+"""Activity of switches over time: queue depths, pauses, marks and drops of ports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PORTS_DRAWN, _LINKS_LISTED = 8, 24
 def switch_blocks(
     data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Iterator[Block]:
-    """Yield queues and pauses over time, and who does not know them."""
+    """Yield queues and pauses over time, and reasons why some are unknown."""
 
     def plot(
         name: str, title: str, unit: str, series: Mapping[str, NDArray[Any]], text: str
@@ -60,14 +60,14 @@ def switch_blocks(
             for port, each in zip(found.ports, found.classes, strict=True)
         ]
         if queues := _highest(names, found.queue_max_bytes):
-            text = f"Packets that waited at a port {seen}: of {len(names)} ports and "
-            text += f"classes the {len(queues)} with the longest queues."
+            text = f"Packets waiting at ports {seen}: of {len(names)} ports and "
+            text += f"classes, the {len(queues)} with the longest queues."
             yield plot("queues", f"Longest queue in {bin_time}", "bytes", queues, text)
         else:
-            unknown.append(("queues", "none was ever longer than nothing"))
+            unknown.append(("queues", "all queues were always empty"))
         if marked := _highest(names, found.marked):
             title = f"Packets marked CE in {bin_time}, by port"
-            text = f"Where they were marked {seen}."
+            text = f"At the ports that marked them {seen}."
             yield plot("marks", title, "packets", marked, text)
         paused = _highest(names, 100 * found.paused)
     else:
@@ -75,21 +75,19 @@ def switch_blocks(
         paused, seen = _paused_hosts(data), data.seen("c")
     if paused:
         title, text = (
-            "PFC: time that a port rested",
-            f"Ports that got pause frames {seen}.",
+            "PFC: time that a port was paused",
+            f"Ports that received pause frames {seen}.",
         )
         yield plot("pauses", title, "% of the time", paused, text)
     else:
         frames = [each.pauses for each in data.summary.links if each.pauses is not None]
         why = (
-            "no port got a pause frame"
+            "no port received a pause frame"
             if frames
-            else "nobody counts them on this fabric"
+            else "they are not counted on this fabric"
         )
         if sum(frames):
-            why = (
-                f"{sum(frames)} pause frames were counted; nobody took samples of them"
-            )
+            why = f"{sum(frames)} pause frames were counted, but not sampled"
         unknown.append(("PFC pauses over time", why))
     if unknown:
         yield Facts(rows=tuple(unknown), observed="")
@@ -106,7 +104,7 @@ def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]
 
 
 def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
-    """Return how long the ports of hosts rested, in percent, from their samples."""
+    """Return how long host ports were paused, in percent, from their samples."""
     if "paused_ns" not in data.results.columns("ports"):
         return {}
     found = data.deltas("ports", ("port", "shard"), ("paused_ns",))
@@ -126,7 +124,7 @@ def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
 
 
 def link_table(data: RunData) -> Table | None:
-    """Return the links that marked, dropped, rested or were down; None: none did."""
+    """Return links with marks, drops, pauses or down time; None if there are none."""
     rows = []
     for link in data.summary.links:
         odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)
@@ -143,11 +141,13 @@ def link_table(data: RunData) -> Table | None:
     if not rows:
         return None
     return Table(
-        title=f"Links that dropped, marked, rested or were down {data.seen('b')}",
-        header=("link", "port", "drops", "marked", "pauses", "rested", "down", "bytes"),
+        title=f"Links that dropped, marked, were paused or were down {data.seen('b')}",
+        header=("link", "port", "drops", "marked", "pauses", "paused", "down", "bytes"),
         rows=tuple(row for _, row in sorted(rows)),
         left=2,
         observed="",
-        note="Of the whole run, warm-up included; rested: for pause frames, over all "
-        f"classes; {MISSING}: nobody counts it on this fabric.",
+        note=(
+            "Whole run, warm-up included. paused: by pause frames, over all classes. "
+            f"{MISSING}: not counted on this fabric."
+        ),
     ).cut(_LINKS_LISTED)

@@ -1,4 +1,4 @@
-"""What the tables of a run's page hold, row by row of its summary."""
+"""Rows of the tables on a run's page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 BUSBW_PERCENTS = (1, 50, 95, 99)
-"""Of the bus bandwidths of single collectives; P01 is the slow end."""
+"""Percentiles of the bus bandwidths of single collectives; P01 is the slow end."""
 
 
 RANK_PARTS = {
@@ -31,18 +31,18 @@ RANK_PARTS = {
     "exposed communication": "exposed_ns",
     "idle": "idle_ns",
 }
-"""What the time of a rank is made of: the names of its times."""
+"""Parts of a rank's time, with the names of their fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRow:
-    """A row of the summary with what the drafts of BMWG want of it.
+    """A row of the summary with the additional values that the BMWG drafts require.
 
     Attributes:
-        row: Of the summary.
-        records: The collectives that it is made of.
-        line_rate_bps: B_acc: what a rank can send at most, None if unknown.
-        dilation: Of the run.
+        row: The row of the summary.
+        records: Its collectives.
+        line_rate_bps: B_acc: the lowest port rate of the job's ranks; None if unknown.
+        dilation: Dilation of the run.
     """
 
     row: SummaryRow
@@ -52,31 +52,31 @@ class ReportRow:
 
     @property
     def name(self) -> str:
-        """Return what it is, in a few words."""
+        """Short name of the row."""
         if self.row.op is CollectiveOp.SEND_RECV:
             return "send_recv"
         return f"{self.row.op}, {self.row.algorithm}"
 
     @property
     def factor(self) -> float:
-        """algo_factor: busbw over algbw."""
+        """algo_factor: ratio of busbw to algbw."""
         return float(bus_factor(self.row.op, nranks=self.row.nranks))
 
     @property
     def fabric_bytes(self) -> float:
-        """S_fabric: bytes per participant that its flows carry, mean."""
+        """S_fabric: mean bytes that flows carry per participant."""
         participants = 1 if self.row.op is CollectiveOp.SEND_RECV else self.row.nranks
         sent = sum(record.sent_bytes for record in self.records)
         return sent / len(self.records) / participants
 
     @property
     def busbw_bps(self) -> float | None:
-        """Of the mean time, in bit/s."""
+        """Bus bandwidth for the mean time, in bit/s."""
         return None if self.row.busbw is None else 8 * self.row.busbw
 
     @property
     def share(self) -> float | None:
-        """Bus bandwidth as a share of the line rate."""
+        """Bus bandwidth as a fraction of the line rate."""
         if self.busbw_bps is None or not self.line_rate_bps:
             return None
         return self.busbw_bps / self.line_rate_bps
@@ -91,7 +91,7 @@ class ReportRow:
         return percentiles(bits / times_ns, BUSBW_PERCENTS)
 
     def cells(self) -> tuple[str, ...]:
-        """Return S, S_fabric, N, algo_factor, n, time, CV, busbw and its share."""
+        """Return S, S_fabric, N, algo_factor, n, time, CV, busbw and its fraction."""
         row = self.row
         return (
             about_size(row.size_bytes),
@@ -108,7 +108,7 @@ class ReportRow:
 
 
 _KIND = attrgetter("op", "algorithm", "nranks", "size_bytes", "trace_size_bytes")
-"""What collectives of a job have in common that share a row."""
+"""Common properties of collectives that share a row within a job."""
 
 
 def report_rows(data: RunData) -> tuple[ReportRow, ...]:
@@ -131,11 +131,11 @@ def report_rows(data: RunData) -> tuple[ReportRow, ...]:
 
 
 def line_rates(rows: Iterable[ReportRow]) -> str:
-    """Return the line rates of rows in words; nothing where none has one."""
+    """Return the line rates of rows as text; empty if no row has one."""
     rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
     return ", ".join(map(format_rate, rates))
 
 
 def time_or_missing(time_ns: float | None) -> str:
-    """Return a time, or that it is not known."""
+    """Return a time as text, or a placeholder if it is unknown."""
     return MISSING if time_ns is None else format_time(time_ns)

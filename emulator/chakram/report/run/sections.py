@@ -1,4 +1,4 @@
-"""Sections of a run's page: what was measured of collectives and ranks."""
+"""Sections of a run's page about collectives and ranks."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _BARS_SHOWN = 20_000
 
 @section("Device under test", "f", "b")
 def device(data: RunData) -> Parts:
-    """Return what is under test, and its topology."""
+    """Return the device under test and its topology."""
     manifest, topology = data.manifest, data.topology
-    unknown = "not known to Chakram: add them to what you send"
+    unknown = "unknown to Chakram: add them when you share this page"
     yield Facts(
         rows=(
             ("device under test", manifest.fabric or MISSING),
@@ -57,21 +57,19 @@ def device(data: RunData) -> Parts:
         loads[link.link] += link.bytes
     plot = topology_plot(topology, loads)
     if plot is None:
-        yield "No topology is drawn: it has more links than can be seen."
+        yield "No topology is drawn: it has too many links."
         return
-    caption = "Nobody counted the bytes of its links."
+    caption = "The bytes of its links were not counted."
     if loads:
-        caption = (
-            f"Bytes of links {data.seen('b')}: of the whole run, warm-up included."
-        )
+        caption = f"Bytes of links {data.seen('b')}, whole run, warm-up included."
     if len(topology.hosts) > _RANKS_SHOWN:
-        caption += " One box stands for all hosts of a switch, xN for N."
+        caption += " A box represents all hosts of a switch; xN means N hosts."
     yield Plot(figure=plot, caption=caption)
 
 
 @section("Headline", "c")
 def headline(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return JCT ratio, and bus bandwidth as a share of the line rate."""
+    """Return the JCT ratio, and bus bandwidth as a fraction of the line rate."""
     if not rows and not data.summary.iterations:
         yield "nothing was measured."
         return
@@ -84,7 +82,7 @@ def headline(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             f"{format_time(iteration.p99_ns)}, CV {percent_text(iteration.cv)} %)"
         )
         roofline = known.get(iteration.job)
-        ratio = "not known: ports have no rate" if roofline is None else MISSING
+        ratio = "unknown: ports have no rate" if roofline is None else MISSING
         if roofline is not None and roofline.ratio is not None:
             ratio = (
                 f"{roofline.ratio:.3f}: over Roofline_seq (m) = compute "
@@ -107,22 +105,24 @@ def headline(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             (f"{each.row.job}: {each.name}" if jobs else each.name, *each.cells())
             for each in rows
         ),
-        note="S as in nccl-tests; S_fabric: payload that a rank's flows carry, "
-        "mean over its ranks; N: ranks; algo_factor: busbw over algbw; n: "
-        "collectives measured; CV: of their times; per accelerator: busbw in "
-        "bits; % of rate: of the line rate, B_acc, so headers count as lost.",
+        note=(
+            "S as in nccl-tests; S_fabric: payload that a rank's flows carry, mean "
+            "over its ranks; N: ranks; algo_factor: busbw over algbw; n: collectives "
+            "measured; CV: of their times; per accelerator: busbw in bits; % of rate: "
+            "share of the line rate B_acc, of which headers also take a part."
+        ),
     ).cut(_ROWS_SHOWN)
 
 
 @section("Verdict", "c")
 def generator(data: RunData) -> Parts:
-    """Return whether the result is the network's: generator and clocks."""
+    """Return generator and clock quality: whether the network limited the run."""
     summary = data.summary
     if data.is_simulated:
         yield Facts(
             rows=(
                 ("status", summary.facts.status),
-                ("generator", "none: virtual time waits for nobody"),
+                ("generator", "none: virtual time does not depend on this machine"),
                 ("clock bound", "0: one virtual clock"),
             )
         )
@@ -135,7 +135,7 @@ def generator(data: RunData) -> Parts:
             f"{'GENERATOR-BOUND' if is_bound else 'kept up'}: "
             f"{summary.generator_bound} of {summary.verdicts} collectives waited for "
             "the generator for more than 5 % of their time; those of one size for at "
-            f"most {percent_text(summary.generator_wait_share)} % of all their time"
+            f"most {percent_text(summary.generator_wait_share)} % of their total time"
         )
     else:
         verdict = (
@@ -143,22 +143,22 @@ def generator(data: RunData) -> Parts:
             "more than 5 % of its time"
         )
     wrong = summary.facts.verification
-    payload = f"{wrong.packets} packets looked at, {wrong.wrong_payloads} wrong"
+    payload = f"{wrong.packets} packets checked, {wrong.wrong_payloads} wrong"
     rows = [
         ("status", summary.facts.status),
         ("generator", verdict),
         *_health(summary.generator),
         ("clock bound", clocks_text(data)),
-        ("payload", payload if wrong.packets else "not looked at"),
+        ("payload", payload if wrong.packets else "not checked"),
         ("samples lost", str(summary.facts.samples_dropped)),
     ]
     if summary.keeping_up is not None:
-        rows.append(("what would have kept up", _remedy(summary.keeping_up)))
+        rows.append(("would have kept up with", _remedy(summary.keeping_up)))
     yield Facts(rows=tuple(rows))
 
 
 def clocks_text(data: RunData) -> str:
-    """Return how well the clocks of the agents agree."""
+    """Return the accuracy of the agents' clock offsets as text."""
     uncertainty_ns = data.manifest.clock_uncertainty_ns / data.dilation
     if not uncertainty_ns:
         return "0: one clock for all ranks"
@@ -168,7 +168,7 @@ def clocks_text(data: RunData) -> str:
 def _remedy(found: KeepingUp) -> str:
     texts = []
     if found.slowdown == 1:
-        return "no slower fabric: look at what else this machine did"
+        return "a slower fabric would not help: check what else ran on this machine"
     if found.slowdown is not None:
         texts.append(f"rates lower by a factor of {found.slowdown:.3g}")
     if found.dilation is not None:
@@ -178,7 +178,7 @@ def _remedy(found: KeepingUp) -> str:
 
 def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
     if health is None:
-        return [("generator health", "not noted")]
+        return [("generator health", "not recorded")]
     return [
         (
             "generator health",
@@ -191,8 +191,8 @@ def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
         ),
         (
             "drops at the generator",
-            f"{health.socket_drops} packets on arrival; {health.send_retries} times no "
-            "room to send",
+            f"{health.socket_drops} packets on arrival; {health.send_retries} failed "
+            "sends",
         ),
     ]
 
@@ -202,7 +202,7 @@ def rank_times(data: RunData) -> Parts:
     """Return compute, exposed communication and idle time of the ranks."""
     ranks = [rank for rank in data.summary.ranks if rank.iteration_ns]
     if not ranks:
-        yield "no rank has done a measured iteration."
+        yield "no rank completed a measured iteration."
         return
     jobs = len({rank.job for rank in ranks}) > 1
     listed = ranks[:: -(-len(ranks) // 256)]
@@ -222,7 +222,7 @@ def rank_times(data: RunData) -> Parts:
         names=names,
         texts={kind: list(map(format_time, own)) for kind, own in times_ns.items()},
         name="rank-times",
-        title="Where the time of an iteration goes, by rank",
+        title="Time of an iteration by rank",
         x_label="rank",
         colours=("#d62728", "#1f77b4", "#b8b8b8"),
     )
@@ -240,14 +240,14 @@ def rank_times(data: RunData) -> Parts:
     if len(listed) < len(ranks):
         caption += (
             f" {len(listed)} of {len(ranks)} ranks are drawn, evenly chosen; the "
-            "shares are those of all."
+            "shares include all ranks."
         )
     yield Plot(figure=drawn, caption=caption)
 
 
 @section("Top collectives", "c", "m")
 def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return the collectives that took most time, beside what they take alone."""
+    """Return the collectives that took the most time, compared with isolated ones."""
     if not rows:
         yield "none was measured."
         return
@@ -284,14 +284,16 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             *("ratio (m)", "bound (m)", "% of bound (m)"),
         ),
         rows=tuple(cells),
-        note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
-        "over that alone on the fabric, simulated; % of all: of the time of "
-        "all collectives, overlap counted twice.",
+        note=(
+            "The ten rows with the largest total time. Ratio: bus bandwidth over the "
+            "simulated bus bandwidth alone on the fabric. % of all: share of the time "
+            "of all collectives, with overlap counted twice."
+        ),
     ).without_unknown()
 
 
 class _Bar(NamedTuple):
-    """When a rank of a job did something of a kind."""
+    """An activity of a rank, with its time and kind."""
 
     place: tuple[str, int]
     start_ns: float
@@ -302,14 +304,14 @@ class _Bar(NamedTuple):
 
 @section("Timeline of ranks")
 def gantt(data: RunData, x_range: Range1d) -> Parts:
-    """Return what ranks did in the slowest iteration, and its critical path."""
+    """Return the activities of ranks in the slowest iteration and its critical path."""
     spans_of: dict[int, tuple[int, int]] = {}
     for rank in data.ranks:
         if rank.measured and (rank.job, rank.iteration) in data.whole_iterations:
             first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
             spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
     if not spans_of:
-        yield "no rank has done a measured iteration."
+        yield "no rank completed a measured iteration."
         return
     slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
     path = None if isinstance(data.why, str) else data.why.path
@@ -320,7 +322,7 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
     else:
         bars, path = _bars_of_flows(data, slowest), None
         what = (
-            "from a rank's first message posted, or the first one sent to it, to the "
+            "from the first message that a rank posted or that was sent to it, to the "
             "last one acknowledged"
         )
     if not bars:
@@ -377,7 +379,7 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
         },
         rows=list(names.values()),
         name="gantt",
-        title="What each rank did",
+        title="Activity of each rank",
         y_label="rank",
         x_range=x_range,
         path=stretches,
@@ -425,7 +427,7 @@ def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
 
 @section("Measured against simulated", "c", "m")
 def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return measured times beside what models say."""
+    """Return measured times compared with models."""
     known = [
         each
         for each in rows
@@ -466,8 +468,10 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             "% of bound (m)",
         ),
         rows=tuple(cells),
-        note="Deviation: measured over simulated, minus 1; where paths were drawn, "
-        "from the range of the draws.",
+        note=(
+            "Deviation: measured over simulated time, minus 1. If paths were drawn at "
+            "random, it is the deviation from the range of the draws."
+        ),
     ).cut(_ROWS_SHOWN)
     if points:
         order = np.argsort([simulated for simulated, _ in points])
@@ -487,5 +491,5 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             x_log=True,
             y_log=True,
         )
-        caption = "Points on the second line took as long as simulated."
+        caption = "Points on the line 'as simulated' took exactly the simulated time."
         yield Plot(figure=drawn, caption=caption)

@@ -1,4 +1,4 @@
-"""UDP source ports that would have balanced the links between switches of a run."""
+"""UDP source ports that would balance the links between switches of a run."""
 
 from __future__ import annotations
 
@@ -30,44 +30,47 @@ if TYPE_CHECKING:
 
 _MOST_PAIRS = 2048
 _EVEN = 1.05
-"""Busiest over mean below which nobody has to do anything."""
+"""Ratio of busiest to mean link below which no change is needed."""
 _GAIN = 0.01
 _DIVIDE = (
-    "single flows are as large as that: more queue pairs, e.g. transport.queue_pairs: "
-    "{count: 4, split: even}, would divide them"
+    "single flows are this large; more queue pairs divide them, e.g. "
+    "transport.queue_pairs: {count: 4, split: even}"
 )
 
 
 class Advice(NamedTuple):
-    """Source ports to be used in turn, and busiest over mean by direction.
+    """Proposed source ports for use in turn, and ratios of busiest to mean link.
 
-    ``before`` is with those of the run, ``after`` with these, both as paths say.
+    ``before`` has the ratios by direction for the ports of the run, ``after`` for the
+    proposed ones. Both are computed from paths.
     """
 
     source_ports: list[int]
     before: dict[str, float]
     after: dict[str, float]
     pairs: list[tuple[str, str, int, int]]
-    """Ranks, group and channel, source port of the run, and the proposed one."""
+    """Ranks, group and channel, source port of the run, and proposed source port."""
 
 
 def source_port_advice(data: RunData) -> Advice | str:
     """Return source ports that would balance the uplinks, or why there are none."""
     topology, fabric = data.topology, data.fabric
     if isinstance(topology, str) or isinstance(fabric, str):
-        return "the topology is not known"
+        return "the topology is unknown"
     ecmp = fabric.ecmp_hash(data.manifest.seed)
     if isinstance(ecmp, DrawnPaths):
-        return "nobody knows the hash of these switches"
+        return "the hash of these switches is unknown"
     if data.transport is None or data.transport.within_hosts:
-        return "some ranks do not reach one another over the fabric"
+        return "some ranks cannot reach each other over the fabric"
     rows = data.results.table("queue_pair_ends").to_pylist()
     rows = [row for row in rows if row["rank"] < row["peer"]]
     if not 0 < len(rows) <= _MOST_PAIRS:
-        return f"it has {len(rows)} queue pairs; up to {_MOST_PAIRS} are tried"
+        return (
+            f"it has {len(rows)} queue pairs, but at most {_MOST_PAIRS} are supported"
+        )
     rows = _in_turn(rows)
     if rows is None:
-        return "ports are divided among processes, or their order is not known"
+        return "ports are divided among processes, or their order is unknown"
     try:
         ports = data.results.ports()
         router = Router(ports=ports, topology=topology, ecmp=ecmp)
@@ -87,15 +90,15 @@ def source_port_advice(data: RunData) -> Advice | str:
         before = loads_of(zip(pairs, known, strict=True), router=router, ports=ports)
         was = _imbalance(before, topology)
         if max(was.values(), default=1.0) < _EVEN:
-            return "they are even already"
+            return "the uplinks are already balanced"
         chosen = balanced_source_ports(pairs, router=router, ports=ports)
         given = [chosen[turn % len(chosen)] for turn in range(len(pairs))]
         after = loads_of(zip(pairs, given, strict=True), router=router, ports=ports)
     except ChakramError as error:
-        return f"paths cannot be told: {error}"
+        return f"paths cannot be determined: {error}"
     then = _imbalance(after, topology)
     if sum(then.values()) > sum(was.values()) - _GAIN:
-        return f"no others are better; {_DIVIDE}"
+        return f"no other ports are better; {_DIVIDE}"
     return Advice(
         source_ports=chosen,
         before=was,
@@ -113,11 +116,12 @@ def source_port_advice(data: RunData) -> Advice | str:
 
 
 def _in_turn(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return queue pairs in the order in which they took their source ports.
+    """Return queue pairs in the order in which source ports were assigned to them.
 
-    See ``chakram.plan.queue_pairs.connect``: by job, group, channel and ranks, groups
-    as the ranks name them, each pair followed by the one for its grants, and messages
-    last.  Numbers of queue pairs count up at every port, which proves it.
+    ``chakram.plan.queue_pairs.connect`` defines the order: by job, group, channel and
+    ranks, with groups in the order in which ranks list them. Each queue pair is
+    followed by the one for its grants, and messages come last. Queue pair numbers
+    increase at every port, which verifies the order.
     """
     jobs = list(dict.fromkeys(row["job"] for row in rows))
     groups = list(dict.fromkeys((row["job"], row["group"]) for row in rows))
@@ -166,7 +170,7 @@ def _sent(
     transport = data.manifest.experiment.get("transport") or {}
     if (transport.get("queue_pairs") or {}).get("split") != "even":
         return sent
-    # Messages are recorded with the first of the queue pairs that share them.
+    # Records contain only the first of the queue pairs that share a message.
     together: defaultdict[tuple[Any, ...], list[tuple[str, int, int]]]
     together = defaultdict(list)
     for row in rows:
@@ -182,7 +186,7 @@ def _sent(
 
 
 def _imbalance(loads: Loads, topology: Topology) -> dict[str, float]:
-    """Return the busiest over the mean of all links between switches, by direction."""
+    """Return the busiest link between switches over the mean, by direction."""
     found = {}
     for direction, side in (("up", "a"), ("down", "b")):
         own = [loads.get(getattr(link, side), 0) for link in topology.uplinks()]
@@ -192,14 +196,14 @@ def _imbalance(loads: Loads, topology: Topology) -> dict[str, float]:
 
 
 def source_port_blocks(data: RunData) -> list[Block]:
-    """Return what the section of uplinks says of source ports."""
+    """Return the blocks about source ports in the section of uplinks."""
     advice = source_port_advice(data)
     if isinstance(advice, str):
         why = f"none proposed: {advice}"
         return [Facts(rows=(("balancing source ports (m)", why),))]
     turn = ", ".join(map(str, advice.source_ports))
     said = "; ".join(
-        f"{direction} {advice.before[direction]:.3f} now, {after:.3f} then"
+        f"{direction} {advice.before[direction]:.3f} now, {after:.3f} with the proposal"
         for direction, after in advice.after.items()
     )
     return [
@@ -208,7 +212,7 @@ def source_port_blocks(data: RunData) -> list[Block]:
                 ("balancing source ports (m)", f"MMR {said}"),
                 ("for the experiment", f"transport: {{source_ports: [{turn}]}}"),
                 *(
-                    [("what remains", _DIVIDE)]
+                    [("remaining imbalance", _DIVIDE)]
                     if max(advice.after.values()) > _EVEN
                     else []
                 ),
@@ -224,8 +228,10 @@ def source_port_blocks(data: RunData) -> list[Block]:
             ),
             left=2,
             observed="",
-            note="Queue pairs take the listed ports in turn. The proposal holds for "
-            "this placement, this seed (it decides the switches' hash) and these "
-            "bytes; both ends of a queue pair use one port.",
+            note=(
+                "Queue pairs take the listed ports round robin. The proposal applies "
+                "to this placement, these bytes and this seed, which determines the "
+                "hash of the switches. Both ends of a queue pair use the same port."
+            ),
         ).cut(32),
     ]

@@ -18,7 +18,7 @@ from chakram.report.result_plots import WHOLE, Curve, curves, heat_map
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
 from chakram.report.run.source_ports import source_port_blocks
-from chakram.run_directory.message_columns import ways_of_path
+from chakram.run_directory.message_columns import paths_of_text
 from chakram.summary.bandwidth import jain_index
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SESSION_PERCENTS = (1, 50, 99)
 _FLOWS_SHOWN = 20
 _LINKS_SHOWN = 12, 4
-"""The busiest and the idlest of each direction that are drawn of more."""
+"""Number of busiest and of least busy links per direction that are drawn."""
 _UTILISATION_BINS = 20
 
 
@@ -42,9 +42,8 @@ def sessions(data: RunData) -> Parts:
         return
     numbers = {op: percentiles(each, SESSION_PERCENTS) for op, each in rates.items()}
     yield (
-        "A session is a pair of ranks; its bandwidth is its payload over the time "
-        "in which one of its messages is under way, of all measured iterations. P01: "
-        "the slow end."
+        "A session is a pair of ranks. Its bandwidth is its payload over the time with "
+        "a message in flight, over all measured iterations. P01 is the slow end."
     )
     drawn = plots.bars(
         {
@@ -77,10 +76,10 @@ def sessions(data: RunData) -> Parts:
 
 
 def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
-    """Return wire bytes by link and direction that the paths of flows say.
+    """Return wire bytes by link and direction, derived from the paths of flows.
 
-    Of the whole run, each packet once, without acknowledgements; None where paths or
-    the topology are unknown.
+    They cover the whole run, count each packet once and exclude acknowledgments. None
+    if paths or the topology are unknown.
     """
     flows, topology = data.flows, data.topology
     if isinstance(topology, str) or not flows.names["path"] or data.transport is None:
@@ -100,7 +99,7 @@ def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
         link_at[str(link.b)] = link.name, "down"
     found = Counter(dict.fromkeys(link_at.values(), 0))
     for path, size in zip(flows.names["path"], by_path.tolist(), strict=True):
-        ways = ways_of_path(path or "")
+        ways = paths_of_text(path or "")
         for way in ways:
             for port in way:
                 if port in link_at:
@@ -110,7 +109,7 @@ def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
 
 @section("Bytes per uplink", "b", "m")
 def uplinks(data: RunData) -> Parts:
-    """Return bytes of links between switches, beside what paths predict."""
+    """Return bytes of links between switches, compared with predictions from paths."""
     measured = {
         (link.link, link.direction): link
         for link in data.summary.links
@@ -120,12 +119,12 @@ def uplinks(data: RunData) -> Parts:
         yield (
             "no link between switches was counted."
             if data.summary.links
-            else "nobody counts the links of this fabric."
+            else "the links of this fabric are not counted."
         )
         return
     predicted = predicted_link_bytes(data)
     if predicted is None:
-        yield "The paths of flows are not known."
+        yield "The paths of flows are unknown."
     measured_at = f"measured {data.seen('b')}"
     order = sorted(measured, key=lambda each: -measured[each].bytes)
     most, least = _LINKS_SHOWN
@@ -154,13 +153,13 @@ def uplinks(data: RunData) -> Parts:
     if predicted is not None:
         totals["predicted from paths (m)"] = [predicted[each] for each in listed]
     caption = (
-        "Predicted: of every flow's packets once, by the path that the switches' hash "
-        "gives it; without acknowledgements and what was sent again."
+        "Predicted: the packets of every flow, counted once, on the path that the hash "
+        "of the switches selects; without acknowledgements and retransmissions."
     )
     if more := len(order) - len(listed):
         caption += (
-            f" Of each direction the {most} busiest and the {least} idlest are drawn; "
-            f"{more} others are left out."
+            f" For each direction, the {most} busiest and the {least} least busy links "
+            f"are drawn; {more} others are left out."
         )
     drawn = plots.bars(
         totals,
@@ -183,7 +182,7 @@ def uplinks(data: RunData) -> Parts:
 _COUNTED = (
     ("CE: packets received with a congestion mark", "ecn_ce_rx"),
     ("CNP: congestion notifications received", "cnp_rx"),
-    ("sent again", "data_frames_retransmitted"),
+    ("retransmitted", "data_frames_retransmitted"),
 )
 
 
@@ -191,7 +190,7 @@ _COUNTED = (
 def congestion(data: RunData, x_range: Range1d) -> Parts:
     """Return marks, notifications and retransmissions over time."""
     if not data.end_ns:
-        yield "no rank has done an iteration."
+        yield "no rank completed an iteration."
         return
     summary = data.summary
     if not summary.packets:
@@ -226,8 +225,10 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
         caption = (
             "From samples of queue pairs."
             if sampled is not None
-            else "Spread evenly over the time of the messages and collectives that "
-            "counted them: nobody took samples."
+            else (
+                "There are no samples: counts are spread evenly over the time of their "
+                "messages and collectives."
+            )
         )
         plot = curves(
             drawn,
@@ -246,15 +247,15 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
         yield Plot(figure=plot, caption=caption + nothing)
     else:
         yield (
-            "No packet was marked, none was sent again, and no congestion "
-            "notification was sent."
+            "No packet was marked or retransmitted, and no congestion notification was "
+            "sent."
         )
     packets, marked, again = summary.packets, summary.marked, summary.retransmitted
     yield Table(
         title="Of measured iterations"
         if summary.traffic is None
         else "Of the whole run, warm-up included",
-        header=("data packets", "marked CE", "CE share", "sent again", "share"),
+        header=("data packets", "marked CE", "CE share", "retransmitted", "share"),
         left=0,
         rows=(
             (
@@ -283,7 +284,7 @@ def _of_records(
 
 
 def _bands(data: RunData) -> dict[str, list[tuple[float, float]]]:
-    """Return when collectives were under way, by kind, those of most time first."""
+    """Return when collectives were in progress, by kind, longest total time first."""
     found: dict[str, list[tuple[float, float]]] = {}
     for each in data.collectives:
         span = data.undilated(each.start_ns), data.undilated(each.end_ns)
@@ -300,7 +301,7 @@ def _bands(data: RunData) -> dict[str, list[tuple[float, float]]]:
 
 @section("NIC utilisation", "c", "m")
 def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
-    """Return how busy ports were over time."""
+    """Return the utilization of ports over time."""
     nics = data.nics
     if not isinstance(nics, NicTraffic):
         yield f"{nics}."
@@ -312,7 +313,7 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
     yield (
         f"Mean over ports and the whole run: transmit {sent:.1f} %, receive "
         f"{received:.1f} % of the rate of layer 2. Plots over the whole run share "
-        "their axis: move or zoom one, and all follow."
+        "their axis: if you pan or zoom one, the others follow."
     )
     yield (
         "From samples of the ports: all packets, acknowledgements included."
@@ -322,7 +323,7 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
     )
     count = len(nics.hosts)
     if count > 128:
-        yield "A row is the mean of neighbours."
+        yield "Each row is the mean of neighbouring ports."
     look: dict[str, Any] = {"end_ns": data.end_ns, "high": 100, "x_range": x_range}
     for side, shares in sides.items():
         drawn, names = _blocks_of_ports(shares, nics.hosts)
@@ -355,7 +356,7 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
 def _blocks_of_ports(
     shares: NDArray[np.float64], hosts: Sequence[str]
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """Return at most 128 rows: of more ports, means of neighbours."""
+    """Return at most 128 rows; for more ports, rows are means of neighbors."""
     block = -(-len(hosts) // 128)
     if block == 1:
         return shares, list(hosts)
@@ -367,7 +368,7 @@ def _blocks_of_ports(
 
 @section("Slowest flows", "c", "m")
 def slowest_flows(data: RunData) -> Parts:
-    """Return the flows with the largest slowdown, or the longest."""
+    """Return the flows with the largest slowdown, or with the longest time."""
     flows = data.measured
     flows = flows.where(flows["bytes"] > 0)
     if not len(flows):
@@ -400,17 +401,20 @@ def slowest_flows(data: RunData) -> Parts:
             )
         )
     order = (
-        "By slowdown: completion time over that alone on the fabric."
+        "Ordered by slowdown: completion time over the time alone on the fabric."
         if known
-        else "By completion time: no flow has a bound."
+        else "Ordered by completion time, because no flow has a bound."
     )
     yield Table(
         title="Slowest flows",
         header=(
             *("ranks", "collective", "path (m)", "iteration", "size", "FCT"),
-            *("slowdown (m)", "mean rate", "rate at start", "sent again", "CNP"),
+            *("slowdown (m)", "mean rate", "rate at start", "retransmitted", "CNP"),
         ),
         rows=tuple(rows),
         left=3,
-        note=f"{order} Rate at start: what congestion control allowed then.",
+        note=(
+            f"{order} Rate at start: the rate that congestion control allowed at the "
+            "start."
+        ),
     )

@@ -1,4 +1,4 @@
-"""A sweep as its page needs it: what varied, what each cell gave, links to its runs."""
+"""Data of a sweep's page: axes, results of cells, and links to runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from chakram.sweep.folder import collect, read_sweep, reason_of
 from chakram.sweep.tables import CellResult, cell_results
 
 CASE = "case"
-"""The axis that cases of a suite are on."""
+"""Axis of a suite's cases."""
 
 
 class SuiteRun(NamedTuple):
-    """What one cell gave in one repetition."""
+    """Result of one cell in one repetition."""
 
     cell: Cell
     repetition: int
@@ -30,24 +30,24 @@ class SuiteRun(NamedTuple):
 
     @property
     def iteration(self) -> Mapping[str, Any] | None:
-        """Its job whose iterations take longest."""
+        """Iterations of the job with the longest mean iteration."""
         found = self.document["iterations"]
         return max(found, key=lambda one: one["mean_ns"]) if found else None
 
     @property
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """The rows of its table that move data."""
+        """Rows of the results table that move data."""
         for row in self.document["results"]:
             if row["collective"] != CollectiveOp.BARRIER:
                 yield row
 
 
 class SuiteData:
-    """A sweep as its page needs it.
+    """Data of a sweep's page.
 
     Args:
-        folder: Of the sweep.
-        out: Where the page will lie, for links from it.
+        folder: Folder of the sweep.
+        out: Path of the page, for links from it.
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
@@ -73,7 +73,7 @@ class SuiteData:
         cases = [each["name"] for each in sweep.suite["cases"]]
         self.axes = {CASE: cases, **matrix} if cases else matrix
         """All values by axis, in the order of the suite."""
-        # Names of keys without their sections, where that still tells them apart.
+        # Keys without their sections, where that is still unambiguous.
         short = [key.rpartition(".")[2] for key in self.axes]
         self.short = {
             key: name if short.count(name) == 1 else key
@@ -82,11 +82,11 @@ class SuiteData:
 
     @property
     def worlds(self) -> list[str]:
-        """Where cells ran."""
+        """The worlds in which cells ran."""
         return sorted({cell.world for cell in self.cells})
 
     def seen(self, *letters: str) -> str:
-        """Return where something was observed, by letters of ``OBSERVED``."""
+        """Return observation points, by letters of ``OBSERVED``."""
         points = [
             "v" if letter == "c" and world == SIMULATE else letter
             for letter in letters
@@ -95,11 +95,11 @@ class SuiteData:
         return ", ".join(f"({letter})" for letter in dict.fromkeys(points))
 
     def value(self, cell: Cell, axis: str) -> str:
-        """Return what a cell has on an axis."""
+        """Return the value of a cell on an axis."""
         return cell.case if axis == CASE else text(cell.values[axis])
 
     def name(self, cell: Cell, without: Sequence[str] = ()) -> str:
-        """Return what tells a cell from the others, but for some axes."""
+        """Return a name that distinguishes a cell from others, without some axes."""
         several = [axis for axis, values in self.axes.items() if len(values) > 1]
         said = [
             f"{self.short[axis]} {self.value(cell, axis)}"
@@ -110,17 +110,17 @@ class SuiteData:
 
     @property
     def work(self) -> list[str]:
-        """The axes that change what is to be done, so that times do not compare."""
+        """Axes that change the amount of work, so that times are not comparable."""
         names = ("size", "ranks", "jobs", "iterations", "arrivals")
         return [axis for axis in self.axes if axis.split(".")[0].split("[")[0] in names]
 
     def sizes(self) -> list[str]:
-        """Return the axes that sizes of collectives are on."""
+        """Return the axes with sizes of collectives."""
         return [axis for axis in self.axes if axis.rpartition(".")[2] == "size"]
 
     @property
     def repeated(self) -> dict[int, list[tuple[SuiteRun, float]]]:
-        """The cells with several repetitions: their runs, and iterations in ns."""
+        """Runs of cells with several repetitions, with their iteration times in ns."""
         found: dict[int, list[tuple[SuiteRun, float]]] = {}
         for run in self.runs:
             if run.iteration is not None:
@@ -129,7 +129,7 @@ class SuiteData:
         return {number: own for number, own in found.items() if len(own) > 1}
 
     def link(self, what: str, run: SuiteRun) -> str:
-        """Return a text that leads to the directory of a run, if that is there."""
+        """Return a text that links to the directory of a run, if it exists."""
         found = Path(run.directory)
         moved = self.folder / "runs" / f"{run.cell.number:04d}" / found.name
         place = next((each for each in (moved, found) if each.is_dir()), None)
@@ -139,7 +139,7 @@ class SuiteData:
 
 
 def change_of(each: CellResult) -> float | None:
-    """Return the change of a cell's iteration from its baseline's."""
+    """Return the change of a cell's iteration time relative to its baseline."""
     return each.difference.change if each.difference else None
 
 

@@ -1,4 +1,4 @@
-"""Sections of a sweep's page that are figures: bandwidths, heat maps, changes."""
+"""Figure sections of a sweep's page: bandwidths, heat maps, changes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 _LINES, _BW_FIGURES, _PANELS = 10, 6, 6
-"""Lines in a figure, figures of bandwidths, and heat maps of a kind that are drawn."""
+"""Limits on lines in a figure, figures of bandwidths, and heat maps of one kind."""
 _ROWS_DRAWN = 60
 _SHORTEST_LABELS = 8
-"""Characters of a label on the x axis that still fit beside one another."""
+"""Longest label, in characters, for which labels on the x axis fit side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellValue:
-    """A number in a grid, as it is written there, and what the pointer says."""
+    """A number in a grid, with its displayed text and its tooltip."""
 
     value: float
     text: str
@@ -43,7 +43,7 @@ class CellValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change in percent, from and to where it may be (two standard errors)."""
+    """A change in percent, with its range (two standard errors)."""
 
     name: str
     percent: float
@@ -55,13 +55,13 @@ class Change:
 
 @section("Bus bandwidth by size", "c")
 def bandwidth(suite: SuiteData) -> Parts:
-    """Return bus bandwidth by size, a figure for each case."""
+    """Return bus bandwidth by size, with a figure for each case."""
     by_case: dict[str, dict[str, dict[int, list[float]]]] = {}
     several = {
         name: len({each[name] for run in suite.runs for each in run.rows}) > 1
         for name in ("job", "collective", "algorithm", "nranks")
     }
-    # What the axis of an algorithm says already is not said twice.
+    # Leave out what the axis of an algorithm already shows.
     several["algorithm"] &= not any("algorithm" in a or "coll" in a for a in suite.axes)
     several["nranks"] &= "ranks" not in suite.axes
     for run in suite.runs:
@@ -102,7 +102,7 @@ def bandwidth(suite: SuiteData) -> Parts:
         plot = result_plots.curves(chosen, **{**BANDWIDTH, **look})
         plot.y_range.end = 1.12 * max(highest.values())
         yield Plot(figure=plot)
-    yield "Means of the repetitions; whiskers: the least and the largest of them."
+    yield "Means over the repetitions; whiskers: minimum and maximum."
     if left_out:
         yield f"{left_out} lines with less bandwidth are left out."
 
@@ -123,12 +123,12 @@ def _curve(sizes: Mapping[int, Sequence[float]]) -> result_plots.Curve:
 
 @section("Over two axes", "c")
 def heat_maps(suite: SuiteData) -> Parts:
-    """Return heat maps over the two axes with most values, one for all others each."""
+    """Return heat maps over the two longest axes, one per combination of other axes."""
     several = [axis for axis, values in suite.axes.items() if len(values) > 1]
     if len(several) < 2:
-        yield "the suite varies less than two things."
+        yield "the suite varies fewer than two settings."
         return
-    # Stable: of equally long ones the first; the longest lies across.
+    # The sort is stable: among equal axes the first wins; the longest is horizontal.
     x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
     yield f"{suite.short[x]} across, {suite.short[y]} down."
     others = [axis for axis in several if axis not in (x, y)]
@@ -176,7 +176,7 @@ def _ratios(
     suite: SuiteData, own: Sequence[CellResult]
 ) -> list[tuple[CellResult, CellValue]]:
     if len({each.cell.baseline for each in own}) == 1 and suite.work:
-        return []  # one baseline for cells with other work says nothing
+        return []  # a single baseline is no reference for cells with different work
     found = []
     for each in own:
         change = 0.0 if each.cell.baseline is None else change_of(each)
@@ -201,7 +201,7 @@ def _busbws(
 
 @section("Changes from the baselines", "c")
 def change_section(suite: SuiteData) -> Parts:
-    """Return what cells have changed from their baselines."""
+    """Return the changes of cells relative to their baselines."""
     found = []
     for each in suite.results:
         change = change_of(each)
@@ -220,13 +220,13 @@ def change_section(suite: SuiteData) -> Parts:
             )
         )
     if not found:
-        yield "no cell has another one as its baseline."
+        yield "no cell has another cell as its baseline."
         return
     most = sorted(found, key=lambda each: -abs(each.percent))[:_ROWS_DRAWN]
     drawn = [each for each in found if each in most]
     caption = (
-        "Bars: two standard errors to either side; virtual time of one repetition has "
-        "none."
+        "Error bars: two standard errors in each direction. A single repetition in "
+        "virtual time has none."
     )
     if len(drawn) < len(found):
         caption += f" The {_ROWS_DRAWN} largest of {len(found)} are drawn."
@@ -236,10 +236,10 @@ def change_section(suite: SuiteData) -> Parts:
 
 @section("Spread of repetitions", "c")
 def spread(suite: SuiteData) -> Parts:
-    """Return how far repetitions are from one another."""
+    """Return the spread of repetitions."""
     several = suite.repeated
     if not several:
-        yield "every cell was run once."
+        yield "every cell ran once."
         return
     cvs = {number: spread_of(own) for number, own in several.items()}
     deviations = {}
@@ -279,19 +279,19 @@ def grid(
     span: tuple[float, float],
     middle: float | None = None,
 ) -> figure:
-    """Return a heat map over two axes with names; what has no value stays white.
+    """Return a heat map over two axes of names; cells without a value stay white.
 
     Args:
-        cells: By column and row.
-        columns: Left to right.
-        rows: Top to bottom.
-        name: Of the figure.
-        title: Above it.
-        x_label: What the columns are.
-        y_label: What the rows are.
-        unit: Of the values, as in ``TICKS``, or another word.
-        span: The least and the largest value of all grids that are compared.
-        middle: The value that is neither good nor bad: below it blue, above it red.
+        cells: Values by column and row.
+        columns: Column names, left to right.
+        rows: Row names, top to bottom.
+        name: Name of the figure.
+        title: Title above the figure.
+        x_label: Meaning of the columns.
+        y_label: Meaning of the rows.
+        unit: Unit of the values: a key of ``TICKS``, or another word.
+        span: Smallest and largest value over all grids that are compared.
+        middle: Neutral value; smaller values are blue, larger ones red.
     """
     low, high = span
     if middle is None:
@@ -362,14 +362,14 @@ def grid(
 
 
 def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
-    """Return a colour that can be read on that of a value."""
+    """Return a text color that is readable on a value's background color."""
     place = (value - low) / ((high - low) or 1)
     dark = abs(place - 0.5) > 0.28 if two_sided else place > 0.55
     return "white" if dark else "#1c2430"
 
 
 def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
-    """Return changes from baselines with where they may be, the first one on top."""
+    """Return changes from baselines with their ranges, the first one at the top."""
     names = [each.name for each in found]
     plot = new_figure(
         name=name,
@@ -417,12 +417,12 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
 def spread_plot(
     deviations: Mapping[str, Sequence[tuple[float, str]]], *, name: str, title: str
 ) -> figure:
-    """Return how far each repetition is from the mean of its cell.
+    """Return a plot of each repetition's deviation from the mean of its cell.
 
     Args:
-        deviations: By cell: percent of its mean, and what the pointer says.
-        name: Of the figure.
-        title: Above it.
+        deviations: By cell: deviations in percent of its mean, with tooltips.
+        name: Name of the figure.
+        title: Title above the figure.
     """
     names = list(deviations)
     widest = max(
@@ -437,7 +437,7 @@ def spread_plot(
         tools=result_plots.TOOLS,
         y_range=models.FactorRange(*reversed(names)),
         x_range=models.Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
-        x_axis_label="repetition from the mean of its cell (%)",
+        x_axis_label="deviation of a repetition from the mean of its cell (%)",
     )
     plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
     drawn = plot.scatter(

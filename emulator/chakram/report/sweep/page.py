@@ -1,4 +1,4 @@
-"""The page of a sweep: what ``chakram report`` writes of its folder."""
+"""The page of a sweep, written by ``chakram report`` for its folder."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _KEPT = (
     *("cell", "case", "values", "world", "repetitions", "iteration_ns", "bus_bw"),
     *("baseline", "change", "significant"),
 )
-"""What the document of the page has of that of a cell."""
+"""Fields of a cell's document that the document of the page contains."""
 
 _ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
 _NOISY = 0.05
-"""Coefficient of variation of repetitions from which they are told of."""
+"""Coefficient of variation of repetitions above which they are reported as noisy."""
 
 
 def suite_page(folder: Path, out: Path) -> str:
     """Return the page of a sweep as HTML.
 
     Args:
-        folder: Of the sweep.
-        out: Where the page will lie: links to runs are relative to it.
+        folder: Folder of the sweep.
+        out: Path of the page. Links to runs are relative to it.
 
     Raises:
         RunDirectoryError: If the folder cannot be read.
@@ -78,7 +78,7 @@ def suite_page(folder: Path, out: Path) -> str:
     )
 
 
-@section("What varied", "f")
+@section("Varied settings", "f")
 def _varied(suite: SuiteData) -> Parts:
     facts = suite.facts
     rows = [(key, ", ".join(values)) for key, values in suite.axes.items()]
@@ -86,13 +86,13 @@ def _varied(suite: SuiteData) -> Parts:
         changed = "; ".join(
             f"{key}: {text(value)}" for key, value in case["set"].items()
         )
-        rows.append((f"case {case['name']}", changed or "the base as it is"))
+        rows.append((f"case {case['name']}", changed or "the unchanged base"))
     said = ", ".join(f"{key} {text(v)}" for key, v in facts["baseline"].items())
     order = "each cell once"
     if facts["repetitions"] > 1:
         order = (
-            "all cells once before any comes again, every other time backwards; "
-            "each time all have the next seed"
+            "each repetition runs all cells with the next seed, every second one in "
+            "reverse order"
         )
     yield Facts(
         rows=(
@@ -129,7 +129,7 @@ def _best_and_worst(suite: SuiteData) -> Parts:
             )
         )
     if not rows:
-        yield "no two cells have the same work to do, so none is best."
+        yield "no two cells have the same work, so none is best."
         return
     gains = sorted(
         (change, number)
@@ -137,9 +137,9 @@ def _best_and_worst(suite: SuiteData) -> Parts:
         if (change := change_of(each)) is not None
     )
     facts = []
-    for what, found in (("most gained", gains[:1]), ("most lost", gains[-1:])):
+    for what, found in (("largest gain", gains[:1]), ("largest loss", gains[-1:])):
         for change, number in found:
-            if (change < 0) == (what == "most gained"):
+            if (change < 0) == (what == "largest gain"):
                 each = suite.results[number]
                 weight = ""
                 if each.difference and each.difference.significant is False:
@@ -149,7 +149,7 @@ def _best_and_worst(suite: SuiteData) -> Parts:
     if facts:
         yield Facts(rows=tuple(facts))
     yield Table(
-        title="By the time of an iteration",
+        title="Ordered by the time of an iteration",
         header=(
             *(suite.short[axis] for axis in suite.work),
             *("best", "worst", "best iteration", "worst iteration", "ratio"),
@@ -157,7 +157,7 @@ def _best_and_worst(suite: SuiteData) -> Parts:
         ),
         rows=tuple(rows),
         left=len(suite.work) + 2,
-        note="Cells with the same work are compared with one another.",
+        note="Cells with the same work are compared with each other.",
     ).cut(_WORK_SHOWN)
 
 
@@ -199,15 +199,17 @@ def _table(suite: SuiteData) -> Parts:
         header=(
             *("cell", *(suite.short[axis] for axis in suite.axes), "n"),
             *("iteration", "+-", "ratio", "errors", "busbw GB/s"),
-            *("sent again %", "CE %", *(["generator-bound %"] if real else [])),
+            *("retransmitted %", "CE %", *(["generator-bound %"] if real else [])),
         ),
         rows=tuple(rows),
         left=1 + len(suite.axes),
-        note="n: repetitions; iteration: mean, of the job that takes longest; "
-        "+-: its standard error; ratio: over the baseline's; errors: that "
-        "difference in standard errors, below 2 there is none; busbw: mean "
-        "over the rows of the run's table. A number of a cell leads to the run "
-        "directory of its first repetition.",
+        note=(
+            "n: repetitions. iteration: mean time of the job that takes longest. +-: "
+            "its standard error. ratio: relative to the baseline. errors: the "
+            "difference in standard errors; below 2 it is not significant. busbw: mean "
+            "over the rows of the run's table. Cell numbers link to the run directory "
+            "of the first repetition."
+        ),
     ).cut(_ROWS_LISTED)
 
 
@@ -229,7 +231,7 @@ def _anomalies(suite: SuiteData) -> Parts:
         if unfinished := run.document["unfinished_collectives"]:
             said.append(f"{unfinished} collectives were not finished")
         if wrong := sum(row["out_of_place"]["nwrong"] or 0 for row in run.rows):
-            said.append(f"{wrong} packets came with a wrong payload")
+            said.append(f"{wrong} packets arrived with a wrong payload")
         cell = f"{run.cell.number} ({suite.name(run.cell)})"
         for banner in said:
             banners.setdefault(banner, []).append(cell)
@@ -238,7 +240,7 @@ def _anomalies(suite: SuiteData) -> Parts:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         found.append(f"cell {'; '.join(names[:3])}{more}: {banner}")
     for what, name in (
-        ("packets were sent again", "retransmitted_share"),
+        ("packets were retransmitted", "retransmitted_share"),
         ("collectives were generator-bound", "generator_bound_share"),
     ):
         shares = {
@@ -261,7 +263,7 @@ def _anomalies(suite: SuiteData) -> Parts:
         worst = max(noisy, key=lambda number: noisy[number])
         found.append(
             f"repetitions of {len(noisy)} cells vary by more than "
-            f"{percent_text(_NOISY)} % (CV), most those of cell {worst}: "
+            f"{percent_text(_NOISY)} % (CV), most in cell {worst}: "
             f"{percent_text(noisy[worst])} %"
         )
     rows = [(str(number), each) for number, each in enumerate(found[:limit], 1)]
@@ -289,10 +291,7 @@ def _runs(suite: SuiteData) -> Parts:
                 MISSING if busbw is None else f"{busbw:.4g}",
             )
         )
-    yield (
-        "Every run directory is a run like any other: chakram report, why, show "
-        "and timeline read it."
-    )
+    yield "You can use chakram report, why, show and timeline on every run directory."
     yield Table(
         title="Runs of the cells",
         header=(

@@ -1,4 +1,4 @@
-"""What ``chakram trace show --json`` prints: ``docs/reference/trace-show.md``."""
+"""The output of ``chakram trace show --json``: ``docs/reference/trace-show.md``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 _MATRIX_RANKS = 512
-"""A larger matrix is left out: it would be most of the document."""
+"""Limit on ranks for the matrix. A larger matrix would make up most of the document."""
 
 
 def trace_document(
     traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
 ) -> dict[str, Any]:
-    """Return what a trace set holds as plain values.
+    """Return the contents of a trace set as plain values.
 
     Args:
-        traces: The set.
-        summary: Its numbers.
-        bytes_per_element: What one unit of a stored size is worth; None: a byte.
+        traces: The trace set.
+        summary: Its summary.
+        bytes_per_element: Bytes of one unit of a stored size; None: one byte.
     """
     unit = bytes_per_element or 1
     traffic, largest = summary.traffic, summary.largest_pairs

@@ -1,4 +1,4 @@
-"""The page of a trace set: what ``chakram trace show --html`` writes."""
+"""The page of a trace set, written by ``chakram trace show --html``."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 _PAIRS_SHOWN = 20
 
 _ROWS_SHOWN = 256
-"""Rows of a table; a page of a thousand groups would be scrolled, not read."""
+"""Limit on rows of a table: a page with a thousand groups would be unreadable."""
 
 
-_OPERATIONS = """Counted as in the Chakra paper's table of key operations per GPU, one
-iteration. Computation is told apart by the names of nodes: what no rule knows is among
-the others. P2P counts sends and receives. Ranks that are alike share a row."""
+_OPERATIONS = """Counts of one iteration, as in the Chakra paper's table of key
+operations per GPU. Computation is classified by the names of nodes; nodes that match no
+rule are among the others. P2P counts sends and receives. Identical ranks share a
+row."""
 
 
 def trace_page(
     traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
 ) -> str:
-    """Return the page that shows a trace set, as HTML.
+    """Return the page of a trace set as HTML.
 
     Args:
-        traces: The set.
-        summary: Its numbers.
-        bytes_per_element: What one unit of a stored size is worth; None: a byte.
+        traces: The trace set.
+        summary: Its summary.
+        bytes_per_element: Bytes of one unit of a stored size; None: one byte.
     """
     unit = bytes_per_element
     sizes = tables.sizes_table(summary).cut(_ROWS_SHOWN)
@@ -62,13 +63,15 @@ def trace_page(
     if summary.traffic.unplaced:
         banners.insert(
             0,
-            f"{summary.traffic.unplaced} nodes do not say whom they send to: they are "
-            "not in the traffic. chakram trace lint tells more.",
+            f"{summary.traffic.unplaced} nodes do not name their destination, so they "
+            "are not in the traffic. See chakram trace lint.",
         )
     return render_page(
         title=f"Trace set {traces.name.rpartition('/')[2]}",
-        lead="One iteration of every rank. Traffic is that of the algorithms which "
-        "an experiment takes by default.",
+        lead=(
+            "One iteration of every rank. Traffic is that of the default algorithms of "
+            "an experiment."
+        ),
         banners=banners,
         sections=[each for each in sections if each.blocks],
         document=trace_document(traces, summary, bytes_per_element=unit),
@@ -99,29 +102,34 @@ def _name(row: CommunicationRow) -> str:
     return row.what if not row.groups else f"{row.what}, group not defined"
 
 
-@section("Who sends to whom")
+@section("Traffic between ranks")
 def _matrix(summary: TraceSummary) -> Parts:
     traffic, messages = summary.traffic, summary.messages
     if traffic.matrix is None or not any(traffic.sent_bytes):
         return
     yield (
-        "Rows send, columns receive: a bright cell is little, a dark one much, a "
-        "white one nothing. Neighbours that exchange much stand beside the diagonal; "
-        "what stands far from it crosses the fabric if ranks are placed in order."
+        "Rows send, columns receive. Dark cells mean many bytes, bright cells few, "
+        "white cells none. Traffic between neighbouring ranks is next to the diagonal. "
+        "Traffic far from the diagonal crosses the fabric if ranks are placed in "
+        "order."
     )
     rows = [traffic.row(rank.rank) for rank in summary.per_rank]
     yield Plot(
         figure=plots.matrix(rows, title="Bytes from rank to rank"),
-        caption=f"Up to {plots.MATRIX_CELLS} ranks a cell is a pair of ranks; "
-        "of more ranks it is a block of neighbours.",
+        caption=(
+            f"Up to {plots.MATRIX_CELLS} ranks, a cell is a pair of ranks; with more "
+            "ranks, it is a block of neighbouring ranks."
+        ),
     )
     if messages is not None:
         named = {"messages": messages}
         yield Plot(
             figure=plots.cdf(named, title="Sizes of messages", unit="bytes"),
-            caption=f"{messages.count:,} messages of all ranks; half of them have up "
-            f"to {about_size(messages.p50)}, the largest "
-            f"{about_size(messages.largest)}.",
+            caption=(
+                f"{messages.count:,} messages of all ranks; half of them have up to "
+                f"{about_size(messages.p50)}, the largest has "
+                f"{about_size(messages.largest)}."
+            ),
         )
     yield tables.pairs_table(summary, _PAIRS_SHOWN)
 
@@ -132,21 +140,23 @@ def _distributions(summary: TraceSummary) -> Parts:
     if durations := summary.durations:
         stated = sum(spread.count for spread in durations.values())
         yield Plot(
-            figure=plots.cdf(durations, title="Durations that nodes state", unit="ns"),
+            figure=plots.cdf(durations, title="Durations of nodes", unit="ns"),
             caption=f"{stated:,} of {summary.nodes:,} nodes state a duration.",
         )
     degrees = {
         name: spread
         for name, spread in (
-            ("waits for", summary.dependencies.parents),
-            ("is waited for by", summary.dependencies.children),
+            ("dependencies", summary.dependencies.parents),
+            ("dependents", summary.dependencies.children),
         )
         if spread is not None
     }
     if degrees:
-        unit = "nodes that one waits for, or that wait for it"
+        unit = "dependencies or dependents of a node"
         yield Plot(
             figure=plots.counts(degrees, title="Dependencies of nodes", unit=unit),
-            caption="Of one to many nodes, how many there are; each colour counts "
-            "all nodes.",
+            caption=(
+                "Number of nodes by their number of dependencies and dependents; each "
+                "colour counts all nodes."
+            ),
         )

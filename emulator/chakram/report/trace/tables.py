@@ -1,4 +1,4 @@
-"""The tables of a trace set, for a console and for a page."""
+"""The tables of a trace set, for consoles and pages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLLECTIVES = {
     "all_gather": "AllGather",
     "reduce_scatter": "ReduceScatter",
 }
-"""In the order and the words of the Chakra paper, table 5."""
+"""Names and order as in the Chakra paper, table 5."""
 
 
 _BAR = 12
@@ -74,7 +74,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "pipeline": _PIPELINE,
     "pp": _PIPELINE,
 }
-"""By label, in lower case."""
+"""Meaning of labels, in lower case."""
 
 _LONGEST_FIRST: Final = sorted(_WORDS, key=len, reverse=True)
 _LABEL: Final = re.compile(rf"(?<![a-z])({'|'.join(_LONGEST_FIRST)})(?![a-z])")
@@ -83,7 +83,7 @@ _LABEL: Final = re.compile(rf"(?<![a-z])({'|'.join(_LONGEST_FIRST)})(?![a-z])")
 def trace_facts(
     traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
 ) -> Facts:
-    """Return what a trace set is."""
+    """Return facts about a trace set."""
     kinds = (f"{count} {kind}" for kind, count in summary.nodes_by_kind.items())
     edges = summary.dependencies
     num_ops = sum(rank.num_ops for rank in summary.per_rank)
@@ -96,8 +96,8 @@ def trace_facts(
         ("nodes of all ranks", ", ".join(kinds) or "none"),
         (
             "dependencies",
-            f"{edges.edges}; {edges.roots} nodes depend on none, on "
-            f"{edges.leaves} none depends",
+            f"{edges.edges}; {edges.roots} nodes have no dependency, {edges.leaves} "
+            "have no dependent",
         ),
         (
             "computation",
@@ -113,7 +113,7 @@ def trace_facts(
 
 
 def _slots_fact(summary: TraceSummary) -> str:
-    """Return what is computed where one thing at a time is, over all ranks."""
+    """Return the compute times of execution slots, summed over all ranks."""
     slots_ns: Counter[str] = Counter()
     for rank in summary.per_rank:
         slots_ns.update(rank.slots_ns)
@@ -127,7 +127,7 @@ def _slots_fact(summary: TraceSummary) -> str:
 
 
 def operations_table(ranks: Sequence[RankSummary]) -> Table:
-    """Return the counts of each rank; ranks that are alike share a row."""
+    """Return the counts of each rank; identical ranks share a row."""
     found = {name for rank in ranks for name in rank.communication}
     collectives = [*_COLLECTIVES, *sorted(found - _COLLECTIVES.keys())]
     memory = any(rank.memory for rank in ranks)
@@ -155,10 +155,15 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
             *("durations", "sends", "receives"),
         ),
         rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
-        note="Computation is classified by the operators that STAGE states, else by "
-        "the names of nodes. Others is what neither tells, and what only moves data. "
-        + ("pass: nodes without meaning for a network. " if passed else "")
-        + "durations: of all nodes, - where none is stated; sends, receives: payload.",
+        note=(
+            "Computation is classified by STAGE operators, otherwise by the names of "
+            "nodes. Others: nodes that match neither, and nodes that only move data. "
+        )
+        + ("pass: nodes without effect on the network. " if passed else "")
+        + (
+            "durations: sum over all nodes, - if there are none; sends, receives: "
+            "payload."
+        ),
     )
 
 
@@ -189,17 +194,22 @@ def communication_table(
             )
             for row in summary.communication
         ),
-        note="Totals of all nodes of all ranks; smallest, largest: what one rank puts "
-        "into one collective. stored: the sum of comm_size as the files have it"
+        note=(
+            "Totals over all nodes of all ranks. smallest, largest: contribution of "
+            "one rank to one collective; stored: sum of comm_size in the files"
+        )
         + (f", in units of {unit} bytes" if unit != 1 else "")
-        + "; contributed: that in bytes; sent: payload that ranks send each other; "
-        f"on the wire: with headers, {PATH_MTU} bytes of payload in a packet. The "
-        "algorithms are no part of a trace: these are what auto takes for such sizes.",
+        + (
+            "; contributed: the same in bytes; sent: payload that ranks send each "
+            f"other; on the wire: with headers, {PATH_MTU} bytes of payload per "
+            "packet. A trace does not define algorithms: these are the choices of auto "
+            "for these sizes."
+        ),
     )
 
 
 def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
-    """Return how many groups are defined, and which of them nobody uses."""
+    """Return the number of defined groups, and the names of unused groups."""
     defined = len(traces.groups.keys() - {WORLD})
     together = any(group.name == WORLD for group in summary.groups)
     if not defined:
@@ -214,7 +224,7 @@ def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
         f"{group_names_text(names)} ({size} rank{'s' if size > 1 else ''} each)"
         for size, names in sorted(by_size.items())
     )
-    return f"{text}; nobody uses {unused}"
+    return f"{text}; unused: {unused}"
 
 
 def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
@@ -250,10 +260,10 @@ def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
 
 
 def dimension_words(names: Iterable[str]) -> str:
-    """Return what the labels in some names mean; nothing where there are none.
+    """Return the meaning of the labels in some names; empty if there are none.
 
     Args:
-        names: Names of process groups, or what they are for: ``tp[0:8]``, ``expert``,
+        names: Names of process groups, or their purposes: ``tp[0:8]``, ``expert``,
             ``TENSOR_MODEL_PARALLEL_GROUP``.
     """
     found = {
@@ -267,7 +277,7 @@ def dimension_words(names: Iterable[str]) -> str:
 
 
 def _collectives(group: GroupSummary) -> str:
-    """Return how many collectives there are: each has a node on every member."""
+    """Return the number of collectives; each one has a node on every member."""
     size = len(group.ranks or ()) or 1
     even = all(nodes % size == 0 for nodes in group.nodes.values())
     counts = (
@@ -278,7 +288,7 @@ def _collectives(group: GroupSummary) -> str:
 
 
 def distributions_table(summary: TraceSummary) -> Table:
-    """Return durations, sizes and degrees by their percentiles."""
+    """Return durations, sizes and degrees by percentiles."""
     rows: list[tuple[str, ...]] = []
 
     def add(what: str, spread: Distribution | None, text: Callable[[int], str]) -> None:
@@ -290,8 +300,8 @@ def distributions_table(summary: TraceSummary) -> Table:
     for kind, spread in summary.durations.items():
         add(f"duration of {kind}", spread, format_time)
     add("size of a message", summary.messages, about_size)
-    add("nodes that one depends on", summary.dependencies.parents, str)
-    add("nodes that depend on one", summary.dependencies.children, str)
+    add("dependencies of a node", summary.dependencies.parents, str)
+    add("dependents of a node", summary.dependencies.children, str)
     return Table(
         title="Distributions",
         header=("of", "number", "smallest", "p50", "p90", "p99", "p99.9", "largest"),
@@ -301,7 +311,7 @@ def distributions_table(summary: TraceSummary) -> Table:
 
 
 def sizes_table(summary: TraceSummary) -> Table:
-    """Return how many collectives have which size; groups that are alike share rows."""
+    """Return the number of collectives by size; identical groups share rows."""
     rows: list[tuple[str, ...]] = []
     for row in summary.communication:
         if row.group_ranks is None:
@@ -330,10 +340,13 @@ def sizes_table(summary: TraceSummary) -> Table:
         ),
         left=2,
         rows=tuple(rows),
-        note="size: what one rank puts into one collective; more than a dozen sizes "
-        "are put together between powers of two. number, contributed: of each of these "
-        "groups, all its ranks together (send: of all ranks), in nodes where ranks put "
-        "in different sizes; share: of what the collective contributes there.",
+        note=(
+            "size: contribution of one rank to one collective; more than a dozen sizes "
+            "are grouped between powers of two. number, contributed: per group, all "
+            "its ranks together (send: over all ranks), counted in nodes if ranks "
+            "contribute different sizes. share: part of what the collective "
+            "contributes in that group."
+        ),
     )
 
 
@@ -358,14 +371,14 @@ def _size_rows(
 
 
 def _number(nodes: int, nranks: int) -> str:
-    """Return how many collectives of *nranks* ranks some nodes are."""
+    """Return how many collectives of *nranks* ranks a number of nodes represents."""
     if nodes % nranks == 0:
         return str(nodes // nranks)
     return f"{nodes} node{'s' if nodes > 1 else ''}"
 
 
 def group_names_text(names: Sequence[str]) -> str:
-    """Return names of groups as people write them: ``1-8``, ``a, b and 3 more``."""
+    """Return names of groups as a short list: ``1-8``, ``a, b and 3 more``."""
     if all(name.isdecimal() for name in names):
         return ranks_text(sorted(map(int, names)))
     more = len(names) - _NAMES_SHOWN
@@ -374,7 +387,7 @@ def group_names_text(names: Sequence[str]) -> str:
 
 
 def pairs_table(summary: TraceSummary, limit: int) -> Table:
-    """Return the pairs of ranks between which most is sent, *limit* at most."""
+    """Return the pairs of ranks with the most traffic, at most *limit* of them."""
     largest = summary.largest_pairs
     if largest is None or not largest.pairs:
         return Table(title="", header=(), rows=())
@@ -397,6 +410,6 @@ def pairs_table(summary: TraceSummary, limit: int) -> Table:
             )
             for src, dst, size_bytes in shown
         ),
-        note=f"{largest.all_pairs} pairs send something"
-        + (f", {as_large} more as much as the last" if as_large else ""),
+        note=f"{largest.all_pairs} pairs send data"
+        + (f", {as_large} more send as much as the last" if as_large else ""),
     )

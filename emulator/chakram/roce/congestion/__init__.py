@@ -1,7 +1,8 @@
-"""Congestion controls of a queue pair, by name. Pure but for importing what is named.
+"""Registry of congestion controls, by name.
 
-Ours are the modules of this folder; others come as plug-ins, see
-``chakram.foundation.plugin_registry`` and docs/howto/congestion-control.md.
+Built-in controls are the modules of this package. Plug-ins add others: see
+``chakram.foundation.plugin_registry`` and docs/howto/congestion-control.md. A lookup
+imports only the requested control.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ __all__ = [
 
 
 def _accept(name: str, found: object) -> type[CongestionControl]:
-    """Return the class of a control, if it is one."""
+    """Return *found* if it is a valid congestion control class."""
     if not isinstance(found, type) or not issubclass(found, CongestionControl):
-        raise ValueError("it is no class derived from CongestionControl")
+        raise ValueError("it is not a class derived from CongestionControl")
     declared = all_parameters(found)
     if not all(isinstance(each, Parameter) for each in declared):
-        raise ValueError("its parameters are no tuple of Parameter")
+        raise ValueError("its parameters are not a tuple of Parameter")
     arguments = [each.argument for each in declared]
     names = [each.name for each in declared]
     taken = {LINE_RATE} if found.starts_at_line else set()
     if len({*arguments, *taken}) < len(arguments) + len(taken) or (
         len(set(names)) < len(names)
     ):
-        raise ValueError("two of its parameters have one name")
+        raise ValueError("two of its parameters have the same name")
     return found
 
 
@@ -53,7 +54,7 @@ CONTROLS: Registry[type[CongestionControl]] = Registry(
     group="chakram.congestion_controls",
     own=lambda: {
         name: f"{__name__}.{name}:CONTROL"
-        # Where they are listed, "none" comes first.
+        # "none" comes first in listings.
         for name in sorted(
             modules_of(__name__, ("base", "parameters")),
             key=lambda name: (name != "none", name),
@@ -65,24 +66,24 @@ CONTROLS: Registry[type[CongestionControl]] = Registry(
 
 
 def all_parameters(kind: type[CongestionControl]) -> tuple[Parameter, ...]:
-    """Return what can be set of a control, and of the CNPs that it wants."""
+    """Return a control's parameters, including CNP parameters if it wants CNPs."""
     return (*kind.parameters, *(CNP_PARAMETERS if kind.wants_cnps else ()))
 
 
 def check_control_arguments(
     name: str, kind: type[CongestionControl], arguments: Mapping[str, int]
 ) -> None:
-    """Check the arguments of a control that came with a plan.
+    """Check the arguments that a plan gives for a control.
 
     Raises:
-        ValueError: If one is missing, out of its bounds, or of no parameter.
+        ValueError: If an argument is missing, out of bounds or unknown.
     """
     check_arguments(name, kind.parameters, arguments)
     known = {each.argument for each in kind.parameters}
     if kind.starts_at_line:
         known.add(LINE_RATE)
         if arguments.get(LINE_RATE, 0) <= 0:
-            raise ValueError(f"{name}: there is no {LINE_RATE}")
+            raise ValueError(f"{name}: {LINE_RATE} is missing")
     for argument in arguments:
         if argument not in known:
             raise ValueError(f"{name} has no parameter {argument[:60]!r}")
@@ -92,9 +93,9 @@ def make(name: str, **arguments: int) -> CongestionControl:
     """Return a new control for one queue pair.
 
     Raises:
-        ValueError: If there is none of that name, or an argument is not right.
-        PlugInError: If a plug-in cannot be imported, or is no control.
-        RunFailed: If a control cannot be made.
+        ValueError: If no control has that name, or an argument is invalid.
+        PlugInError: If a plug-in cannot be imported, or is not a control.
+        RunFailed: If the control cannot be created.
     """
     kind = CONTROLS.load(name)
     check_control_arguments(name, kind, arguments)
@@ -104,11 +105,11 @@ def make(name: str, **arguments: int) -> CongestionControl:
 def new_control(
     name: str, kind: type[CongestionControl], arguments: Mapping[str, int]
 ) -> CongestionControl:
-    """Return a control of a *kind* for one more queue pair.
+    """Return a new control of class *kind* for one queue pair.
 
     Raises:
-        ValueError: If the control says so of its arguments.
-        RunFailed: If it cannot be made.
+        ValueError: If the control rejects its arguments.
+        RunFailed: If the control cannot be created.
     """
     where = f"congestion control {name}"
     try:
@@ -117,26 +118,26 @@ def new_control(
         if kind.__module__.startswith(__name__):
             raise
         raise ValueError(f"{where}: {error}") from error
-    # Whatever somebody's class does when it is made.
+    # The constructor of a plug-in can raise anything.
     except Exception as error:
         raise RunFailed(
-            where, f"cannot be made: {type(error).__name__}: {error}"
+            where, f"cannot be created: {type(error).__name__}: {error}"
         ) from error
     try:
         timer_ns = control.next_timer_ns
-    except AttributeError:  # uncompiled, nothing is set
+    except AttributeError:  # not set, in uncompiled code
         timer_ns = 0
     if timer_ns != NEVER:
         raise RunFailed(
             where,
-            "its base was not initialised, or a timer was set before anything happened",
-            "__init__ calls super().__init__() first; hooks set timers",
+            "its base is not initialized, or a timer was set too early",
+            "call super().__init__() first in __init__, and set timers only in hooks",
         )
     return control
 
 
 def _named(control: CongestionControl) -> str:
-    """Return where a control is to blame: its name, or that of its class."""
+    """Return the name of a control for error messages, or else its class name."""
     for name, kind in CONTROLS.loaded().items():
         if type(control) is kind:
             return f"congestion control {name}"
@@ -144,7 +145,7 @@ def _named(control: CongestionControl) -> str:
 
 
 def hook_failed(control: CongestionControl, hook: str, error: Exception) -> RunFailed:
-    """Return the error that ends a run in which a hook of a control failed."""
+    """Return the error that ends a run after a hook of a control raised *error*."""
     place = ""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -159,10 +160,10 @@ def hook_failed(control: CongestionControl, hook: str, error: Exception) -> RunF
 
 
 def timer_stands(control: CongestionControl, now_ns: int) -> RunFailed:
-    """Return the error that ends a run in which a timer is always due."""
+    """Return the error that ends a run when `on_timer` sets no later time."""
     late_ns = now_ns - control.next_timer_ns
     return RunFailed(
         _named(control),
-        f"on_timer left next_timer_ns {late_ns} ns before the time that it was told",
-        "it sets a later time, or NEVER",
+        f"on_timer left next_timer_ns {late_ns} ns before the current time",
+        "set it to a later time, or to NEVER",
     )

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, language_level=3
-"""The interface of congestion control, and the control that does nothing."""
+"""The interface of congestion controls, and the control that limits nothing."""
 
 from __future__ import annotations
 
@@ -18,45 +18,49 @@ __all__ = ["CongestionControl"]
 
 
 class CongestionControl:
-    """Decides the rate and the window of one queue pair, from message to message.
+    """Control of the rate and the window of one queue pair.
 
-    The base class limits nothing: it is the control named ``none``. Others override
-    hooks and set the attributes; the queue pair reads them before each burst. State
-    belongs to the queue pair and outlives its messages. One object serves one queue
-    pair; it is made with the arguments that follow from `parameters`, by keyword, and
-    calls ``super().__init__()`` before anything else.
+    The base class limits nothing; it is the control named ``none``. Subclasses override
+    hooks and set the attributes. The queue pair reads the attributes before each burst.
 
-    What the class says of itself:
+    One object serves one queue pair and keeps its state from message to message. Its
+    constructor receives the arguments that `parameters` declares, by keyword, and calls
+    ``super().__init__()`` first.
 
-    * ``text``: what it does, the help of its key in the experiment file;
-    * ``parameters``: what can be set of it;
-    * ``starts_at_line``: it gets the rate of the port as well, ``line_rate_bps``;
-    * ``keeps_rate``: its rate is one to be kept, not one that the network forces on it:
-      what waits for its port catches up;
-    * ``wants_cnps``: receivers answer marked packets with CNPs, at most one in an
-      interval that can be set, and `on_cnp` is called for each of them;
-    * ``wants_round_trips``: an ACK is asked for with each burst, where the experiment
-      says nothing else, so that `on_ack` gets as many samples as there can be;
-    * ``profiles``: named sets of its parameters, where it has some;
-    * ``contradictions``: returns by parameter what does not fit together, and a hint.
+    The class declares:
+
+    * ``text``: description, shown as help of the key in the experiment file
+    * ``parameters``: the parameters that users can set
+    * ``starts_at_line``: whether the constructor also receives the rate of the port, as
+      ``line_rate_bps``
+    * ``keeps_rate``: whether the rate is a target to hold, not a limit that the network
+      imposes. If so, a queue pair that had to wait for its port catches up.
+    * ``wants_cnps``: whether receivers answer marked packets with CNPs, at most one per
+      configurable interval. Each CNP calls `on_cnp`.
+    * ``wants_round_trips``: whether each burst requests an ACK, unless the experiment
+      sets an interval. `on_ack` then gets as many samples as possible.
+    * ``profiles``: named sets of parameters, or None
+    * ``contradictions``: returns conflicts between arguments, each with a hint
 
     Attributes:
-        rate_bps: What the queue pair may send now, in wire bits per second; 0: no
+        rate_bps: Rate at which the queue pair may send, in wire bits per second; 0: no
             limit.
-        is_pacing: Whether packets are spaced at that rate. If not, the port's line
-            alone spaces them: so a NIC treats a queue pair at line rate, for which it
-            has no rate limiter.
-        window_bytes: Payload that may be unacknowledged, in addition to the queue
-            pair's static window; 0: no limit.
-        next_timer_ns: When `on_timer` is due; `NEVER`: not at all. While the queue
-            pair has nothing to send it is not called; it is, late, before the next
-            packet.
+        is_pacing: Whether packets are spaced at that rate. If not, only the line rate
+            of the port spaces them. NICs treat a queue pair at line rate this way,
+            because no rate limiter is in use for it.
+        window_bytes: Maximum unacknowledged payload, in bytes; 0: no limit. The static
+            window of the queue pair also applies.
+        next_timer_ns: When `on_timer` is due; `NEVER`: not at all. `on_timer` is not
+            called while the queue pair has nothing to send. In that case it is called
+            later, before the next packet.
     """
 
     __slots__ = ("is_pacing", "next_timer_ns", "rate_bps", "window_bytes")
 
-    # Casts, since Cython takes annotations in a class for attributes of objects.
-    text = "No congestion control: the window and the port's rate are the only limits."
+    # Casts, because Cython treats annotations in a class as instance attributes.
+    text = (
+        "No congestion control: only the window and the port rate limit a queue pair."
+    )
     parameters = cast("tuple[Parameter, ...]", ())
     starts_at_line = False
     keeps_rate = False
@@ -66,10 +70,10 @@ class CongestionControl:
 
     @staticmethod
     def contradictions(arguments: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-        """Return by parameter what is wrong with *arguments* together, and a hint.
+        """Return the problem and a hint for each parameter that conflicts with others.
 
-        Each by itself is in its bounds by then. Arguments are those of the control,
-        not dilated.
+        Each argument is already within its own bounds. Time dilation has not been
+        applied to *arguments*.
         """
         return {}
 
@@ -80,26 +84,26 @@ class CongestionControl:
         self.next_timer_ns = NEVER
 
     def on_sent(self, wire_bytes: int, now_ns: int) -> None:
-        """A burst of *wire_bytes* left, new or again."""
+        """Handle a burst of *wire_bytes* that left, new or retransmitted."""
 
     def on_ack(self, acked_bytes: int, round_trip_ns: int, now_ns: int) -> None:
-        """*acked_bytes* of payload were acknowledged for the first time.
+        """Handle the first acknowledgment of *acked_bytes* of payload.
 
         Args:
-            acked_bytes: May be 0: empty messages are acknowledged too.
-            round_trip_ns: From sending a packet that asked for an ACK to that ACK; 0:
-                no sample (only packets that were sent once give one).
-            now_ns: When the ACK came.
+            acked_bytes: May be 0, because empty messages are acknowledged too.
+            round_trip_ns: Time from sending a packet that requested an ACK to that ACK;
+                0: no sample. Only packets that were sent once give a sample.
+            now_ns: When the ACK arrived.
         """
 
     def on_nak(self, now_ns: int) -> None:
-        """The peer lost a packet: the queue pair goes back."""
+        """Handle a NAK for a lost packet; the queue pair will retransmit."""
 
     def on_cnp(self, now_ns: int) -> None:
-        """The peer saw a mark: a congestion notification packet came."""
+        """Handle a congestion notification packet (CNP) from the peer."""
 
     def on_timeout(self, now_ns: int) -> None:
-        """No ACK came in time: the queue pair goes back."""
+        """Handle a retransmission timeout; the queue pair will retransmit."""
 
     def on_timer(self, now_ns: int) -> None:
-        """It is `next_timer_ns` or later."""
+        """Handle the timer; *now_ns* is `next_timer_ns` or later."""

@@ -7,7 +7,7 @@ cdef double _NEAR
 
 
 cdef class Dcqcn(CongestionControl):
-    # What every burst looks at comes first.
+    # Fields that are read for every burst come first.
     cdef bint _is_limited
     cdef bint _decrease_heard
     cdef double _line_rate

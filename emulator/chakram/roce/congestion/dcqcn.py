@@ -1,37 +1,40 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """DCQCN, the rate control of RoCE NICs: the reaction point of one queue pair.
 
-State is a current rate Rc, a target rate Rt and an estimate alpha of how much of the
-path's traffic is marked. It belongs to the queue pair and outlives its messages::
+The state is a current rate Rc, a target rate Rt, and an estimate alpha of the share of
+marked traffic on the path. It belongs to the queue pair and persists across messages::
 
-    cut       Rt <- Rc, if the target is clamped;  Rc <- Rc (1 - min(alpha/2, max cut))
+    cut       Rt <- Rc, if the target is clamped
+              Rc <- Rc (1 - min(alpha / 2**cut_shift, max_cut))
     alpha     on a notification  alpha <- (1-g) alpha + g
               else, each period  alpha <- (1-g) alpha
     increase  each T, and each B bytes sent; stages count both since the last cut:
-              recovery    while both stages < F             Rc <- (Rc + Rt) / 2
-              additive    when one has reached F            Rt <- Rt + R_AI, likewise
-              hyper       when both are beyond F            Rt <- Rt + R_HAI, likewise
+              recovery    while both stages < F     Rc <- (Rc + Rt) / 2
+              additive    when one has reached F    Rt <- Rt + R_AI, Rc as above
+              hyper       when both are beyond F    Rt <- Rt + R_HAI, Rc as above
 
-The target is clamped by every cut, or only by one that follows an increase: the first
-of a row of cuts decides what the target remembers.
+Either every cut clamps the target, or only a cut that follows an increase does. In the
+latter case, only the first of several cuts in a row sets the target.
 
-There are two ways to take a notification (CNP). The paper cuts at every CNP, and its
-alpha timer starts again there. NICs look each *decrease period* whether a CNP has come
-since the last look, and cut then; alpha likewise, each *alpha period*. A
-`decrease_period_ns` of 0 chooses the first.
+Notifications (CNPs) are processed in one of two ways:
 
-No timer runs. What the timers would have done is made up when something happens, in
-closed form: n decays of alpha are a power, and a target that rises by *a* per period
-draws the rate behind it at a gap that goes to *a* like 2**-n. So a catch-up costs the
-same after 10 us and after an hour, and a queue pair with nothing to send costs nothing.
+* In the paper, every CNP causes a cut and restarts the alpha timer. Select this with a
+  `decrease_period_ns` of 0.
+* A NIC checks once per *decrease period* whether a CNP has arrived since the last
+  check, and cuts then. It updates alpha the same way, once per *alpha period*.
 
-At line rate nothing is paced: there the port alone spaces packets, as NICs do it.
+No timer runs. Each event first applies the timer steps that were due, in closed form.
+*n* decays multiply alpha by (1-g)**n. If the target rises by *a* per period, the gap
+between target and rate converges to *a* as 2**-n. A catch-up thus costs the same after
+10 us and after an hour, and a queue pair with nothing to send costs nothing.
 
-Where periods end at the same time, alpha comes first, then the cut, then the increase.
+At line rate there is no pacing: as with NICs, only the port spaces packets.
+
+If several periods end at the same time, the order is: alpha, cut, increase.
 
 Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015),
-section 5; the NIC's way as in the ns-3 model of HPCC (rdma-hw.cc); when a target is
-clamped as in NVIDIA's firmware configuration and the DCQCN authors' ns-3 model.
+section 5. The NIC variant follows the ns-3 model of HPCC (rdma-hw.cc). Clamping follows
+NVIDIA's firmware configuration and the ns-3 model of the DCQCN authors.
 """
 
 from __future__ import annotations
@@ -64,13 +67,27 @@ _NEAR = 1.0 / (1 << 20)
 _SMALLEST_BYTE_COUNTER = 512
 
 
+def _check(given: Mapping[str, Any]) -> None:
+    """Raise ValueError if constructor arguments are out of range or contradictory."""
+    check_arguments("dcqcn", Dcqcn.parameters, given)
+    line_rate_bps = given["line_rate_bps"]
+    highest_bps = max(given["min_rate_bps"], given["first_cnp_rate_bps"])
+    if highest_bps > line_rate_bps:
+        raise ValueError(
+            f"dcqcn: a rate of {highest_bps} bit/s exceeds the line rate, "
+            f"{line_rate_bps}"
+        )
+    for found, _ in Dcqcn.contradictions(given).values():
+        raise ValueError(f"dcqcn: {found}")
+
+
 class Dcqcn(CongestionControl):
     """The reaction point of one queue pair.
 
     Attributes:
-        alpha: The estimate, as of the last catch-up.
-        target_bps: The target rate, likewise.
-        cuts: How often the rate was cut.
+        alpha: Congestion estimate at the last catch-up.
+        target_bps: Target rate at the last catch-up.
+        cuts: Number of rate cuts.
     """
 
     __slots__ = (
@@ -110,7 +127,7 @@ class Dcqcn(CongestionControl):
         "cuts",
     )
 
-    text = "DCQCN, as RoCE adapters have it: reacts to marks of switches."
+    text = "DCQCN, as in RoCE adapters: reacts to ECN marks of switches."
     starts_at_line = True
     wants_cnps = True
     profiles = Profiles(
@@ -122,79 +139,80 @@ class Dcqcn(CongestionControl):
     parameters = (
         share(
             "alpha_gain",
-            "g: how far one notification, or its absence, moves alpha.",
+            "g: weight of a notification, or of its absence, in the update of alpha.",
             argument="gain_q20",
         ),
         share("alpha_initial", "Alpha at the first notification."),
-        time("alpha_period", "How often alpha is looked at.", lowest=1),
+        time("alpha_period", "Time between updates of alpha.", lowest=1),
         time(
             "decrease_period",
-            "How often a cut is decided; 0us: at every notification.",
+            "Time between decisions about a cut; 0us: every notification cuts.",
         ),
         count(
             "cut_shift",
-            "A cut takes alpha / 2**this of the rate.",
+            "A cut reduces the rate by the fraction alpha / 2**cut_shift.",
             lowest=1,
             highest=20,
         ),
-        share("max_cut", "The largest share of the rate that one cut takes."),
-        time("increase_period", "T: how often the rate is increased.", lowest=1),
+        share("max_cut", "Maximum fraction of the rate that one cut removes."),
+        time("increase_period", "T: time between two rate increases.", lowest=1),
         size(
             "byte_counter",
-            "B: bytes after which it is increased as well; 0B: never.",
+            "B: bytes after which the rate also increases; 0B: never.",
         ),
         count(
             "recovery_stages",
-            "F: increases of fast recovery.",
+            "F: number of increases in fast recovery.",
             lowest=1,
             highest=1_000,
         ),
         rate(
             "additive_increase",
-            "R_AI: what an increase adds to the target after fast recovery.",
+            "R_AI: added to the target by each increase after fast recovery.",
         ),
-        rate("hyper_increase", "R_HAI: what a hyper increase adds to the target."),
+        rate("hyper_increase", "R_HAI: added to the target by each hyper increase."),
         flag(
             "hyper_scaled",
             "Whether the i-th hyper increase adds i x R_HAI.",
             argument="is_hyper_scaled",
         ),
-        # A rate of nothing would never send again.
-        rate("min_rate", "The lowest rate.", floor=1, below_line=True),
+        # At a rate of 0, the queue pair would never send again.
+        rate("min_rate", "Minimum rate.", floor=1, below_line=True),
         rate(
             "first_cnp_rate",
-            "What the first notification sets the rate to; 0%: nothing.",
+            "Rate and target after the first notification, if lower than the current "
+            "rate; 0%: no change.",
             below_line=True,
         ),
         flag(
             "clamp_target",
-            "Whether each cut sets the target to the rate before it; else only one "
-            "that follows an increase by the byte counter does.",
+            "Whether every cut sets the target to the rate before the cut; otherwise, "
+            "only a cut after an increase by the byte counter does.",
             argument="clamps_target",
         ),
         flag(
             "clamp_target_after_increase",
-            "Whether one that follows an increase by the timer does so, too.",
+            "Whether a cut after an increase by the timer also sets the target.",
             argument="clamps_target_after_increase",
         ),
         flag(
             "release_at_line",
-            "Whether a queue pair that is back at line rate forgets alpha.",
+            "Whether a queue pair discards alpha when it is back at line rate.",
             argument="is_released_at_line",
         ),
         size(
             "scaled_window",
-            "Bytes that may be unacknowledged at line rate, and fewer by as much as "
-            "the rate is lower; 0B: any.",
+            "Maximum unacknowledged bytes at line rate, and in proportion at lower "
+            "rates; 0B: no limit.",
         ),
     )
 
     @staticmethod
     def contradictions(arguments: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-        """Refuse a byte counter of less than a packet."""
+        """Reject a byte counter that is smaller than a packet."""
         if 0 < arguments["byte_counter_bytes"] < _SMALLEST_BYTE_COUNTER:
             found = f"byte_counter is less than {_SMALLEST_BYTE_COUNTER} bytes"
-            return {"byte_counter": (found, "0B counts no bytes")}
+            return {"byte_counter": (found, "use 0B to turn the byte counter off")}
         return {}
 
     def __init__(
@@ -220,16 +238,19 @@ class Dcqcn(CongestionControl):
         is_released_at_line: int = 0,
         scaled_window_bytes: int = 0,
     ) -> None:
-        """Begin at line rate; the defaults are those of the paper.
+        """Start at line rate; the defaults are those of the paper.
 
         Args:
             line_rate_bps: Rate of the port, and the highest rate.
             gain_q20: g, in parts of `SHARE_UNIT`.
-            alpha_initial_q20: Alpha at the first notification, likewise.
-            alpha_period_ns: How often alpha is looked at.
-            decrease_period_ns: How often a cut is decided; 0: at every notification.
-            cut_shift: The rate is cut by alpha / 2**this.
-            max_cut_q20: The largest share of the rate that one cut takes.
+            alpha_initial_q20: Alpha at the first notification, in parts of
+                `SHARE_UNIT`.
+            alpha_period_ns: Time between updates of alpha.
+            decrease_period_ns: Time between decisions about a cut; 0: each notification
+                cuts.
+            cut_shift: A cut reduces the rate by the fraction alpha / 2**cut_shift.
+            max_cut_q20: Maximum fraction of the rate that one cut removes, in parts of
+                `SHARE_UNIT`.
             increase_period_ns: T.
             byte_counter_bytes: B, in wire bytes; 0: bytes are not counted.
             recovery_stages: F.
@@ -237,31 +258,22 @@ class Dcqcn(CongestionControl):
             hyper_increase_bps: R_HAI.
             is_hyper_scaled: 1: the i-th hyper increase adds i x R_HAI.
             min_rate_bps: The lowest rate.
-            first_cnp_rate_bps: The rate and target that the first notification sets;
-                0: it leaves them.
-            clamps_target: 1: every cut sets the target to the rate before it; 0: only
-                one that follows an increase by the byte counter.
-            clamps_target_after_increase: 1: or one that follows an increase by the
-                timer.
-            is_released_at_line: 1: a queue pair that is back at line rate forgets
-                alpha, and its next notification counts as the first.
-            scaled_window_bytes: What may be unacknowledged, times the rate over the
-                line's; 0: no window.
+            first_cnp_rate_bps: Rate and target after the first notification, if lower
+                than the current rate; 0: no change.
+            clamps_target: 1: every cut sets the target to the rate before the cut; 0:
+                only a cut that follows an increase by the byte counter does.
+            clamps_target_after_increase: 1: a cut that follows an increase by the timer
+                also sets the target.
+            is_released_at_line: 1: a queue pair that is back at line rate discards
+                alpha. The next notification then counts as the first.
+            scaled_window_bytes: Maximum unacknowledged bytes at line rate, and in
+                proportion at lower rates; 0: no window.
 
         Raises:
-            ValueError: If a value is out of range, or the lowest rate is above the
-                highest.
+            ValueError: If a value is out of range, or a rate is above the line rate.
         """
         super().__init__()
-        given = locals()
-        check_arguments("dcqcn", Dcqcn.parameters, given)
-        if min_rate_bps > line_rate_bps or first_cnp_rate_bps > line_rate_bps:
-            raise ValueError(
-                f"dcqcn: a rate of {max(min_rate_bps, first_cnp_rate_bps)} bit/s is "
-                f"above the line's {line_rate_bps}"
-            )
-        for found, _ in Dcqcn.contradictions(given).values():
-            raise ValueError(f"dcqcn: {found}")
+        _check(locals())
         self._line_rate = float(line_rate_bps)
         self._gain = gain_q20 / SHARE_UNIT
         self._alpha_decay = 1.0 - gain_q20 / SHARE_UNIT
@@ -285,16 +297,17 @@ class Dcqcn(CongestionControl):
         self._rate = self._line_rate
         self._target = self._line_rate
         self.alpha = self._alpha_initial
-        # Whether alpha is kept, and whether the rate is below the line's.
+        # Whether alpha is updated, and whether the rate is below the line rate.
         self._is_started = False
         self._is_limited = False
-        # The next looks of the three timers; and what the first two will see.
+        # Next expiry of the three timers. For the first two, whether a CNP has arrived
+        # since their last expiry.
         self._alpha_ns = _NEVER
         self._alpha_heard = False
         self._decrease_ns = _NEVER
         self._decrease_heard = False
         self._increase_ns = _NEVER
-        # Since the last cut.
+        # Increase stages and bytes since the last cut.
         self._time_stage = 0
         self._byte_stage = 0
         self._bytes = 0
@@ -305,11 +318,11 @@ class Dcqcn(CongestionControl):
 
     @property
     def target_bps(self) -> int:
-        """The target rate, as of the last catch-up."""
+        """Target rate at the last catch-up."""
         return int(self._target)
 
     def on_sent(self, wire_bytes: int, now_ns: int) -> None:
-        """Count bytes; see the base class."""
+        """Count sent bytes; the byte counter may increase the rate."""
         if not self._is_limited and not self._decrease_heard:
             return
         self._catch_up(now_ns)
@@ -322,12 +335,12 @@ class Dcqcn(CongestionControl):
         self._publish()
 
     def on_ack(self, acked_bytes: int, round_trip_ns: int, now_ns: int) -> None:
-        """Let the timers catch up; ACKs themselves say nothing to DCQCN."""
+        """Catch up if a timer is due; DCQCN does not use the ACK itself."""
         if self.next_timer_ns <= now_ns:
             self.on_timer(now_ns)
 
     def on_cnp(self, now_ns: int) -> None:
-        """React to a notification; see the module."""
+        """Handle a notification; see the module docstring."""
         self._catch_up(now_ns)
         if not self._is_started:
             self._start(now_ns)
@@ -342,12 +355,12 @@ class Dcqcn(CongestionControl):
         self._publish()
 
     def on_timer(self, now_ns: int) -> None:
-        """Let the timers catch up."""
+        """Catch up with the timers."""
         self._catch_up(now_ns)
         self._publish()
 
     def _start(self, now_ns: int) -> None:
-        """Take the first notification."""
+        """Handle the first notification."""
         self._is_started = True
         self.alpha = self._alpha_initial
         self._alpha_heard = False
@@ -360,7 +373,7 @@ class Dcqcn(CongestionControl):
             self._limit(now_ns)
 
     def _cut(self, now_ns: int) -> None:
-        """Cut the rate now, and begin to count stages anew."""
+        """Cut the rate now, and restart the stages."""
         if (
             self._clamps_target
             or self._byte_stage > 0
@@ -379,7 +392,7 @@ class Dcqcn(CongestionControl):
         self._limit(now_ns)
 
     def _limit(self, now_ns: int) -> None:
-        """Begin to recover at *now_ns*."""
+        """Start recovery at *now_ns*."""
         self._is_limited = True
         self._time_stage = 0
         self._byte_stage = 0
@@ -387,13 +400,14 @@ class Dcqcn(CongestionControl):
         self._increase_ns = now_ns + self._increase_period_ns
 
     def _catch_up(self, now_ns: int) -> None:
-        """Do what the timers would have done up to *now_ns*."""
+        """Apply all timer steps due up to *now_ns*."""
         if not self._is_started:
             return
         if self._decrease_heard and self._decrease_ns <= now_ns:
             cut_ns = self._decrease_ns
             self._catch_up_alpha(cut_ns)
-            # Nothing is released before that: a pending cut keeps what it needs.
+            # The state is not released before the cut: `_reach_line` keeps it while a
+            # cut is pending.
             self._catch_up_rate(cut_ns - 1)
             self._decrease_heard = False
             self._cut(cut_ns)
@@ -404,7 +418,7 @@ class Dcqcn(CongestionControl):
             self._decrease_ns += periods * self._decrease_period_ns
 
     def _catch_up_alpha(self, now_ns: int) -> None:
-        """Look at alpha as often as was due up to *now_ns*."""
+        """Apply the updates of alpha due up to *now_ns*."""
         if self._alpha_ns > now_ns:
             return
         periods = (now_ns - self._alpha_ns) // self._alpha_period_ns + 1
@@ -417,7 +431,7 @@ class Dcqcn(CongestionControl):
             self.alpha *= self._alpha_decay**periods
 
     def _catch_up_rate(self, now_ns: int) -> None:
-        """Increase the rate as often as was due up to *now_ns*."""
+        """Apply the increases of the rate due up to *now_ns*."""
         while self._is_limited and self._increase_ns <= now_ns:
             periods = (now_ns - self._increase_ns) // self._increase_period_ns + 1
             alike = self._alike_increases()
@@ -428,14 +442,14 @@ class Dcqcn(CongestionControl):
             self._time_stage += periods
 
     def _alike_increases(self) -> int:
-        """Return how many of the timer's next increases are of one kind."""
+        """Return how many of the next timer increases are of the same type."""
         last = self._recovery_stages
         time_stage = self._time_stage
         byte_stage = self._byte_stage if self._byte_counter_bytes > 0 else time_stage
         if time_stage < last and byte_stage < last:
             return last - time_stage
         if self._byte_counter_bytes == 0:
-            # There is one counter, so it is both stages.
+            # There is only one counter, so it serves as both stages.
             if time_stage <= last:
                 return last + 1 - time_stage
             return 1 if self._is_hyper_scaled else _NEVER
@@ -446,7 +460,7 @@ class Dcqcn(CongestionControl):
         return 1 if self._is_hyper_scaled else _NEVER
 
     def _increase(self, times: int) -> None:
-        """Increase the rate *times*, all in the way that the stages ask for."""
+        """Apply *times* increases of the type that the stages select."""
         last = self._recovery_stages
         lower = self._time_stage
         upper = self._time_stage
@@ -465,10 +479,11 @@ class Dcqcn(CongestionControl):
             self._climb(times, self._hyper_increase)
 
     def _climb(self, times: int, increment: float) -> None:
-        """Raise the target by *increment* and halve the rate's gap to it, *times*.
+        """Raise the target and halve the rate's gap to it, *times* times.
 
-        The gap d goes to (d + increment) / 2 each time, so after n times it is
-        increment + (d - increment) / 2**n. The target stops at the line's rate.
+        Each step raises the target by *increment* and changes the gap d to (d +
+        increment) / 2. After n steps, the gap is increment + (d - increment) / 2**n.
+        The target stops at the line rate.
         """
         gap = self._target - self._rate
         if increment > 0.0 and self._target < self._line_rate:
@@ -488,7 +503,7 @@ class Dcqcn(CongestionControl):
             self._reach_line()
 
     def _reach_line(self) -> None:
-        """Note that nothing limits the rate any more."""
+        """End recovery at line rate."""
         self._rate = self._line_rate
         self._target = self._line_rate
         self._is_limited = False
@@ -499,7 +514,7 @@ class Dcqcn(CongestionControl):
             self._decrease_ns = _NEVER
 
     def _publish(self) -> None:
-        """Say what may be sent, and when that changes by itself."""
+        """Set the attributes that the queue pair reads."""
         self.rate_bps = int(self._rate)
         self.is_pacing = self._is_limited
         if self._scaled_window > 0.0:

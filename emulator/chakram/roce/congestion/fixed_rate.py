@@ -1,4 +1,4 @@
-"""Congestion control that is none: one rate for ever."""
+"""Congestion control with one constant rate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from chakram.roce.congestion.parameters import rate
 
 
 class FixedRate(CongestionControl):
-    """Paces a queue pair at a constant rate, whatever the network says."""
+    """Constant rate of a queue pair, regardless of congestion."""
 
     __slots__ = ()
 
-    text = "Every queue pair sends at one rate, whatever the network does."
+    text = "Every queue pair sends at a constant rate, regardless of congestion."
     keeps_rate = True
     parameters = (
         rate("rate", "Rate of each queue pair.", default="100%", lowest=1_000),

@@ -1,9 +1,14 @@
-"""What a congestion control lets people set, declared once, in its class.
+"""Declarations of the parameters that users can set for a congestion control.
 
-From a declaration follow the key of the experiment file with its type, bounds and help,
-the JSON Schema, what a dilation and the rate of the line do to the value, and the
-argument that the control is made with. That is always a whole number: nanoseconds, bits
-per second, bytes, parts of `SHARE_UNIT`, a count, 0 or 1, or the place of a choice.
+Each parameter is declared once, in the class of its control. The declaration defines:
+
+* the key in the experiment file, with its type, bounds and help
+* the JSON Schema
+* the effect of time dilation and of the line rate on the value
+* the constructor argument of the control
+
+The argument is always a whole number: nanoseconds, bits per second, bytes, parts of
+`SHARE_UNIT`, a count, 0 or 1, or the index of a choice.
 """
 
 from __future__ import annotations
@@ -16,57 +21,57 @@ from functools import partial
 from chakram.plan.transport import SCOPES
 
 SHARE_UNIT = 1 << 20
-"""Shares (g, alpha, cuts) are given as integers in parts of this."""
+"""Denominator of shares (g, alpha, cuts), which are passed as integers."""
 
 LONGEST_NS = 10**12
-"""No period is longer, dilated or not."""
+"""Longest period in nanoseconds, dilated or not."""
 
 LINE_RATE = "line_rate_bps"
-"""The argument that a control gets which begins at the rate of the line."""
+"""Name of the argument with the line rate, for controls that start at line rate."""
 
 _LARGEST_RATE_BPS = 10**14
 _LARGEST_BYTES = 1 << 40
 
 
 class Kind(Enum):
-    """What a parameter is: how it is written, and what becomes of it."""
+    """Type of a parameter: its notation in the experiment file and its argument."""
 
     TIME = "time"
-    """``50us``; a dilation multiplies it."""
+    """``50us``; multiplied by the time dilation."""
     RATE = "rate"
-    """``40Mbit``, which a dilation divides, or ``0.1%`` of the line."""
+    """``40Mbit``, divided by the time dilation, or ``0.1%`` of the line rate."""
     SIZE = "size"
-    """``64KiB``; neither the line nor a dilation changes it."""
+    """``64KiB``; the same at any line rate and time dilation."""
     SHARE = "share"
-    """``1/256``, of 1; an argument in parts of `SHARE_UNIT`."""
+    """``1/256``, a share of 1; the argument is in parts of `SHARE_UNIT`."""
     COUNT = "count"
     """A whole number."""
     FLAG = "flag"
-    """Yes or no; an argument of 1 or 0."""
+    """Yes or no; the argument is 1 or 0."""
     CHOICE = "choice"
-    """One of some words; the argument is its place among them."""
+    """One of several words; the argument is its index."""
 
 
 _UNITS = {Kind.TIME: "_ns", Kind.RATE: "_bps", Kind.SIZE: "_bytes", Kind.SHARE: "_q20"}
-"""What stands behind the name of an argument."""
+"""Suffix of the argument name, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One thing that can be set of a congestion control.
+    """One parameter of a congestion control that users can set.
 
     Attributes:
-        name: Its key in the experiment file.
-        text: What it means: the help of the key.
-        kind: What it is.
-        default: As the experiment file would have it; None: it must be given, by the
-            file or a profile.
-        lowest: The lowest value of the argument.
-        highest: The highest.
-        floor: What is less becomes this.
-        below_line: Whether it is a rate that may not be above the line's.
+        name: Key in the experiment file.
+        text: Help of the key.
+        kind: Type of the parameter.
+        default: Default as written in the experiment file; None: the file or a profile
+            must set the value.
+        lowest: Lowest value of the argument.
+        highest: Highest value of the argument.
+        floor: Lower values are raised to this.
+        below_line: Whether it is a rate that must not exceed the line rate.
         choices: The words of a choice.
-        argument: Name of the argument; empty: the name with the unit behind it.
+        argument: Name of the argument; empty: *name* and the suffix of its unit.
     """
 
     name: str
@@ -87,11 +92,11 @@ class Parameter:
             object.__setattr__(self, "argument", named)
 
     def dilated(self, value: int, dilation: int) -> int:
-        """Return the argument of stretched time."""
+        """Return the argument *value* under a time dilation."""
         if self.kind is Kind.TIME:
             return value * dilation
         if self.kind is Kind.RATE:
-            # Of what is not zero something remains: zero means something else.
+            # A nonzero rate stays at least 1, because 0 has a special meaning.
             return max(min(value, 1), value // dilation)
         return value
 
@@ -100,7 +105,7 @@ time = partial(Parameter, kind=Kind.TIME)
 """A time, e.g. ``50us``; its argument ends in _ns."""
 
 rate = partial(Parameter, kind=Kind.RATE, highest=_LARGEST_RATE_BPS)
-"""A rate, e.g. ``40Mbit`` or ``1%`` of the line; its argument ends in _bps."""
+"""A rate, e.g. ``40Mbit`` or ``1%`` of the line rate; its argument ends in _bps."""
 
 size = partial(Parameter, kind=Kind.SIZE, highest=_LARGEST_BYTES)
 """A number of bytes; its argument ends in _bytes."""
@@ -124,7 +129,7 @@ def count(
 def choice(
     name: str, text: str, choices: tuple[str, ...], *, default: str | None = None
 ) -> Parameter:
-    """Return a parameter that is one of some words."""
+    """Return a parameter that is one of several words."""
     return Parameter(
         name,
         text,
@@ -138,26 +143,26 @@ def choice(
 CNP_PARAMETERS = (
     time(
         "cnp_interval",
-        "At most one notification is sent in this time; 0us: no limit.",
+        "Minimum time between two notifications; 0us: no limit.",
         default="50us",
     ),
     choice(
         "cnp_scope",
-        "What has an interval of its own: each queue pair, destination or port.",
+        "Scope of the interval: queue pair, destination or port.",
         SCOPES,
         default="queue_pair",
     ),
 )
-"""What can be set of a control that wants CNPs, beside its own: of the receiver."""
+"""Parameters of the receiver, added to those of a control that wants CNPs."""
 
 
 def check_arguments(
     name: str, parameters: Iterable[Parameter], arguments: Mapping[str, int]
 ) -> None:
-    """Check that a control gets what it asks for.
+    """Check that all arguments of a control are present and within bounds.
 
     Raises:
-        ValueError: If an argument is missing or out of its bounds.
+        ValueError: If an argument is missing or out of bounds.
     """
     for each in parameters:
         value = arguments.get(each.argument)

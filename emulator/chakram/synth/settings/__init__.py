@@ -1,8 +1,8 @@
-"""The parameters of made-up traces, kind by kind.
+"""Parameters of synthetic traces, with one class per kind.
 
-A kind is one class: its fields are keys of the experiment file, options of
-``chakram trace synth`` and rows of ``docs/reference/synth.md`` alike; the line below a
-field is its help in all three.
+The fields of a class are keys of the experiment file, options of ``chakram trace
+synth`` and rows of ``docs/reference/synth.md``. The docstring below a field is its help
+in all three.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ KINDS: dict[str, type[SynthTrace]] = {
     "one_to_all": OneToAllTrace,
     "random_pairs": RandomPairsTrace,
 }
-"""The kinds of made-up traces by name."""
+"""The kinds of synthetic traces, by name."""

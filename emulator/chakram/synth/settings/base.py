@@ -1,4 +1,4 @@
-"""What all kinds of made-up traces have in common."""
+"""Parameters that all kinds of synthetic traces share."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from chakram.synth.trace_builder import Roofline
 
 MAX_RANKS = 65_536
 MAX_MESSAGES = 300_000
-"""Messages of a pattern: so many take a minute and a gigabyte to plan."""
+"""Maximum number of messages of a pattern; planning this many takes a minute and a
+gigabyte."""
 
 Degree = Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)]
 """Length of one parallel dimension."""
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-"""How many of something, at least one."""
+"""A count of at least one."""
 
 
 _SCALED, _SCALE_BYTES = 128, 4
-"""FP8 has a scale of 4 bytes for 128 elements (DeepSeek-V3, section 3.3.2)."""
+"""FP8 has a scale of 4 bytes per 128 elements (DeepSeek-V3, section 3.3.2)."""
 
 
 class SynthProblem(NamedTuple):
-    """Parameters that do not fit together: the key, what was found, what to do."""
+    """A contradiction between parameters: the key, the problem and a hint."""
 
     key: str
     found: str
@@ -45,10 +46,10 @@ class SynthProblem(NamedTuple):
 
 
 class SynthTrace(Model):
-    """A made-up trace."""
+    """A synthetic trace."""
 
     synth: str
-    """What is made up."""
+    """Kind of synthetic trace."""
 
     @property
     @abstractmethod
@@ -56,17 +57,19 @@ class SynthTrace(Model):
         """Number of ranks."""
 
     def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
+        """Return the contradictions between parameters."""
         return list(self.doubts())
 
     @abstractmethod
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
 
 
 def _known_model(name: str) -> str:
     if name not in MODELS:
-        raise problem(f"{name!r} is not a known model", f"known: {', '.join(MODELS)}")
+        raise problem(
+            f"{name!r} is not a known model", f"choose from {', '.join(MODELS)}"
+        )
     return name
 
 
@@ -79,7 +82,7 @@ ModelName = Annotated[
 
 
 class Routing(Model):
-    """How tokens find experts."""
+    """How tokens are routed to experts."""
 
     law: Literal[
         "balanced",
@@ -91,34 +94,36 @@ class Routing(Model):
         "log_normal",
         "recorded",
     ] = "balanced"
-    """balanced: all experts alike; hot_expert, hot_rank: one gets share of all choices;
-    zero_rank: one rank gets nothing; rotating: the hot expert moves on; burst: it is
-    hot for a while; log_normal: popularity is drawn; recorded: from splits."""
+    """balanced: all experts are equally popular; hot_expert, hot_rank: one of them gets
+    share of all choices; zero_rank: one rank gets nothing; rotating: the hot expert
+    changes; burst: an expert is hot for a while; log_normal: popularity is random;
+    recorded: taken from splits."""
     share: Number = Field(default=0.5, gt=0.0, le=1.0)
-    """Part of all choices that goes to what is hot."""
+    """Fraction of all choices that the hot expert or rank gets."""
     target: Whole = Field(default=0, ge=0, le=1 << 16)
     """The expert, or position in the expert-parallel group, that is hot or idle."""
     period: Count = 8
-    """Dispatches after which the hot expert moves, or the next burst starts."""
+    """Dispatches after which the hot expert changes, or the next burst starts."""
     length: Count = 1
-    """Dispatches that a burst lasts."""
+    """Length of a burst, in dispatches."""
     sigma: Number = Field(default=1.0, ge=0.0, le=10.0)
     """Spread of log_normal: standard deviation of the logarithm."""
     splits: FilePath | None = None
     """File of recorded splits: .json, .csv, a matrix of bytes, or a trace set."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Start of the random numbers."""
+    """Seed of the random numbers."""
     dispatch_bytes_per_element: Annotated[int, Field(strict=True, ge=1, le=64)] | (
         None
     ) = None
-    """Bytes of one activation sent to the experts; without it 1 for deepseek-v3 (FP8,
+    """Bytes of one activation sent to the experts; if omitted, 1 for deepseek-v3 (FP8,
     plus scales), else bytes_per_element. Results always have bytes_per_element."""
     nodes: Annotated[int, Field(strict=True, ge=0, le=1 << 16)] | None = None
-    """Largest number of nodes that hold the experts of a token. Each node receives the
-    token once and forwards it inside; 0: no limit; without it 4 for deepseek-v3, else
-    0."""
+    """Maximum number of nodes that hold the experts of a token. Each node receives the
+    token once and forwards it inside; 0: no limit; if omitted, 4 for deepseek-v3 where
+    ranks_per_node divides ep and law is not recorded, else 0."""
     ranks_per_node: Count = 8
-    """Neighbours in an expert-parallel group that share a node, for nodes."""
+    """Neighboring ranks of an expert-parallel group that share a node; used with nodes.
+    """
 
     def dispatch_token_bytes(self, shape: ModelShape, bytes_per_element: int) -> int:
         """Return the bytes of one token on its way to the experts."""
@@ -131,11 +136,11 @@ class Routing(Model):
         return shape.hidden * size + scales * _SCALE_BYTES
 
     def token_nodes(self, shape: ModelShape, nranks: int) -> int:
-        """Return how many nodes get a token at most; 0: there is no limit.
+        """Return the maximum number of nodes that get a token; 0: no limit.
 
         Args:
             shape: The model.
-            nranks: Ranks over which the experts are spread.
+            nranks: Number of ranks that hold the experts.
         """
         limit = self.nodes
         if limit is None:
@@ -147,7 +152,7 @@ class Routing(Model):
     def doubts(
         self, *, experts: int, nranks: int, top_k: int
     ) -> Iterator[SynthProblem]:
-        """Yield what does not fit a layer with *experts* on *nranks* ranks."""
+        """Yield contradictions with a layer of *experts* on *nranks* ranks."""
         if self.nodes:
             yield from self._node_doubts(experts, nranks, top_k)
         ranks = self.law in ("hot_rank", "zero_rank")
@@ -156,14 +161,14 @@ class Routing(Model):
         if (hot or ranks) and self.target >= limit:
             yield SynthProblem(
                 "routing.target",
-                f"{self.target} is not among the {limit} {what}",
-                f"they are counted from 0 to {limit - 1}",
+                f"{self.target} is not one of the {limit} {what}",
+                f"use a number from 0 to {limit - 1}",
             )
         left = experts - experts // nranks
         if self.law == "zero_rank" and left < top_k:
             yield SynthProblem(
                 "routing.law",
-                f"zero_rank leaves {left} experts, and top_k is {top_k}",
+                f"zero_rank leaves {left} experts, but top_k is {top_k}",
                 "raise ep or experts, or lower top_k",
             )
         hot_experts = experts // nranks if self.law == "hot_rank" else 1
@@ -172,8 +177,8 @@ class Routing(Model):
             yield SynthProblem(
                 "routing.share",
                 f"{self.share:g} is more than {most:g}",
-                "a token goes to top_k different experts, so that one of them gets "
-                "1/top_k of the choices at most",
+                "lower it: a token goes to top_k different experts, so an expert gets "
+                "at most 1/top_k of the choices",
             )
         if (self.law == "recorded") != (self.splits is not None):
             yield SynthProblem(
@@ -181,7 +186,7 @@ class Routing(Model):
                 "is missing"
                 if self.law == "recorded"
                 else f"is given, but law is {self.law}",
-                "law: recorded and splits belong together",
+                "use law: recorded together with splits",
             )
 
     def _node_doubts(
@@ -190,57 +195,56 @@ class Routing(Model):
         if self.law == "recorded":
             yield SynthProblem(
                 "routing.nodes",
-                "a record does not say which tokens are the same",
-                "leave it out",
+                "recorded splits do not contain the tokens, so nodes has no effect",
+                "remove it",
             )
         if nranks % self.ranks_per_node:
             yield SynthProblem(
                 "routing.ranks_per_node",
-                f"{self.ranks_per_node} does not divide ep, {nranks}",
-                "every node has as many ranks",
+                f"{self.ranks_per_node} does not divide ep ({nranks})",
+                "choose a divisor of ep: every node has the same number of ranks",
             )
         held = (self.nodes or 0) * self.ranks_per_node * experts // nranks
         if held < top_k:
             yield SynthProblem(
                 "routing.nodes",
-                f"{self.nodes} nodes hold {held} experts, and top_k is {top_k}",
+                f"{self.nodes} nodes hold {held} experts, but top_k is {top_k}",
                 "raise it, or lower top_k",
             )
 
 
 class ModelTrace(SynthTrace):
-    """A made-up trace of a model."""
+    """A synthetic trace of a model."""
 
     model: ModelName | None = None
-    """A known model; what is given beside it replaces its numbers."""
+    """A known model; other keys override its numbers."""
     layers: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
     """Number of layers; without a model 4."""
     hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
-    """Length of a token's vector; without a model 256."""
+    """Length of a token's vector (hidden size); without a model 256."""
     ffn_hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 22)] | None = None
-    """Inner width of the feed-forward network, or of an expert; without a model
-    1024."""
+    """Inner width of the feed-forward network or expert; without a model 1024."""
     ffn_matrices: Literal[2, 3] | None = None
     """Matrices of a feed-forward network or expert, 3 if gated; without a model 2."""
     heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Attention heads; without a model as many as divide them."""
+    """Attention heads; without a model, one per rank that shares them."""
     kv_heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Heads of keys and values; without a model as many as heads."""
+    """Heads of keys and values; without a model, the same number as heads."""
     vocabulary: Annotated[int, Field(strict=True, ge=0, le=1 << 24)] | None = None
-    """Tokens that there are; 0 leaves out embedding, output and loss; without a model
+    """Size of the vocabulary; 0 leaves out embedding, output and loss; without a model
     0."""
     bytes_per_element: Whole = Field(default=2, ge=1, le=64)
     """Bytes of one activation or weight."""
     peak_flops: Annotated[ComputeRate, Field(ge=1)] | None = Field(
         default=None, alias="peak"
     )
-    """Speed of a rank, which gives the durations of its compute nodes; 50 GFLOPS, with
-    a model 400 TFLOPS."""
+    """Compute rate of a rank, which determines the durations of its compute nodes; if
+    omitted, 50 GFLOPS, with a model 400 TFLOPS."""
     memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
         default=None, alias="memory"
     )
-    """Memory rate of a rank; without it training is never bound by memory, and serving
-    has 3.35 TB/s for each 400 TFLOPS of peak."""
+    """Memory bandwidth of a rank; if omitted, it never limits training, and inference
+    has 3.35 TB/s per 400 TFLOPS of peak."""
 
     def _shape(
         self,
@@ -250,7 +254,7 @@ class ModelTrace(SynthTrace):
         top_k: int | None = None,
         default_experts: int = 0,
     ) -> ModelShape:
-        """Return the model, with *heads* where it does not say how many."""
+        """Return the shape of the model; *heads* is the default number of heads."""
         known = MODELS[self.model] if self.model is not None else None
         base = known or ModelShape(
             layers=4,
@@ -289,7 +293,7 @@ class ModelTrace(SynthTrace):
 
     @property
     def roofline(self) -> Roofline:
-        """How long computation takes."""
+        """The roofline that determines durations of computation."""
         usual_flops = 50 * 10**9 if self.model is None else 400 * 10**12
         peak_flops = usual_flops if self.peak_flops is None else self.peak_flops
         return Roofline(
@@ -299,40 +303,40 @@ class ModelTrace(SynthTrace):
         )
 
     def _usual_memory_bytes_per_s(self, peak_flops: int) -> int | None:
-        """Return the memory rate where none is given; None: it bounds nothing."""
+        """Return the default memory bandwidth; None: memory is never the limit."""
         return None
 
 
 def rank_problems(nranks: int, *, key: str, what: str) -> Iterator[SynthProblem]:
-    """Yield that *what* make too many ranks, if they do."""
+    """Yield a problem if there are more than ``MAX_RANKS`` ranks."""
     if nranks > MAX_RANKS:
         yield SynthProblem(
-            key, f"{what} {nranks} ranks", f"at most {MAX_RANKS} are possible"
+            key, f"{what} {nranks} ranks", f"use at most {MAX_RANKS} ranks"
         )
 
 
 def head_problems(
     trace: ModelTrace, shape: ModelShape, *, tp: int, cp: int = 1, key: str = "tp"
 ) -> Iterator[SynthProblem]:
-    """Yield what heads do not fit the model, or *tp* times *cp* ranks."""
+    """Yield problems with heads that do not fit the model, or *tp* x *cp* ranks."""
     resized = trace.model is None or trace.heads or trace.hidden
     if resized and shape.hidden % shape.heads:
         yield SynthProblem(
             "heads",
-            f"{shape.heads} heads do not divide hidden, {shape.hidden}",
-            "choose a number that divides it",
+            f"{shape.heads} heads do not divide hidden ({shape.hidden})",
+            "choose a divisor of hidden",
         )
     if shape.heads % (tp * cp):
         what = f"{key} x cp is" if cp > 1 else f"{key} is"
         yield SynthProblem(
             key,
             f"{what} {tp * cp}, which does not divide {shape.heads} heads",
-            "every rank works on as many heads",
+            "choose a divisor: every rank works on the same number of heads",
         )
     if not shape.latent and shape.kv_heads % tp and tp % shape.kv_heads:
         yield SynthProblem(
             key,
             f"{key} is {tp}, which does not fit {shape.kv_heads} heads of keys "
             "and values",
-            "one must divide the other",
+            "choose numbers of which one divides the other",
         )

@@ -1,4 +1,4 @@
-"""Made-up inference: steps of prefill or decode, hand-over of KV caches."""
+"""Parameters of inference traces: prefill or decode steps, KV cache transfers."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from chakram.synth.settings.training import expert_problems
 from chakram.synth.trace_builder import MAX_NODES
 
 _H100_BYTES_PER_S, _H100_FLOPS = 3_350 * 10**9, 400 * 10**12
-"""Memory rate of an H100 SXM (data sheet), and the operations that it reaches."""
+"""Memory bandwidth of an H100 SXM (data sheet), and the FLOPS that it achieves."""
 
 
 class ServedTrace(ModelTrace):
-    """A model that is served."""
+    """A model in inference."""
 
     def _usual_memory_bytes_per_s(self, peak_flops: int) -> int:
-        """Return the rate in an H100's ratio: decode waits for weights and caches."""
+        """Return the bandwidth for *peak_flops* at the ratio of an H100."""
         return max(1, peak_flops * _H100_BYTES_PER_S // _H100_FLOPS)
 
 
 class InferenceTrace(ServedTrace):
-    """Steps of a model that is served, in prefill or decode."""
+    """Prefill or decode steps of a model in inference."""
 
     synth: Literal["inference"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     phase: Literal["prefill", "decode"] = "decode"
-    """prefill: a step takes whole prompts; decode: one token of each sequence."""
+    """prefill: a step processes whole prompts; decode: one token of each sequence."""
     tp: Degree = 1
     """Ranks that divide every matrix (tensor parallelism)."""
     ep: Degree = 1
     """Ranks over which the experts of a layer are spread; 1 without experts."""
     dp: Degree = 1
-    """Copies that have nothing to do with one another."""
+    """Independent copies of the model."""
     batch: Whole = Field(default=16, ge=1, le=1 << 20)
-    """Sequences of the ranks of one tensor-parallel group."""
+    """Sequences per tensor-parallel group."""
     context: Whole = Field(default=512, ge=1, le=1 << 24)
-    """Tokens of a prompt, or those before the one that is decoded."""
+    """Tokens of a prompt (prefill), or tokens before the one that is decoded."""
     steps: Count = 4
-    """Steps, one after another."""
+    """Number of steps, one after another."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts of a layer; without a model one per rank of ep, none if ep is 1."""
+    """Experts per layer; without a model one per rank of ep, none if ep is 1."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
-    routing: Routing = Routing.unsaid()
-    """How tokens find experts; balanced unless it says otherwise."""
+    routing: Routing = Routing.section_defaults()
+    """How tokens are routed to experts; the default law is balanced."""
 
     @property
     def nranks(self) -> int:
@@ -67,12 +67,12 @@ class InferenceTrace(ServedTrace):
 
     @property
     def tokens(self) -> int:
-        """Tokens of one step of a rank."""
+        """Tokens of a rank in one step."""
         return self.batch * (self.context if self.phase == "prefill" else 1)
 
     @cached_property
     def shape(self) -> ModelShape:
-        """The model."""
+        """Shape of the model."""
         return self._shape(
             heads=self.tp,
             experts=self.experts,
@@ -81,7 +81,7 @@ class InferenceTrace(ServedTrace):
         )
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         shape = self.shape
         yield from head_problems(self, shape, tp=self.tp)
         if shape.experts or self.ep > 1:
@@ -89,8 +89,8 @@ class InferenceTrace(ServedTrace):
             if self.tokens % self.tp:
                 yield SynthProblem(
                     "batch",
-                    f"{self.tokens} tokens do not divide into tp, {self.tp}, parts",
-                    "each of them sends its part to the experts",
+                    f"{self.tokens} tokens cannot be divided by tp ({self.tp})",
+                    "choose a multiple of tp: each rank sends its part to the experts",
                 )
         yield from rank_problems(self.nranks, key="dp", what="the degrees make")
         if self.nranks * self.steps * shape.layers * 12 > MAX_NODES:
@@ -98,32 +98,32 @@ class InferenceTrace(ServedTrace):
                 "steps",
                 f"{self.nranks} ranks x {self.steps} steps x {shape.layers} layers "
                 f"may be more than {MAX_NODES} nodes",
-                "take fewer of them",
+                "reduce one of them",
             )
 
 
 class KvCacheTrace(ServedTrace):
-    """Prefill and decode on ranks of their own: the hand-over of KV caches."""
+    """Prefill and decode on separate ranks, with transfers of KV caches."""
 
     synth: Literal["kv_cache"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     prefill: Degree = 1
-    """Prefill instances; their ranks come first."""
+    """Number of prefill instances; their ranks come first."""
     prefill_tp: Degree = 1
-    """Ranks of a prefill instance (tensor parallelism)."""
+    """Ranks per prefill instance (tensor parallelism)."""
     decode: Degree = 1
-    """Decode instances."""
+    """Number of decode instances."""
     decode_tp: Degree = 1
-    """Ranks of a decode instance (tensor parallelism)."""
+    """Ranks per decode instance (tensor parallelism)."""
     requests: Count = 4
-    """Prompts; each goes to the next prefill and the next decode instance."""
+    """Number of prompts; each goes to the next prefill and the next decode instance."""
     prompt: Whole = Field(default=512, ge=1, le=1 << 24)
-    """Tokens of a prompt."""
+    """Tokens per prompt."""
     transfer: Literal["layer", "whole"] = "layer"
-    """layer: a layer's cache leaves while the next layer computes; whole: all at the
-    end."""
+    """layer: send a layer's cache while the next layer computes; whole: send all layers
+    at the end."""
     steps: Whole = Field(default=0, ge=0, le=1_000_000)
-    """Steps of decode of each request, once its cache is there."""
+    """Decode steps per request, after its cache has arrived."""
 
     @property
     def nranks(self) -> int:
@@ -132,11 +132,11 @@ class KvCacheTrace(ServedTrace):
 
     @cached_property
     def shape(self) -> ModelShape:
-        """The model, without what experts send: the hand-over is what is looked at."""
+        """Shape of the model without experts: the trace is about the cache transfer."""
         return self._shape(heads=max(self.prefill_tp, self.decode_tp))
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         shape = self.shape
         yield from head_problems(self, shape, tp=self.prefill_tp, key="prefill_tp")
         yield from head_problems(self, shape, tp=self.decode_tp, key="decode_tp")
@@ -146,6 +146,6 @@ class KvCacheTrace(ServedTrace):
                 "requests",
                 f"{self.requests} requests x {self.steps} steps x {shape.layers} "
                 f"layers on {self.nranks} ranks may be more than {MAX_NODES} nodes",
-                "take fewer of them",
+                "reduce one of them",
             )
         yield from rank_problems(self.nranks, key="decode", what="the instances have")

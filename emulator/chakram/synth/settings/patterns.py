@@ -1,4 +1,4 @@
-"""Made-up patterns of messages and collectives, for tests of fabrics."""
+"""Parameters of synthetic patterns of messages and collectives, for fabric tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Rank = Annotated[int, Field(strict=True, ge=0, le=MAX_RANKS)]
 
 
 class RanksTrace(SynthTrace):
-    """A made-up trace of so many ranks."""
+    """A synthetic trace with a given number of ranks."""
 
     ranks: _Ranks
     """Number of ranks."""
@@ -33,12 +33,12 @@ class RanksTrace(SynthTrace):
 
 
 class PatternTrace(RanksTrace):
-    """Rounds of messages between ranks."""
+    """Repeats of messages between ranks."""
 
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Size of every message."""
     repeats: Count = 1
-    """How often the pattern comes."""
+    """Number of repeats of the pattern."""
     barrier: Annotated[bool, Field(strict=True)] = True
     """Whether all ranks begin a repeat together."""
     gap_ns: Time = Field(default=0, alias="gap")
@@ -46,25 +46,25 @@ class PatternTrace(RanksTrace):
 
     @property
     def messages_per_repeat(self) -> int:
-        """Messages of one repeat."""
+        """Number of messages in one repeat."""
         return self.ranks
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         return _too_many(self.messages_per_repeat * self.repeats, "repeats")
 
 
 class IncastTrace(PatternTrace):
-    """Several ranks send to one at the same time."""
+    """Several ranks send to one rank at the same time."""
 
     synth: Literal["incast"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     fan_in: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """Senders; all other ranks if it is not given."""
+    """Number of senders; if omitted, all other ranks."""
     receiver: _Rank = 0
-    """Rank that receives; the senders are those that follow it."""
+    """Rank that receives; the senders are the ranks after it."""
     rotate: Annotated[bool, Field(strict=True)] = False
-    """Whether the next rank receives in the next repeat."""
+    """Whether the receiver is the next rank in each repeat."""
 
     @property
     def senders(self) -> int:
@@ -73,79 +73,79 @@ class IncastTrace(PatternTrace):
 
     @property
     def messages_per_repeat(self) -> int:
-        """Messages of one repeat."""
+        """Number of messages in one repeat."""
         return self.senders
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from super().doubts()
         yield from _among(self.receiver, self.ranks, "receiver")
         if self.senders >= self.ranks:
             yield SynthProblem(
                 "fan_in",
-                f"{self.senders} senders and a receiver are more than "
-                f"{self.ranks} ranks",
-                f"at most {self.ranks - 1}",
+                f"{self.senders} senders and a receiver exceed {self.ranks} ranks",
+                f"use at most {self.ranks - 1}",
             )
 
 
 class PermutationTrace(PatternTrace):
-    """Every rank sends to one other and receives from one."""
+    """Every rank sends to one other rank and receives from one."""
 
     synth: Literal["permutation"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     order: Literal["random", "shift"] = "random"
-    """random: drawn, and drawn anew each repeat; shift: by so many ranks."""
+    """random: a random permutation, drawn again for each repeat unless keep is set;
+    shift: each rank sends to the rank that is shift ranks further."""
     shift: Whole = Field(default=1, ge=1, le=MAX_RANKS)
-    """How many ranks further a shift goes."""
+    """Distance from a rank to its destination, for order shift."""
     keep: Annotated[bool, Field(strict=True)] = False
-    """Whether all repeats have the permutation of the first."""
+    """Whether all repeats use the permutation of the first."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Start of the random numbers."""
+    """Seed of the random numbers."""
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from super().doubts()
         if self.order == "shift" and self.shift % self.ranks == 0:
             yield SynthProblem(
                 "shift",
-                f"by {self.shift} each of {self.ranks} ranks comes to itself",
-                f"1 to {self.ranks - 1}",
+                f"a shift of {self.shift} maps each of {self.ranks} ranks to itself",
+                f"use 1 to {self.ranks - 1}",
             )
 
 
 class AllToAllTrace(PatternTrace):
-    """Every rank sends a message to every other, point to point."""
+    """Every rank sends a message to every other rank, point to point."""
 
     synth: Literal["all_to_all"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
-    """Whether a rank posts a message when its last one is done."""
+    """Whether a rank posts a message only when its previous one is complete."""
 
     @property
     def messages_per_repeat(self) -> int:
-        """Messages of one repeat."""
+        """Number of messages in one repeat."""
         return self.ranks * (self.ranks - 1)
 
 
 class OneToAllTrace(PatternTrace):
-    """One rank sends a message to every other."""
+    """One rank sends a message to every other rank."""
 
     synth: Literal["one_to_all"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     sender: _Rank = 0
     """Rank that sends."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
-    """Whether it posts a message when its last one is done."""
+    """Whether it posts a message only when its previous one is complete."""
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from super().doubts()
         yield from _among(self.sender, self.ranks, "sender")
 
 
 SIZE_DISTRIBUTIONS: dict[str, tuple[tuple[int, float], ...]] = {
-    # Bytes and percent of messages that are not larger.
+    # Size in bytes, and percentage of messages that are not larger.
     "web_search": (
         (0, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53),
         (200_000, 60), (1_000_000, 70), (2_000_000, 80), (5_000_000, 90),
@@ -158,41 +158,40 @@ SIZE_DISTRIBUTIONS: dict[str, tuple[tuple[int, float], ...]] = {
         (2_000_000, 99), (10_000_000, 100),
     ),
 }  # fmt: skip
-"""Sizes of messages by name, as points of their distribution, which is a line between
-two points.  ``web_search`` is that of a search cluster (DCTCP, SIGCOMM 2010),
-``hadoop`` that of Facebook's (Roy et al., SIGCOMM 2015), both with the points that the
-evaluation of HPCC uses (SIGCOMM 2019, alibaba-edu/High-Precision-Congestion-Control,
-traffic_gen)."""
+"""Distributions of message sizes by name, as points with linear interpolation.
+``web_search`` is from a search cluster (DCTCP, SIGCOMM 2010), ``hadoop`` from a
+Facebook cluster (Roy et al., SIGCOMM 2015). Both use the points of the HPCC evaluation
+(SIGCOMM 2019, alibaba-edu/High-Precision-Congestion-Control, traffic_gen)."""
 
 
 class RandomPairsTrace(RanksTrace):
-    """Messages between ranks drawn at random."""
+    """Messages between randomly drawn ranks."""
 
     synth: Literal["random_pairs"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     messages: Count = 16
     """Messages that each rank sends."""
     sizes: Literal["fixed", "uniform", "log_normal", "web_search", "hadoop"] = "fixed"
-    """fixed: size; uniform: from 1 B to twice size; log_normal: of mean size and
-    spread sigma; web_search, hadoop: as measured in such clusters."""
+    """fixed: size; uniform: from 1 B to twice size; log_normal: mean size and spread
+    sigma; web_search, hadoop: as measured in such clusters."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
-    """Size of a message, or the mean."""
+    """Size of a message, or the mean size."""
     sigma: Annotated[float, Field(strict=True, ge=0.0, le=5.0)] = 1.0
     """Spread of log_normal: standard deviation of the logarithm."""
     mean_gap_ns: Time = Field(default=0, alias="mean_gap")
-    """Mean time between two messages of a rank, exponentially distributed; 0s: it
-    posts the next one when the last is done."""
+    """Mean time between two messages of a rank, exponentially distributed; 0s: a rank
+    posts the next message when the previous one is complete."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Start of the random numbers."""
+    """Seed of the random numbers."""
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from _too_many(self.ranks * self.messages, "messages")
         if self.sizes in SIZE_DISTRIBUTIONS and "size_bytes" in self.model_fields_set:
             yield SynthProblem(
                 "size",
-                f"{self.sizes} has sizes of its own",
-                "take one of the two out; size_scale of the job scales them",
+                f"{self.sizes} determines the sizes",
+                "remove size or sizes; size_scale of the job scales the sizes",
             )
 
 
@@ -203,35 +202,36 @@ class StreamSettings(Model):
         "all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast",
         "reduce", "gather", "scatter", "send_recv",
     ]  # fmt: skip
-    """The collective; of send_recv every rank sends to the next of its group."""
+    """The collective; with send_recv every rank sends to the next rank of its group."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
-    """What one rank contributes; of scatter what the root has."""
+    """Bytes that one rank contributes; for scatter, the bytes of the root."""
     sizes_bytes: tuple[Size, ...] = Field(
         default=(), alias="sizes", max_length=1000, examples=[["1MiB", "2MiB"]]
     )
-    """Several sizes instead, one after the other."""
+    """Several sizes instead of size, one after another."""
     splits: FilePath | None = None
-    """Of all_to_all: file of recorded splits, e.g. the matrix of nccl-tests' alltoallv,
-    instead of sizes: bytes from every rank of a group to every other."""
+    """For all_to_all: file of recorded splits, e.g. the matrix of nccl-tests'
+    alltoallv, instead of sizes. It has the bytes from every rank of a group to every
+    other."""
     count: Count = 10
-    """How many, of each size."""
+    """Number of collectives of each size."""
     root: _Rank = 0
-    """Place in the group of the rank that is the root, where a collective has one."""
+    """Position of the root in the group, for collectives that have a root."""
     barrier: Annotated[bool, Field(strict=True)] = False
-    """Whether the ranks of a group meet before each."""
+    """Whether a barrier of the group precedes each collective."""
     members: Annotated[int, Field(strict=True, ge=2, le=MAX_RANKS)] | None = None
-    """Ranks of a group; all ranks are divided into such groups; all of them if it is
-    not given."""
+    """Ranks per group; all ranks are divided into such groups. If omitted, all ranks
+    are one group."""
     stride: Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)] = 1
-    """Distance of neighbours in a group."""
+    """Distance between neighbors in a group."""
     gap_ns: Time = Field(default=0, alias="gap")
-    """Time between two."""
+    """Time between two collectives."""
     start_ns: Time = Field(default=0, alias="start")
-    """Time before the first."""
+    """Time before the first collective."""
 
     @property
     def contributions(self) -> list[int]:
-        """What one rank contributes to each, in bytes."""
+        """Bytes that one rank contributes to each collective."""
         return [
             size_bytes
             for size_bytes in self.sizes_bytes or (self.size_bytes,)
@@ -253,10 +253,10 @@ def _one_or_more(value: Any) -> Any:
 
 
 class CollectivesTrace(RanksTrace):
-    """Streams of collectives that run beside one another, each on groups of its own."""
+    """Concurrent streams of collectives, each with its own groups."""
 
     synth: Literal["collectives"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     streams: Annotated[
         tuple[StreamSettings, ...],
         BeforeValidator(_one_or_more),
@@ -269,7 +269,7 @@ class CollectivesTrace(RanksTrace):
     """The streams, e.g. {op: all_reduce, size: 64MiB, count: 10, members: 8}."""
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         for number, stream in enumerate(self.streams):
             members = stream.members or self.ranks
             span = members * stream.stride
@@ -278,22 +278,22 @@ class CollectivesTrace(RanksTrace):
             ):
                 yield SynthProblem(
                     "streams",
-                    f"stream {number}: splits are the sizes of an all_to_all",
-                    "op: all_to_all, without sizes",
+                    f"stream {number}: splits requires an all_to_all without sizes",
+                    "use op: all_to_all, without sizes",
                 )
             if stream.root >= members:
                 yield SynthProblem(
                     "streams",
-                    f"stream {number}: there is no place {stream.root} in a group of "
-                    f"{members}",
-                    f"0 to {members - 1}",
+                    f"stream {number}: there is no position {stream.root} in a group "
+                    f"of {members}",
+                    f"use 0 to {members - 1}",
                 )
             if self.ranks % span:
                 yield SynthProblem(
                     "streams",
-                    f"stream {number}: groups of {members} ranks, {stream.stride} "
-                    f"apart, do not divide {self.ranks} ranks",
-                    "members x stride must divide ranks",
+                    f"stream {number}: groups of {members} ranks with stride "
+                    f"{stream.stride} do not divide {self.ranks} ranks",
+                    "choose members x stride such that it divides ranks",
                 )
         nodes = sum(
             stream.count * (len(stream.sizes_bytes) or 1) * (2 + stream.barrier)
@@ -302,16 +302,14 @@ class CollectivesTrace(RanksTrace):
         if self.ranks * nodes > 2 * MAX_MESSAGES:
             yield SynthProblem(
                 "streams",
-                "these are too many collectives",
-                "let iterations repeat the trace",
+                "the streams have too many collectives",
+                "repeat the trace in iterations instead",
             )
 
 
 def _among(rank: int, ranks: int, key: str) -> Iterator[SynthProblem]:
     if rank >= ranks:
-        yield SynthProblem(
-            key, f"there is no rank {rank}", f"ranks are counted from 0 to {ranks - 1}"
-        )
+        yield SynthProblem(key, f"there is no rank {rank}", f"use 0 to {ranks - 1}")
 
 
 def _too_many(messages: int, key: str) -> Iterator[SynthProblem]:
@@ -319,5 +317,5 @@ def _too_many(messages: int, key: str) -> Iterator[SynthProblem]:
         yield SynthProblem(
             key,
             f"{messages} messages are too many",
-            f"at most {MAX_MESSAGES}; let iterations repeat the trace",
+            f"use at most {MAX_MESSAGES}, and repeat the trace in iterations instead",
         )

@@ -1,4 +1,4 @@
-"""Made-up training: a model, its parallel dimensions, its micro batches."""
+"""Parameters of training traces: model, parallel dimensions and micro batches."""
 
 from __future__ import annotations
 
@@ -61,39 +61,40 @@ class TrainingTrace(ModelTrace):
     cp: Degree = 1
     """Ranks that divide the tokens of a sample (context parallelism)."""
     fsdp: Degree = 1
-    """Ranks that divide the weights of a layer and gather them when they need them."""
+    """Ranks that shard the weights of a layer and gather them when needed."""
     dp: Degree | None = None
-    """Copies of the model; without it what ranks leaves, else 2."""
+    """Copies of the model; if omitted, ranks divided by all other degrees, or 2 without
+    ranks."""
     pp: Degree = 1
-    """Stages of layers (pipeline parallelism)."""
+    """Pipeline stages, each with a part of the layers (pipeline parallelism)."""
     rank_order: RankOrder = DIMENSIONS
-    """Dimensions, from the one whose ranks are neighbours."""
+    """Order of the dimensions; neighboring ranks differ in the first one."""
     sequence_parallel: Annotated[bool, Field(strict=True)] = True
     """Whether tensor-parallel ranks divide tokens between attention and feed-forward
     network: reduce-scatter and all-gather instead of all-reduce."""
     sequence: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
-    """Tokens of one sample; 512, with a model 4096."""
+    """Tokens per sample; 512, with a model 4096."""
     micro_batch: Whole = Field(default=1, ge=1, le=1 << 16)
-    """Samples of one micro batch of one rank."""
+    """Samples per micro batch and rank."""
     micro_batches: Whole = Field(default=1, ge=1, le=1 << 16)
-    """Micro batches of one iteration."""
+    """Micro batches per iteration."""
     pipeline: Literal["1f1b", "gpipe"] = "1f1b"
-    """Order of micro batches in a stage."""
+    """Pipeline schedule: the order of micro batches in a stage."""
     gradient_bytes_per_element: (
         Annotated[int, Field(strict=True, ge=1, le=64)] | None
     ) = None
-    """Bytes of one gradient; without it bytes_per_element."""
+    """Bytes of one gradient; if omitted, bytes_per_element."""
     bucket_bytes: Size | None = Field(default=None, alias="bucket")
-    """Gradients that are summed up at a time; without it those of a layer."""
+    """Bytes of gradients reduced at a time; if omitted, those of a layer."""
     overlap: Annotated[bool, Field(strict=True)] = True
-    """Whether gradients are summed up while backward goes on."""
+    """Whether gradients are reduced while the backward pass continues."""
     distributed_optimizer: Annotated[bool, Field(strict=True)] = False
-    """Whether each copy updates a part: reduce-scatter of gradients, then all-gather of
-    weights, instead of all-reduce."""
+    """Whether each copy updates a part of the weights: reduce-scatter of gradients,
+    then all-gather of weights, instead of all-reduce."""
 
     @property
     def expert_parallel(self) -> int:
-        """Ranks over which experts are spread."""
+        """Number of ranks that hold the experts of a layer."""
         return 1
 
     @property
@@ -120,12 +121,12 @@ class TrainingTrace(ModelTrace):
 
     @property
     def sample_tokens(self) -> int:
-        """Tokens of one sample."""
+        """Number of tokens in one sample."""
         return self.sequence or (512 if self.model is None else 4096)
 
     @cached_property
     def shape(self) -> ModelShape:
-        """The model."""
+        """Shape of the model."""
         return self._shape(heads=self.tp * self.cp)
 
     @property
@@ -139,7 +140,7 @@ class TrainingTrace(ModelTrace):
         return RankGrid(self.degrees, self.rank_order)
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from self._rank_problems()
         yield from self._division_problems()
         yield from self._size_problems()
@@ -158,8 +159,8 @@ class TrainingTrace(ModelTrace):
             named.remove("dp")
             yield SynthProblem(
                 "ranks",
-                f"{ranks} ranks do not divide into {' x '.join(named)} = {others}",
-                f"e.g. {-(-ranks // others) * others}",
+                f"{ranks} ranks cannot be divided by {' x '.join(named)} = {others}",
+                f"use e.g. {-(-ranks // others) * others}",
             )
         elif ranks is not None and ranks != self.nranks:
             product = " x ".join(str(degrees[name]) for name in named)
@@ -167,7 +168,7 @@ class TrainingTrace(ModelTrace):
             yield SynthProblem(
                 "ranks",
                 f"ranks is {ranks}, but {' x '.join(named)} is {product}{result}",
-                f"ranks must be {' x '.join(named)}",
+                f"set ranks to {' x '.join(named)}",
             )
         yield from rank_problems(self.nranks, key="dp", what="the degrees make")
 
@@ -177,22 +178,21 @@ class TrainingTrace(ModelTrace):
         if self.sample_tokens % self.cp:
             yield SynthProblem(
                 "sequence",
-                f"{self.sample_tokens} tokens do not divide into cp, {self.cp}, parts",
+                f"{self.sample_tokens} tokens cannot be divided by cp ({self.cp})",
                 "choose a multiple",
             )
         tokens = self.micro_batch * self.sample_tokens // self.cp
         if tokens % self.tp and (self.sequence_parallel or shape.experts):
             yield SynthProblem(
                 "sequence",
-                f"the {tokens} tokens of a rank do not divide into tp, {self.tp}, "
-                "parts",
+                f"the {tokens} tokens of a rank cannot be divided by tp ({self.tp})",
                 "choose a multiple",
             )
         if self.pp > shape.layers:
             yield SynthProblem(
                 "pp",
-                f"{self.pp} stages are more than {shape.layers} layers",
-                "a stage has at least one layer",
+                f"{self.pp} stages exceed {shape.layers} layers",
+                "use at most one stage per layer",
             )
 
     def _size_problems(self) -> Iterator[SynthProblem]:
@@ -209,8 +209,9 @@ class TrainingTrace(ModelTrace):
         if largest > LARGEST_SIZE_BYTES:
             yield SynthProblem(
                 "hidden",
-                f"a buffer comes out as {about_size(largest)}",
-                f"at most {about_size(LARGEST_SIZE_BYTES)} fits a trace",
+                f"a buffer has {about_size(largest)}",
+                "reduce the sizes: a buffer in a trace has at most "
+                f"{about_size(LARGEST_SIZE_BYTES)}",
             )
         nodes = self.nranks * self.micro_batches * 30 * max(1, shape.layers // self.pp)
         if nodes > MAX_NODES:
@@ -219,7 +220,7 @@ class TrainingTrace(ModelTrace):
                 f"{self.nranks} ranks x {shape.layers} layers x "
                 f"{self.micro_batches} micro batches may be more than {MAX_NODES} "
                 "nodes",
-                "take fewer of them",
+                "reduce one of them",
             )
 
 
@@ -227,41 +228,41 @@ class DenseTrace(TrainingTrace):
     """One training iteration of a dense model."""
 
     synth: Literal["dense"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
 
 
 class MoeTrace(TrainingTrace):
     """One training iteration of a mixture-of-experts model."""
 
     synth: Literal["moe"]
-    """Kind of the made-up trace."""
+    """Kind of synthetic trace."""
     ep: Degree = 4
     """Ranks over which the experts of a layer are spread (expert parallelism)."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts of a layer; without a model one per rank of ep."""
+    """Experts per layer; without a model one per rank of ep."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
-    routing: Routing = Routing.unsaid()
-    """How tokens find experts; balanced unless it says otherwise."""
+    routing: Routing = Routing.section_defaults()
+    """How tokens are routed to experts; the default law is balanced."""
     all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
-    """Send buffer of one rank in one all-to-all, instead of what the model gives."""
+    """Send buffer of one rank per all-to-all, instead of the size from the model."""
     all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
-    """Expert gradients of one layer and rank, instead of what the model gives."""
+    """Expert gradients per layer and rank, instead of the size from the model."""
     dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
-    """Dense gradients of one layer, instead of what the model gives; 0B: none."""
+    """Dense gradients per layer, instead of the size from the model; 0B: none."""
     attention_ns: Time | None = Field(default=None, alias="attention")
-    """Forward time of one layer's attention, instead of what the model gives."""
+    """Forward time of one layer's attention, instead of the time from the model."""
     expert_ns: Time | None = Field(default=None, alias="expert")
-    """Forward time of one layer's experts, instead of what the model gives."""
+    """Forward time of one layer's experts, instead of the time from the model."""
 
     @property
     def expert_parallel(self) -> int:
-        """Ranks over which experts are spread."""
+        """Number of ranks that hold the experts of a layer."""
         return self.ep
 
     @cached_property
     def shape(self) -> ModelShape:
-        """The model."""
+        """Shape of the model."""
         return self._shape(
             heads=self.tp * self.cp,
             experts=self.experts,
@@ -270,43 +271,43 @@ class MoeTrace(TrainingTrace):
         )
 
     def doubts(self) -> Iterator[SynthProblem]:
-        """Yield what does not fit together."""
+        """Yield the contradictions between parameters."""
         yield from super().doubts()
         yield from expert_problems(self.shape, self.ep, self.routing)
         if self.tp > 1 and not self.sequence_parallel:
             yield SynthProblem(
                 "sequence_parallel",
-                "tensor-parallel ranks would all send the same tokens to experts",
-                "leave it true where tp is above 1",
+                "all tensor-parallel ranks would send the same tokens to experts",
+                "leave it true if tp is above 1",
             )
         if self.all_to_all_bytes is not None and self.routing.law != "balanced":
             yield SynthProblem(
                 "all_to_all",
-                f"routing by {self.routing.law} gives the sizes",
-                "take one of the two out",
+                f"routing by {self.routing.law} determines the sizes",
+                "remove routing or all_to_all",
             )
 
 
 def expert_problems(
     shape: ModelShape, ep: int, routing: Routing
 ) -> Iterator[SynthProblem]:
-    """Yield what experts, or else their routing, do not fit *ep* ranks."""
+    """Yield problems with experts, or with their routing, on *ep* ranks."""
     if not shape.experts:
         yield SynthProblem(
-            "model", "has no experts", "take synth: dense, or another model"
+            "model", "has no experts", "use synth: dense, or another model"
         )
         return
     if shape.experts % ep:
         yield SynthProblem(
             "ep",
             f"{ep} ranks do not divide {shape.experts} experts",
-            "every rank holds as many",
+            "choose a divisor: every rank holds the same number of experts",
         )
     if shape.top_k > shape.experts:
         yield SynthProblem(
             "top_k",
             f"{shape.top_k} is more than the {shape.experts} experts of a layer",
-            "a token goes to different experts",
+            "lower it: a token goes to different experts",
         )
     if not shape.experts % ep and shape.top_k <= shape.experts:
         yield from routing.doubts(experts=shape.experts, nranks=ep, top_k=shape.top_k)

@@ -211,7 +211,9 @@ def test_what_is_cut_can_be_cut_by_steps(tmp_path: Path) -> None:
     prefix = tmp_path / "b/trace"
     write_cut(prefix, tmp_path / "c", part, CutOptions(iteration=5))
     assert len(load_trace_set(tmp_path / "c").graphs[0]) == 2
-    with pytest.raises(TraceError, match=r"has no ProfilerStep#4 \(has 5\)"):
+    with pytest.raises(
+        TraceError, match=r"has no ProfilerStep#4 \(steps in this trace: 5\)"
+    ):
         write_cut(prefix, tmp_path / "d", part, CutOptions(iteration=4))
 
 
@@ -224,16 +226,20 @@ def test_a_cut_to_communication_has_no_markers() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "text"),
     [
-        ([collective(1)], [collective(1)], "nothing says where an iteration ends"),
-        ([marker(1, 3, 10)], [marker(1, 3, 10)], "has no ProfilerStep#4 (has 3)"),
-        ([marker(1, 4, 9), marker(2, 4, 10)], [], "for the second time"),
-        ([marker(1, 4, 9, 0)], [], "does not say how long"),
-        ([marker(1, 4, 0)], [], "without its start"),
+        ([collective(1)], [collective(1)], "the ends of iterations are unknown"),
+        (
+            [marker(1, 3, 10)],
+            [marker(1, 3, 10)],
+            "has no ProfilerStep#4 (steps in this trace: 3)",
+        ),
+        ([marker(1, 4, 9), marker(2, 4, 10)], [], "marks the same step again"),
+        ([marker(1, 4, 9, 0)], [], "marks the last step but has no duration"),
+        ([marker(1, 4, 0)], [], "marks a step but has no start time"),
         ([marker(1, 4, 9), collective(2)], [], "has no recorded start"),
         (
             [marker(1, 4, 10), collective(2, start_ns=11_000)],
             [marker(1, 4, 10), collective(2, start_ns=31_000)],
-            "starts outside of step 4",
+            "starts outside step 4",
         ),
     ],
 )
@@ -251,7 +257,7 @@ def test_what_cannot_be_decided_is_refused(
         (CutOptions(ranks=(0, 7)), "--ranks: there is no rank 7"),
         (
             CutOptions(node_ids=(5, 9)),
-            "--nodes: no rank has such a node (ids are 1 to 1)",
+            "--nodes: no rank has a node in this range (ids are 1 to 1)",
         ),
     ],
 )

@@ -19,7 +19,8 @@ from chakram.chakra.lint.problems import ProblemKind
 from chakram.chakra.lint.rule_table import RULES, Severity
 from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions
+from chakram.chakra.trace_warning import WarningKind
 from tests.trace_bytes import collective, metadata, node
 from tests.unit.chakra.read.pytorch.hosts import text
 

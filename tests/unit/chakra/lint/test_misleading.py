@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from chakram.chakra.lint.rule_table import RULES
-from chakram.chakra.lint.traffic_warnings import KINDS_TOLD, misleading
+from chakram.chakra.lint.traffic_warnings import KINDS_LISTED, summarize_warnings
 from chakram.chakra.lint.warnings import LintWarningKind
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning
 
 
-def warning(kind: LintWarningKind, rank: int | None = 0, count: int = 1) -> Remark:
-    return Remark(kind, rank, f"rank {rank}", "is odd", count)
+def warning(
+    kind: LintWarningKind, rank: int | None = 0, count: int = 1
+) -> TraceWarning:
+    return TraceWarning(kind, rank, f"rank {rank}", "is odd", count)
 
 
 def test_what_is_sound_misleads_nobody() -> None:
-    assert misleading([]) == ()
+    assert summarize_warnings([]) == ()
 
 
 def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
     kind = LintWarningKind.NOTHING_WAITS
-    (sentence,) = misleading([warning(kind, rank, count=3) for rank in range(4)])
+    (sentence,) = summarize_warnings(
+        [warning(kind, rank, count=3) for rank in range(4)]
+    )
 
     assert sentence == (
         f"MISLEADING: rank 0: is odd ({RULES[kind].remedy}) "
@@ -27,13 +31,13 @@ def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
 
 
 def test_many_kinds_are_a_few_sentences_those_about_times_first() -> None:
-    sentences = misleading(
+    sentences = summarize_warnings(
         [warning(kind, count=2) for kind in reversed(LintWarningKind)]
     )
 
-    assert len(sentences) == KINDS_TOLD + 1
+    assert len(sentences) == KINDS_LISTED + 1
     for sentence, kind in zip(sentences, LintWarningKind, strict=False):
         assert f"[{kind}: 2 times]" in sentence
-    for kind in list(LintWarningKind)[KINDS_TOLD:]:
+    for kind in list(LintWarningKind)[KINDS_LISTED:]:
         assert f"[{kind}: 2 times]" in sentences[-1]
     assert sentences[-1].endswith("; see chakram trace lint")

@@ -12,7 +12,7 @@ from chakram.chakra.lint.problems import (
     check_trace_set,
     require_replayable,
 )
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
@@ -36,7 +36,7 @@ def graph(*nodes: dict[str, Any], rank: int = 0) -> TraceGraph:
     return builder.build()
 
 
-def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[Remark]:
+def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[TraceWarning]:
     return check_trace_set(
         {0: graph(*nodes), 1: graph(rank=1)},
         {
@@ -87,8 +87,8 @@ def test_the_first_fault_is_raised_with_the_number_of_the_others() -> None:
             {0: graph({**SEND, "peer": None}, {**SEND, "peer": 9})},
             {WORLD: world_group(1)},
         )
-    assert "without its other side" in caught.value.found
-    with pytest.raises(TraceError, match=r"comm_src of a receive say it\)$"):
+    assert "without a peer" in caught.value.found
+    with pytest.raises(TraceError, match=r"comm_src of a receive\)$"):
         require_replayable({0: graph({**SEND, "peer": None})}, {WORLD: world_group(1)})
 
 
@@ -108,7 +108,7 @@ def test_of_a_kind_the_first_thousand_are_told_and_the_rest_is_counted() -> None
     problems = check_trace_set(job(rows, [send(1, None)]), {})
     assert len(problems) == 1_000 + 1 + 1
     assert problems[-1].kind is ProblemKind.RANK_OUT_OF_RANGE
-    assert problems[-1].found == "500 more of this kind are not told one by one"
+    assert problems[-1].found == "500 more findings of this kind are not listed"
     assert problems[-2].kind is ProblemKind.NO_PEER
 
 

@@ -80,7 +80,9 @@ def test_the_one_rank_of_a_real_recording_becomes_a_job(chakram_data: Path) -> N
     assert operations.count(CollectiveOp.ALL_REDUCE) == 5
     assert operations.count(CollectiveOp.BROADCAST) == 2
     assert all(row[2] == list(range(2)) for row in work[1])
-    assert made.notes[0].startswith("REPLICATED: all 2 ranks do what the trace of")
+    assert made.notes[0].startswith(
+        "REPLICATED: all 2 ranks do the same as the trace of"
+    )
 
 
 def test_what_the_generator_writes_can_be_replicated(chakram_data: Path) -> None:
@@ -95,5 +97,5 @@ def test_what_the_generator_writes_can_be_replicated(chakram_data: Path) -> None
 
 def test_a_rank_that_is_not_there_is_refused(chakram_data: Path) -> None:
     found = chakram_data / "traces/chakra_tests/feeder_tests_trace.tar.gz"
-    with pytest.raises(TraceError, match="has no file of rank 3"):
+    with pytest.raises(TraceError, match="has no file for rank 3"):
         load_replicated(found, Replication(nranks=4), rank=3)

@@ -7,7 +7,7 @@ import pytest
 from chakram.chakra.lint import traffic_warnings
 from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
 from chakram.chakra.lint.warnings import LintWarningKind, check_computation
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
@@ -21,13 +21,13 @@ AG, BARRIER, BROADCAST = (
 A2AV = CollectiveOp.ALL_TO_ALL_V
 
 
-def of_computation(*ranks: list[Row]) -> list[Remark]:
+def of_computation(*ranks: list[Row]) -> list[TraceWarning]:
     return check_computation(job(*ranks))
 
 
 def of_traffic(
     *ranks: list[Row], recorded: bool = False, **members: tuple[int, ...]
-) -> list[Remark]:
+) -> list[TraceWarning]:
     groups = {
         name: ProcessGroup(name=name, ranks=ranks) for name, ranks in members.items()
     }
@@ -35,7 +35,7 @@ def of_traffic(
     return check_traffic(job(*ranks), groups, recorded=recorded)
 
 
-def kinds(warnings: list[Remark]) -> list[LintWarningKind]:
+def kinds(warnings: list[TraceWarning]) -> list[LintWarningKind]:
     return [warning.kind for warning in warnings]
 
 
@@ -134,7 +134,7 @@ def test_starts_before_what_is_waited_for() -> None:
         0,
         1,
     )
-    assert "starting before node 1 'all_reduce-1'" in warning.found
+    assert "started before node 1 'all_reduce-1'" in warning.found
 
 
 # What is sent
@@ -181,7 +181,7 @@ def test_roots_that_are_not_stated() -> None:
     bare = [collective(k, BROADCAST, group="g") for k in range(3)]
     (warning,) = of_traffic(bare, bare[:1], g=(1, 0))[1:]
     assert (warning.kind, warning.count) == (LintWarningKind.ROOTLESS, 3)
-    assert "rank 1 is that of all" in warning.found
+    assert "rank 1 is the root of all" in warning.found
     assert of_traffic(bare[:1], bare[:1], g=(0, 1)) == []
     stated = [collective(k, BROADCAST, root=k % 2) for k in range(3)]
     assert of_traffic(stated, stated) == []
@@ -202,9 +202,7 @@ def test_groups_that_collectives_should_name() -> None:
     rows = [collective(1)]
     (warning,) = of_traffic(rows, rows, rows, g=(0, 2), h=(1,), i=(0, 1, 2))
     assert warning.kind is LintWarningKind.UNUSED_GROUPS
-    assert warning.found.startswith(
-        "'g' (0, 2) are defined, but every collective is one"
-    )
+    assert warning.found.startswith("'g' (0, 2) are defined, but every collective uses")
     used = [collective(2, group="h")]
     assert of_traffic(rows, [*rows, *used], rows, g=(0, 2), h=(0, 1)) == []
     # Groups for one's own sake, as STAGE writes them, are no warning.
@@ -250,7 +248,7 @@ def test_unequal_messages_of_one_tag_need_an_order() -> None:
         1,
     )
     assert "node 2" in warning.where
-    assert "goes to rank 1 with tag 0 as does node 1" in warning.found
+    assert "goes to rank 1 with tag 0, as does node 1" in warning.found
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ def test_without_them_parts_are_equal(fields: dict[str, Any]) -> None:
     [
         (
             {"in_split_sizes": (6, 0)},
-            "in_split_sizes has 2 parts, out_split_sizes has 0",
+            "in_split_sizes has 2 parts, but out_split_sizes has 0",
         ),
         (
             {"in_split_sizes": (6, 0), "out_split_sizes": (1, 2, 3)},
-            "has 2 parts, out_split_sizes has 3",
+            "has 2 parts, but out_split_sizes has 3",
         ),
         (
             {"in_split_sizes": (6, 1), "out_split_sizes": (1, 2)},
-            "adds up to 7 bytes, comm_size to 6",
+            "adds up to 7 bytes, but comm_size is 6",
         ),
         (
             {"in_split_sizes": (7, -1), "out_split_sizes": (1, 2)},
@@ -62,7 +62,7 @@ def test_without_them_parts_are_equal(fields: dict[str, Any]) -> None:
         ),
         (
             {"in_split_sizes": (2**62, 2**62), "out_split_sizes": (1, 2)},
-            "comm_size to 6",
+            f"adds up to {2**63} bytes, but comm_size is 6",
         ),
         (
             {"in_split_sizes": ("a", "b"), "out_split_sizes": (1, 2)},

@@ -49,7 +49,9 @@ def test_a_truncation_says_how_much_is_there() -> None:
 
 def test_a_record_at_the_limit_is_read_and_one_above_is_oversized() -> None:
     assert records(frame(b"x" * 300), limit_bytes=300) == [(0, b"x" * 300)]
-    with pytest.raises(OversizedRecord, match="claims 301 bytes; the limit is 300"):
+    with pytest.raises(
+        OversizedRecord, match="length of 301 bytes, but the limit is 300"
+    ):
         records(frame(b"x" * 301), limit_bytes=300)
 
 
@@ -66,7 +68,7 @@ def test_a_length_that_no_32_bit_number_is_is_garbage(length: bytes) -> None:
 
 
 def test_the_largest_length_is_a_length() -> None:
-    with pytest.raises(OversizedRecord, match="claims 4294967295 bytes"):
+    with pytest.raises(OversizedRecord, match="length of 4294967295 bytes"):
         records(b"\xff\xff\xff\xff\x0f")
 
 

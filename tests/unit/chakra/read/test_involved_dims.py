@@ -79,7 +79,7 @@ def test_some_dimensions_are_refused_where_nobody_says_what_they_are(
     data = metadata() + node(9) + collective(1, involved_dim=(True, False))
     with pytest.raises(
         TraceError,
-        match=r"rank 0 node 1: is a collective of some dimensions only "
+        match=r"rank 0 node 1: is a collective of only some dimensions "
         r"\(involved_dim: true, false\), .*--dimensions 4,2",
     ):
         reads(data, rank=0, options=ReadOptions(nranks=8))
@@ -119,7 +119,7 @@ def test_a_hint_shows_no_dimensions_where_ranks_are_not_known() -> None:
         (
             {"involved_dim": (True, False)},
             {"dimensions": (2, 2, 2)},
-            r"has 2 values \(true, false\), there are 3 dimensions",
+            r"has 2 values \(true, false\), but there are 3 dimensions",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_names_no_dimensions_is_refused(
 
 
 def test_sizes_of_dimensions_are_above_0() -> None:
-    with pytest.raises(ValueError, match="not all > 0"):
+    with pytest.raises(ValueError, match="must all be at least 1"):
         ReadOptions(dimensions=(4, 0))
 
 
@@ -186,9 +186,11 @@ def test_a_process_group_is_split(tmp_path: Path, zero: bool) -> None:
 
 def test_dimensions_must_make_all_ranks(tmp_path: Path) -> None:
     write(tmp_path, collective(1), ranks=6)
-    with pytest.raises(TraceError, match=r"has 6 ranks; dimensions of 2 x 4 make 8"):
+    with pytest.raises(
+        TraceError, match=r"has 6 ranks, but the dimensions 2 x 4 have 8"
+    ):
         load_trace_set(tmp_path, options=ReadOptions(dimensions=(2, 4)))
-    with pytest.raises(TraceError, match="rank 8 is none of the 8"):
+    with pytest.raises(TraceError, match="rank 8 is not one of the 8"):
         read_stream(
             io.BytesIO(metadata() + collective(1, involved_dim=(False, True))),
             rank=8,
@@ -229,7 +231,7 @@ def test_one_rank_stands_for_all_in_dimensions(
 def test_a_group_that_is_split_must_have_dimensions(tmp_path: Path) -> None:
     write(tmp_path, collective(1, involved_dim=(True, False), pg_name="7"), ranks=1)
     how = Replication(nranks=8, dimensions={"tp": 2, "dp": 4})
-    with pytest.raises(TraceError, match="'7': does collectives of some of its dimen"):
+    with pytest.raises(TraceError, match="'7': has collectives over some of its dimen"):
         load_replicated(tmp_path, how)
 
 
@@ -273,7 +275,7 @@ def test_forms_of_json_have_it_too(message: dict[str, Any]) -> None:
     trace = read(dimensions=(2, 2))
     assert trace.graph.op(0) is CollectiveOp.ALL_REDUCE
     assert trace.parts[trace.graph.group(0)].ranks == (1, 3)
-    with pytest.raises(TraceError, match="of some dimensions only"):
+    with pytest.raises(TraceError, match="of only some dimensions"):
         read()
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import read_stream
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import ReadOptions
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.node import NodeKind
@@ -69,13 +70,13 @@ def test_the_jsonizer_writes_numbers_as_texts_and_leaves_zeros_out() -> None:
     ("members", "found"),
     [
         ({"type": "FUTURE_NODE"}, "node type 'FUTURE_NODE' is unknown"),
-        ({"id": "x"}, "no Chakra message in JSON"),
-        ({"id": "-1"}, "no Chakra message in JSON"),
-        ({"dataDeps": 5}, "no Chakra message in JSON"),
-        ({"id": float("inf")}, "no Chakra message in JSON"),
-        ({"attr": [5]}, "no Chakra message in JSON"),
-        ({"attr": [{"name": "x", "int64List": [5]}]}, "no Chakra message in JSON"),
-        ({"name": ["n"]}, "no Chakra message in JSON"),
+        ({"id": "x"}, "not a Chakra message in JSON"),
+        ({"id": "-1"}, "not a Chakra message in JSON"),
+        ({"dataDeps": 5}, "not a Chakra message in JSON"),
+        ({"id": float("inf")}, "not a Chakra message in JSON"),
+        ({"attr": [5]}, "not a Chakra message in JSON"),
+        ({"attr": [{"name": "x", "int64List": [5]}]}, "not a Chakra message in JSON"),
+        ({"name": ["n"]}, "not a Chakra message in JSON"),
     ],
 )
 def test_what_is_no_message_of_the_jsonizer_is_refused(
@@ -157,8 +158,8 @@ def test_stage_writes_words_and_elements() -> None:
     ("node", "found"),
     [
         (5, "there is 5 instead of a node"),
-        ({"node_type": "comp_node"}, "a node without 'id'"),
-        ({"id": 1}, "a node without 'node_type'"),
+        ({"node_type": "comp_node"}, "a node has no 'id'"),
+        ({"id": 1}, "a node has no 'node_type'"),
         ({"id": 1, "node_type": "COMP"}, "node_type is 'COMP'"),
         ({"id": 1, "node_type": ["comp_node"]}, "node_type is"),
         ({"id": "1", "node_type": "comp_node"}, "a wrong value"),
@@ -171,11 +172,11 @@ def test_stage_writes_words_and_elements() -> None:
         ({"id": 1, "node_type": "comp_node", "num_ops": [1]}, "a wrong value"),
         (
             {"id": 1, "node_type": "coll_comm_node", "comm_type": "SUM"},
-            "comm_type 'SUM' is no collective",
+            "comm_type 'SUM' is not a collective",
         ),
         (
             {"id": 1, "node_type": "coll_comm_node", "comm_type": [1]},
-            "is no collective",
+            "is not a collective",
         ),
     ],
 )

@@ -66,12 +66,12 @@ def test_an_empty_chunk_is_not_the_end() -> None:
         ('{"nodes": [1', TruncatedTrace, "ends inside"),
         ('{"nodes"', TruncatedTrace, "ends inside"),
         ('{"nodes": [1 2]}', GarbageTrace, "offset 13: there is '2]}', not"),
-        ('{"nodes": [1, x]}', GarbageTrace, "offset 14: it is not JSON"),
-        ('{"nodes": [1]} 5', GarbageTrace, "offset 15: there is more behind"),
+        ('{"nodes": [1, x]}', GarbageTrace, "offset 14: the text is not JSON"),
+        ('{"nodes": [1]} 5', GarbageTrace, "offset 15: there is more text after"),
         ('{"other": [1]}', GarbageTrace, "there is no array 'nodes'"),
         ('{"nodes": {"a": 1}}', GarbageTrace, "there is no array 'nodes'"),
         ("{}", GarbageTrace, "there is no array 'nodes'"),
-        ("{5: 6}", GarbageTrace, "the name of a member is no text"),
+        ("{5: 6}", GarbageTrace, "the name of a member is not a string"),
         ("[1]", GarbageTrace, r"there is '\[1\]', not '{'"),
         ('{"nodes": [' + "9" * 5000 + "]}", GarbageTrace, "too many digits"),
     ],
@@ -106,12 +106,12 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_member_that_stands_twice_must_have_one_value(size: int) -> None:
     assert values('{"a": 1, "a": 1}', size=size) == [(0, {"a": 1})]
-    with pytest.raises(GarbageTrace, match=r"member 'a' stands twice .*: 1 and 2"):
+    with pytest.raises(GarbageTrace, match=r"member 'a' occurs twice .*: 1 and 2"):
         values('[{"b": {"a": 1, "a": 2}}]', size=size)
 
 
 def test_an_array_that_stands_twice_is_refused() -> None:
-    with pytest.raises(GarbageTrace, match="'nodes' stands twice"):
+    with pytest.raises(GarbageTrace, match="'nodes' occurs twice"):
         elements('{"nodes": [1], "nodes": [2]}')
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import read_stream
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace
 from chakram.trace.node import NodeKind
@@ -106,17 +106,17 @@ def test_the_first_node_defines_process_groups() -> None:
     ("node", "found"),
     [
         (5, "there is 5 instead of a node"),
-        ({"id": 1, "ctrl_deps": 0}, "a node without a name"),
+        ({"id": 1, "ctrl_deps": 0}, "a node has no name"),
         (cpu(-1, 0), "id of a node is -1"),
         ({"id": 1, "name": "x"}, "parent of a node is None"),
         (cpu(1, 0, exclusive_dur="long"), "a time of a node is 'long'"),
         (cpu(1, 0, exclusive_dur=-5), "a time of a node is -5"),
         (cpu(1, 0, exclusive_dur=float("nan")), "a time of a node is nan"),
         (cpu(1, 0, inter_thread_dep=-3), "a wrong value"),
-        (cpu(0, 0), "node id 0 stands twice"),
+        (cpu(0, 0), "node id 0 occurs twice"),
         (
             gpu(1, 0, inputs={"values": [1, 2, 3, 2**60, 2**60, "cuda"]}),
-            "no buffer is as large",
+            "exceeds any real buffer",
         ),
     ],
 )

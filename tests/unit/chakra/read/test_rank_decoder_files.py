@@ -8,11 +8,8 @@ import pytest
 
 from chakram.chakra.et_pb2 import GlobalMetadata
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.reader_options import (
-    DependencyPolicy,
-    ReadOptions,
-    WarningKind,
-)
+from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from tests.trace_bytes import collective, kinds, metadata, node, read
 
@@ -68,12 +65,12 @@ def test_what_starts_with_neither_is_garbage(body: bytes) -> None:
 
 
 def test_metadata_whose_text_is_broken_is_garbage() -> None:
-    with pytest.raises(GarbageTrace, match="the first record is no metadata"):
+    with pytest.raises(GarbageTrace, match="the first record is not metadata"):
         read(frame(b"\x0a\x01\xff"))
 
 
 def test_a_record_that_is_no_node_is_garbage() -> None:
-    with pytest.raises(GarbageTrace, match="a record of 2 bytes is no Chakra node"):
+    with pytest.raises(GarbageTrace, match="a record of 2 bytes is not a Chakra node"):
         read(metadata(), frame(b"\x12\x05"))
 
 
@@ -91,13 +88,13 @@ def test_a_file_has_so_many_nodes_at_most() -> None:
 
 
 def test_an_id_stands_once() -> None:
-    with pytest.raises(TraceError, match="node id 1 stands twice"):
+    with pytest.raises(TraceError, match="node id 1 occurs twice"):
         read(metadata(), node(1), node(1))
 
 
 @pytest.mark.parametrize("options", [{"bytes_per_element": 0}, {"duration_unit_ns": 0}])
 def test_units_are_positive(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not > 0"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         ReadOptions(**options)
 
 

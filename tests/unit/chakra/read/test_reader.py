@@ -84,7 +84,7 @@ def test_a_little_gzip_that_grows_without_end_is_refused_early() -> None:
     data = gzip.compress(metadata() + b"\x80\x80\x80\x80\x04" + b"\0" * 10**7)
     with pytest.raises(OversizedRecord):
         count(data)
-    with pytest.raises(TraceError, match="node id 0 stands twice"):
+    with pytest.raises(TraceError, match="node id 0 occurs twice"):
         count(gzip.compress(b"\0" * 10**7))
 
 
@@ -100,7 +100,7 @@ def test_a_plain_file_may_come_in_small_pieces(trickle: bool) -> None:
 def test_forms_that_are_not_read_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedTrace, match="this is a Kineto profile"):
         count(b'{"traceEvents": []}')
-    with pytest.raises(UnsupportedTrace, match="this is JSON of no known form"):
+    with pytest.raises(UnsupportedTrace, match="this is JSON of an unknown form"):
         count(b'[\n{"x": 1}]')
 
 

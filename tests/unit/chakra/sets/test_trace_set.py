@@ -13,9 +13,9 @@ import pytest
 
 from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.reader_options import WarningKind
 from chakram.chakra.sets import trace_set
 from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.foundation.errors import TraceError
 from chakram.trace.replication import Replication
@@ -84,10 +84,10 @@ def test_names_and_links_in_an_archive_do_no_harm(tmp_path: Path) -> None:
         link = tarfile.TarInfo("link.0.et")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    with pytest.raises(TraceError, match="holds 2 trace sets"):
+    with pytest.raises(TraceError, match="contains 2 trace sets"):
         load_trace_set(path)
     assert load_trace_set(path / "evil").nranks == 1
-    with pytest.raises(TraceError, match="holds no trace set 'link'"):
+    with pytest.raises(TraceError, match="contains no trace set 'link'"):
         load_trace_set(path / "link")
 
 
@@ -124,7 +124,7 @@ def refused(path: Path, found: str, **options: str) -> None:
 def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     write_set(tmp_path, ranks=9)
     (tmp_path / "w.3.et").unlink()
-    refused(tmp_path, r"has files up to rank 8, but none for rank 3 \(every rank")
+    refused(tmp_path, r"has files up to rank 8, but none for rank 3 \(add a file")
     for rank in (0, 1, 2, 4, 5, 6):
         (tmp_path / f"w.{rank}.et").unlink()
     refused(tmp_path, "none for rank 0, 1, 2, 3, 4 and others")
@@ -144,10 +144,10 @@ def test_a_rank_has_one_file(tmp_path: Path) -> None:
 def test_several_sets_must_be_told_apart(tmp_path: Path) -> None:
     write_set(tmp_path, "a")
     write_set(tmp_path, "b")
-    refused(tmp_path, f"holds 2 trace sets: a, b .*e.g. {tmp_path}/a")
+    refused(tmp_path, f"contains 2 trace sets: a, b .*e.g. {tmp_path}/a")
     assert load_trace_set(tmp_path, prefix="b").name == f"{tmp_path}/b"
     (tmp_path / "c.txt").write_text("notes")
-    refused(tmp_path / "c", "holds no trace set 'c' .it holds a, b")
+    refused(tmp_path / "c", "contains no trace set 'c' .it contains a, b")
 
 
 def test_a_path_that_is_not_there_is_said_to_be_missing(
@@ -157,26 +157,31 @@ def test_a_path_that_is_not_there_is_said_to_be_missing(
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / ".hidden").write_text("x")
     where = re.escape(f"{tmp_path}")
-    refused(tmp_path / "c", f"{where}/c: does not exist .{where} holds notes.txt, sub/")
-    refused(tmp_path / "c" / "d", f"c/d: does not exist .{where} holds notes.txt")
-    refused(tmp_path / "sub" / "w.*.et", "does not exist .*sub holds a.0.et, a.1.et")
-    refused(tmp_path / "notes.txt" / "w", "does not exist .*notes.txt is no folder")
-    refused(tmp_path, f"it holds notes.txt, sub/; name what .* e.g. {where}/sub")
+    refused(
+        tmp_path / "c", f"{where}/c: does not exist .{where} contains notes.txt, sub/"
+    )
+    refused(tmp_path / "c" / "d", f"c/d: does not exist .{where} contains notes.txt")
+    refused(tmp_path / "sub" / "w.*.et", "does not exist .*sub contains a.0.et, a.1.et")
+    refused(tmp_path / "notes.txt" / "w", "does not exist .*notes.txt is not a folder")
+    refused(tmp_path, f"it contains notes.txt, sub/; name the .* e.g. {where}/sub")
     monkeypatch.chdir(tmp_path)
-    refused(Path("c"), f"^c: does not exist .it stands for {where}/c; {where} holds")
+    refused(
+        Path("c"),
+        f"^c: does not exist .its absolute path is {where}/c; {where} contains",
+    )
 
 
 def test_a_path_that_may_not_be_read_is_one_sentence(tmp_path: Path) -> None:
     # Root may read all: a name that is too long fails the same way for everybody.
-    refused(tmp_path / ("x" * 300), "cannot be looked at: File name too long .is the")
+    refused(tmp_path / ("x" * 300), "cannot be accessed: File name too long .check the")
 
 
 def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path, "holds no files named .*it holds nothing")
+    refused(tmp_path, "contains no files named .*it contains nothing")
     refused(tmp_path / "no" / "where", "no/where: does not exist")
     (tmp_path / "notes.txt").write_text("x")
-    refused(tmp_path, "holds no files named .*it holds notes.txt")
-    refused(tmp_path / "notes.txt", "this is not named <prefix>.<rank>.et or")
+    refused(tmp_path, "contains no files named .*it contains notes.txt")
+    refused(tmp_path / "notes.txt", "is not named <prefix>.<rank>.et or")
 
 
 FEEDER = '{"workload_graph": [{"Id": 1, "NodeType": 4}]}'
@@ -211,7 +216,7 @@ def test_a_lone_trace_may_have_any_name(tmp_path: Path, name: str, data: bytes) 
 def test_two_lone_traces_are_no_set(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(FEEDER)
-    refused(tmp_path, "holds no files named .*it holds a.json, b.json")
+    refused(tmp_path, "contains no files named .*it contains a.json, b.json")
     assert len(load_trace_set(tmp_path / "b.json").graphs[0]) == 1
 
 
@@ -240,7 +245,7 @@ def test_a_profile_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_lone_group_file_is_no_trace(tmp_path: Path) -> None:
     (tmp_path / "comm_group.json").write_text('{"1": [0]}')
-    refused(tmp_path, "holds no files named")
+    refused(tmp_path, "contains no files named")
 
 
 @pytest.mark.parametrize("length", [5, 60, 150])
@@ -254,7 +259,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, length: int) -> None:
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "w.0.et").mkdir()
-    refused(tmp_path, "holds no files named")
+    refused(tmp_path, "contains no files named")
 
 
 # Groups
@@ -370,7 +375,9 @@ def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
     for rank in range(2):
         groups = f'[{{"pg_name": "1", "ranks": [{rank}]}}]'
         (tmp_path / f"w.{rank}.et").write_bytes(metadata() + init_node(groups))
-    refused(tmp_path, r"rank 1 says that group '1' has the ranks \[1\], rank 0 says")
+    refused(
+        tmp_path, r"group '1' has the ranks \[1\] in the trace of rank 1, but \[0\] in"
+    )
     (tmp_path / "comm_group.json").write_text('{"1": [0, 1]}')
     got = load_trace_set(tmp_path)
     assert got.groups["1"].ranks == (0, 1)
@@ -378,7 +385,7 @@ def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
         (
             WarningKind.GROUP_DIFFERS,
             rank,
-            f"gives group '1' the ranks {rank}; those of the group file count: 0, 1",
+            f"gives group '1' the ranks {rank}; the group file takes precedence: 0, 1",
         )
         for rank in range(2)
     ]

@@ -84,7 +84,7 @@ def test_what_the_schema_does_not_have_is_told(tmp_path: Path) -> None:
     storage = bytes([len(storage) - 1]) + storage[1:]
     path = trace_set(tmp_path / "in", {"w.0.et": metadata() + storage})
     got = convert_trace_set(path, tmp_path / "out", form=TraceForm.JSON)
-    assert got.lost == ("1 times field 11, which the schema does not have",)
+    assert got.lost == ("1 times field 11, which is not in the schema",)
     # Binary to binary loses nothing.
     convert_trace_set(path, tmp_path / "same", form=TraceForm.BINARY)
     assert files(tmp_path / "same") == files(path)
@@ -93,7 +93,9 @@ def test_what_the_schema_does_not_have_is_told(tmp_path: Path) -> None:
 def test_a_file_without_metadata_gets_an_empty_record(tmp_path: Path) -> None:
     path = trace_set(tmp_path / "in", {"w.0.et": node(1)})
     got = convert_trace_set(path, tmp_path / "json", form=TraceForm.JSON)
-    assert got.lost == ("1 times a file without metadata got an empty record of it",)
+    assert got.lost == (
+        "1 times an empty metadata record was added to a file without metadata",
+    )
     convert_trace_set(tmp_path / "json", tmp_path / "et", form=TraceForm.BINARY)
     assert (tmp_path / "et" / "w.0.et").read_bytes() == b"\0" + node(1)
 
@@ -111,7 +113,7 @@ def test_a_set_is_replaced_only_when_asked_and_as_a_whole(
     out = trace_set(
         tmp_path / "out", {"w.0.et": b"old", "w.5.et.gz": b"old", "other.0.et": b"-"}
     )
-    with pytest.raises(RunDirectoryError, match=r"holds w\.0\.et and 1 more"):
+    with pytest.raises(RunDirectoryError, match=r"contains w\.0\.et and 1 more"):
         convert_trace_set(binary, out, form=TraceForm.BINARY)
     assert (out / "w.0.et").read_bytes() == b"old"
     convert_trace_set(binary, out, form=TraceForm.BINARY, force=True)
@@ -121,5 +123,5 @@ def test_a_set_is_replaced_only_when_asked_and_as_a_whole(
 
 def test_a_file_is_no_folder(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(RunDirectoryError, match="is no folder"):
+    with pytest.raises(RunDirectoryError, match="is not a folder"):
         convert_trace_set(binary, tmp_path / "file", form=TraceForm.JSON)

@@ -12,11 +12,10 @@ import pytest
 from chakram.chakra.et_codec import NodeType
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.write.writer import encode_trace, write_trace_set
-from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.groups import GroupDescription, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import RunDirectoryError
-from chakram.synth.trace_builder import GroupDescription
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
@@ -114,7 +113,9 @@ def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
 
 def test_a_set_is_replaced_only_if_told_and_then_wholly(tmp_path: Path) -> None:
     write(tmp_path, ranks=4)
-    with pytest.raises(RunDirectoryError, match=r"holds comm_group\.json and 4 more"):
+    with pytest.raises(
+        RunDirectoryError, match=r"contains comm_group\.json and 4 more"
+    ):
         write(tmp_path, ranks=2)
     assert load_trace_set(tmp_path).nranks == 4
     write(tmp_path, ranks=2, replace=True)
@@ -123,7 +124,7 @@ def test_a_set_is_replaced_only_if_told_and_then_wholly(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match="is no folder"):
+    with pytest.raises(RunDirectoryError, match="is not a folder"):
         write(tmp_path / "file")
 
 

@@ -69,7 +69,7 @@ def test_a_sound_fabric_has_a_matrix_of_each_figure_and_passes() -> None:
 
     assert "goodput (Mbit/s): row sends, column receives" in text
     assert "median round trip (us)" in text
-    assert "path MTU that passes (bytes)" in text
+    assert "path MTU (bytes)" in text
     assert text.count("98.0") == 6
     assert text.count("4096 ") >= 6
     assert text.endswith("preflight passed\n")
@@ -188,7 +188,7 @@ def test_a_matrix_has_who_sends_in_rows() -> None:
     )
 
     assert cells_of(text, "median round trip (us)")["p0"] == ["", "12.3"]
-    assert cells_of(text, "path MTU that passes")["p0"] == ["", "1024"]
+    assert cells_of(text, "path MTU (bytes)")["p0"] == ["", "1024"]
 
 
 @pytest.mark.parametrize("check", ["rate", "latency", "mtu"])
@@ -198,7 +198,11 @@ def test_what_was_not_tested_has_no_matrix(check: str) -> None:
 
     text = printed(replace(one_pair(), settings=settings))
 
-    titles = {"rate": "goodput", "latency": "median round trip", "mtu": "path MTU that"}
+    titles = {
+        "rate": "goodput (",
+        "latency": "median round trip (us)",
+        "mtu": "path MTU (bytes)",
+    }
     assert titles[check] in all_of_them
     assert titles[check] not in text
     assert all(title in text for name, title in titles.items() if name != check)
@@ -294,12 +298,12 @@ def test_checks_are_told_with_what_was_demanded_and_measured() -> None:
     assert cells_of(printed(asked), "checks") == {
         "reach": ["passed", "", "all paths", "1 of 20 probes lost"],
         "mtu": ["passed", "", "path MTU 4096", "1024 to 4096"],
-        "dscp": ["passed", "", "as it was sent", "3 kinds of packets"],
-        "ecn": ["passed", "", "as it was sent", "3 kinds of packets"],
+        "dscp": ["passed", "", "unchanged", "3 packet types"],
+        "ecn": ["passed", "", "unchanged", "3 packet types"],
         "latency": [
             *("passed", "", "p50 <= 12.5 us", "p50 10 to 12 us, p99 up to 32 us")
         ],
         "rate": ["failed", "1 of 2", ">= 90% of the links", "90% to 90%"],
-        "loss": ["passed", "", "<= 0.50%", "1 sent again for 200 packets"],
+        "loss": ["passed", "", "<= 0.50%", "1 retransmission for 200 packets"],
         "permutation": ["passed", "", ">= 50% of the links", "40% to 60%"],
     }

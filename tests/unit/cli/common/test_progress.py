@@ -48,7 +48,7 @@ def test_elsewhere_than_on_a_terminal_there_are_plain_lines() -> None:
         "replaying: iteration 0 of 3",
         "replaying: iteration 3 of 3",
         "agent [a]: something",
-        "building the fabric 0.1 s, replaying 0.5 s; 0.6 s in all",
+        "building the fabric 0.1 s, replaying 0.5 s; 0.6 s in total",
     ]
 
 
@@ -96,7 +96,8 @@ def test_phases_have_a_total_and_come_once() -> None:
     seconds = [("reading", 0), ("replaying", 2), ("reading", 5)]
     phases = [(name, at * 10**9) for name, at in seconds]
     assert (
-        phases_line(phases, 6 * 10**9) == "reading 3.0 s, replaying 3.0 s; 6.0 s in all"
+        phases_line(phases, 6 * 10**9)
+        == "reading 3.0 s, replaying 3.0 s; 6.0 s in total"
     )
 
 

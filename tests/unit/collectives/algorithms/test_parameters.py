@@ -45,19 +45,22 @@ def test_a_name_has_one_canonical_text(written: str, canonical: str) -> None:
         ("ring(chunks)", "'chunks' is not a parameter of ring"),
         ("ring(chunks=)", "'chunks=' is not a parameter of ring"),
         ("ring(chunks=2,chunks=2)", "ring has chunks twice (write chunks once)"),
-        ("ring(slices=2)", "no parameter 'slices' (it has channels, chunks, order)"),
+        (
+            "ring(slices=2)",
+            "no parameter 'slices' (choose from channels, chunks, order)",
+        ),
         ("tree(chunks=2)", "tree has no parameter 'chunks' (write tree alone)"),
         (
             "ring(chunks=0)",
-            "ring: chunks is '0' (write a whole number from 1 to 256)",
+            "ring: chunks is '0' (use a whole number from 1 to 256)",
         ),
         ("ring(chunks=257)", "chunks is '257'"),
         ("ring(chunks=-1)", "chunks is '-1'"),
         ("ring(chunks=²)", "chunks is '²'"),
-        ("ring(order=sideways)", "order is 'sideways' (write ascending, descending,"),
+        ("ring(order=sideways)", "order is 'sideways' (use ascending, descending,"),
         ("ring(order=0-1-1)", "order is '0-1-1'"),
         ("ring(order=1-2)", "order is '1-2'"),
-        ("ring(order=" + "/".join(["ascending"] * 33) + ")", "write at most 32"),
+        ("ring(order=" + "/".join(["ascending"] * 33) + ")", "(use at most 32 orders)"),
     ],
 )
 def test_a_name_is_read_strictly(written: str, told: str) -> None:
@@ -98,8 +101,8 @@ def test_an_order_that_does_not_fit_the_group_is_refused() -> None:
         algorithm_fitting(AR, "ring(order=0-2-1)", nranks=4)
     assert str(caught.value) == (
         "collectives.all_reduce: ring(order=0-2-1) does not fit a group of 4 ranks: "
-        "its order names 3 positions, and a group has 4 ranks "
-        "(name an order that fits every group, e.g. ascending)"
+        "its order names 3 positions, but a group has 4 ranks "
+        "(use an order that fits every group, e.g. ascending)"
     )
 
 

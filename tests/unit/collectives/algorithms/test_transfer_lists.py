@@ -162,13 +162,16 @@ def test_a_program_names_its_own_algorithms_before_ours() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"src": 9}, "transfer 3: outside of 3 positions"),
+        ({"src": 9}, "transfer 3: outside 3 positions"),
         ({"dst": 0}, "transfer 3: position 0 sends to itself"),
-        ({"parts": ((2, 2),)}, "transfer 3: outside of 3 parts"),
-        ({"after": (5,)}, "transfer 3: waits for transfer 5, a later one"),
-        ({"after": (0,)}, "transfer 3: waits for transfer 0, which goes elsewhere"),
-        ({"step": 0, "after": (2,)}, "waits for transfer 2 of step 0, and is of"),
-        ({"step": 9}, "the steps do not ascend"),
+        ({"parts": ((2, 2),)}, "transfer 3: outside 3 parts"),
+        ({"after": (5,)}, "transfer 3: waits for transfer 5, which is later"),
+        (
+            {"after": (0,)},
+            "transfer 3: waits for transfer 0, which goes to another position",
+        ),
+        ({"step": 0, "after": (2,)}, "waits for transfer 2 of step 0, but is in"),
+        ({"step": 9}, "the steps are not in ascending order"),
     ],
 )
 def test_a_list_that_cannot_be_is_told(changes: dict[str, Any], told: str) -> None:

@@ -44,7 +44,7 @@ def test_what_it_refuses_is_raised_here(kind: type[FabricError]) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"ready": false}', b"\xff"])
 def test_anything_else_is_not_taken_for_ready(line: bytes) -> None:
-    with pytest.raises(FabricError, match="its process answered"):
+    with pytest.raises(FabricError, match="its process sent an invalid answer"):
         check_ready(line)
 
 
@@ -64,5 +64,5 @@ def test_results_are_read() -> None:
     "line", [b"", b"Traceback", b"[]", b'{"captures": 1}', b'{"captures": [{"a": 1}]}']
 )
 def test_anything_else_is_not_taken_for_results(line: bytes) -> None:
-    with pytest.raises(FabricError, match="its process ended with"):
+    with pytest.raises(FabricError, match="its process sent an invalid final report"):
         decode_results(line)

@@ -29,7 +29,7 @@ def test_what_files_lack_is_said_once_for_each_reason() -> None:
     )
     assert captures.banners() == (
         "captures miss packets that this machine was too busy to write: h0 12, h3 1",
-        "captures of h0, h2 end at 256MiB: later packets are not in them",
+        "captures of h0, h2 end at 256MiB: later packets are missing",
         "the capture of h3 ends early: No space left on device",
     )
 

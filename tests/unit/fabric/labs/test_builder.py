@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.fabric.labs import builder
-from chakram.fabric.labs.builder import MODEL_SWITCH, BuiltLab, build_lab
+from chakram.fabric.labs import builder, built_lab
+from chakram.fabric.labs.builder import MODEL_SWITCH, build_lab
+from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.description import LabSpec
 from chakram.fabric.labs.namespaces import Namespace, Sysctl
 from chakram.foundation.errors import FabricError
@@ -87,6 +88,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         "require_ipv6": lambda: None,
     }.items():
         monkeypatch.setattr(builder, name, stand_in)
+    monkeypatch.setattr(built_lab, "close_namespaces", made.close)
     return made
 
 
@@ -312,15 +314,15 @@ def test_a_captured_host_and_its_switch_cut_bursts(kernel: Kernel) -> None:
     ]
     assert lab.notes == (
         "a note of the kernel",
-        "packets to and from h1 go one by one, so that they can be captured: this may"
-        " cost rate",
+        "packets to and from h1 are sent one at a time, so that they can be captured: "
+        "this may reduce the rate",
     )
 
 
 def test_the_kernel_delays_nothing_and_that_is_said(kernel: Kernel) -> None:
     delayed = clos(2, 1, 1, MBIT, MBIT, uplink_delay_ns=1000)
 
-    note = "delays of links are not emulated"
+    note = "link delays are not emulated"
     assert any(note in each for each in build_lab(spec(delayed)).notes)
     model = build_lab(spec(delayed, forwarding="model"))
     assert not any(note in each for each in model.notes)

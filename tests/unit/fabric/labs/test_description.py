@@ -119,7 +119,7 @@ def test_an_impossible_lab_is_refused(changes: dict[str, Any], found: str) -> No
         ("", "it is not JSON"),
         ("{", "it is not JSON"),
         ("[]", "it is not a JSON object"),
-        ("{}", "a field is missing or of a wrong type"),
+        ("{}", "a field is missing or has the wrong type"),
     ],
 )
 def test_what_is_no_description_is_refused(text: str, found: str) -> None:

@@ -12,7 +12,9 @@ import pytest
 from chakram.fabric.labs.enter_namespace import open_namespace
 from chakram.foundation.errors import FabricError
 
-NO_NAMESPACE = r"it is something else \(ip netns lists them\)"
+NO_NAMESPACE = (
+    r"it is not a network namespace \(list network namespaces with ip netns\)"
+)
 
 
 def test_a_network_namespace_is_opened() -> None:
@@ -49,7 +51,7 @@ def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FabricError, match="it does not exist"):
         open_namespace(str(tmp_path / "gone"))
     for path in ("\0", "a" * 5000):
-        with pytest.raises(FabricError, match="that is no path"):
+        with pytest.raises(FabricError, match="this is not a valid path"):
             open_namespace(path)
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.fabric.labs.builder import BuiltLab, Port
+from chakram.fabric.labs.builder import Port
+from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.description import LabSpec
 from chakram.fabric.labs.kernel_faults import (
     KernelFaults,
+    attach_drop_program,
     decode_faults,
-    watch_arrivals,
 )
 from chakram.fabric.labs.namespaces import Namespace
 from chakram.foundation.errors import FabricError
@@ -147,7 +148,7 @@ def loss(port: int, probability: float, **times_ns: int) -> LinkFault:
 
 
 def test_arrivals_are_watched_by_a_program_that_lets_all_pass() -> None:
-    queue, program = map(decoded, watch_arrivals(7))
+    queue, program = map(decoded, attach_drop_program(7))
 
     assert (queue.kind, queue.flags) == ("NEWQDISC", MAKE)
     assert queue.fields == {"index": 7, "handle": ARRIVALS, "parent": INGRESS}
@@ -387,7 +388,7 @@ def test_a_kernel_that_cannot_lose_packets_is_told_with_what_it_lacks() -> None:
     lab.netlinks["leaf0"].refuse = FabricError("leaf0", "no such thing")
 
     with pytest.raises(
-        FabricError, match=r"cannot lose packets: no such thing.*sch_ingress"
+        FabricError, match=r"cannot drop packets: no such thing.*sch_ingress"
     ) as raised:
         lab.faults.disturb([loss(lab.port("h0", "leaf0"), 0.5)], 0)
     assert raised.value.where == "faults.links"
@@ -397,7 +398,7 @@ def test_switches_of_the_kernel_obey_no_pauses() -> None:
     lab = Lab()
     storm = LinkFault(kind="pause_storm", port=0, at_ns=0, until_ns=9, classes=(3,))
 
-    with pytest.raises(FabricError, match="obey no pauses"):
+    with pytest.raises(FabricError, match="do not support pauses"):
         lab.faults.disturb([storm], 0)
 
 
@@ -414,5 +415,5 @@ def test_faults_are_read_from_a_request() -> None:
     "fields", [{}, {"faults": [{}]}, {"faults": [{"what": 1}]}, {"faults": 7}]
 )
 def test_a_request_that_names_no_faults_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(FabricError, match="lab: these are no faults of links"):
+    with pytest.raises(FabricError, match="lab: these are not valid link faults"):
         decode_faults(fields, "lab")

@@ -69,17 +69,17 @@ def test_a_root_that_others_may_use_is_refused(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o755)
-    with pytest.raises(FabricError, match="not a directory that only you may use"):
+    with pytest.raises(FabricError, match="not a directory that only you can access"):
         prepare_root(open_to_all)
 
     elsewhere = tmp_path / "link"
     elsewhere.symlink_to(tmp_path)
-    with pytest.raises(FabricError, match="not a directory that only you may use"):
+    with pytest.raises(FabricError, match="not a directory that only you can access"):
         prepare_root(elsewhere)
 
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(FabricError, match="cannot make the directory"):
+    with pytest.raises(FabricError, match="cannot create the directory"):
         prepare_root(file)
 
 
@@ -101,7 +101,7 @@ def test_a_lock_makes_the_directory_for_its_user_alone(tmp_path: Path) -> None:
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     with (
-        pytest.raises(FabricError, match="only you may use"),
+        pytest.raises(FabricError, match="only you can access"),
         locked(open_to_all),
     ):
         pytest.fail("labs of others could be put there")

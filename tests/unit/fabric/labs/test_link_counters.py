@@ -70,7 +70,7 @@ def test_counters_of_another_version_are_refused(
 ) -> None:
     asked[1].append(answer)
 
-    with pytest.raises(FabricError, match="lab lab: its holder's counters are not as"):
+    with pytest.raises(FabricError, match="lab lab: its holder sent invalid counters"):
         read_counters(LAB)
 
 

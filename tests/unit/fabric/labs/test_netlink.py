@@ -25,7 +25,7 @@ if TYPE_CHECKING:
             "",
             PrivilegeError,
             "lab: adds a link: the kernel refused (Operation not permitted) "
-            "(be root, or allow user namespaces)",
+            "(run as root, or allow user namespaces)",
         ),
         (
             errno.ENOENT,

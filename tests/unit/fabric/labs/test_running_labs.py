@@ -91,7 +91,9 @@ def test_what_only_simulations_have_may_differ() -> None:
 def test_a_seed_matters_where_paths_are_chosen() -> None:
     assert differences(lab(STAR), STAR, seed=2) == []
     (found,) = differences(lab(CLOS), CLOS, seed=2)
-    assert found == "seed 1, the experiment 2: it decides the paths of flows"
+    assert (
+        found == "seed is 1, but 2 in the experiment: it determines the paths of flows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
             single_switch(4, 2 * GBIT, host_queue_bytes=1 << 20),
             {},
             "h0-s0, h1-s0, h2-s0 and 1 more have 1Gbit/s with a queue of 1MiB, "
-            "the experiment 2Gbit/s with a queue of 1MiB",
+            "but 2Gbit/s with a queue of 1MiB in the experiment",
         ),
         (
             lab(),
@@ -110,46 +112,46 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
                 STAR, links=(replace(STAR.links[0], rate_bps=None), *STAR.links[1:])
             ),
             {},
-            "h0-s0 has 1Gbit/s with a queue of 1MiB, the experiment no rate with a "
-            "queue of 1MiB",
+            "h0-s0 has 1Gbit/s with a queue of 1MiB, but no rate with a queue of 1MiB "
+            "in the experiment",
         ),
         (
             lab(),
             single_switch(5, GBIT),
             {},
-            "it has 4 hosts, 1 switches and 4 links, the experiment 5 hosts, "
+            "it has 4 hosts, 1 switches and 4 links, but the experiment has 5 hosts, "
             "1 switches and 5 links",
         ),
-        (lab(), STAR, {"mtu": 1500}, "MTU 4200, the experiment 1500"),
+        (lab(), STAR, {"mtu": 1500}, "MTU is 4200, but 1500 in the experiment"),
         (
             lab(address="2001:2::1"),
             STAR,
             {},
-            "addressing ipv6, the experiment ipv4",
+            "addressing is ipv6, but ipv4 in the experiment",
         ),
         (
             lab(),
             STAR,
             {"capture_hosts": ("h0", "h1")},
-            "capture nowhere, the experiment h0, h1",
+            "capture is nowhere, but h0, h1 in the experiment",
         ),
         (
             replace(lab(), forwarding="model"),
             STAR,
             {},
-            "forwarding model, the experiment kernel",
+            "forwarding is model, but kernel in the experiment",
         ),
         (
             replace(lab(), forwarding="model"),
             STAR,
             {"forwarding": "model", "profile": Profile(name="sonic")},
-            "its switches are set otherwise",
+            "its switches have different settings",
         ),
         (
             replace(lab(), forwarding="model"),
             single_switch(4, GBIT, host_queue_bytes=1 << 20, host_delay_ns=7),
             {"forwarding": "model", "profile": Profile()},
-            "its links have other delays or marks",
+            "its links have different delays or marks",
         ),
     ],
     ids=[
@@ -161,7 +163,9 @@ def test_differences_say_what_the_lab_has_and_what_is_wanted(
     state: LabState, topology: Topology, changes: dict[str, Any], found: str
 ) -> None:
     assert differences(state, topology, **changes) == [found]
-    with pytest.raises(FabricError, match="is up, and is not the fabric") as caught:
+    with pytest.raises(
+        FabricError, match="is up, but differs from the fabric"
+    ) as caught:
         check_lab(state, [found])
     assert found in str(caught.value)
     assert "chakram fabric down lab1" in str(caught.value)
@@ -188,7 +192,7 @@ def test_one_run_at_a_time_has_a_lab(directory: Path) -> None:
         assert (process.pid, process.role) == (os.getpid(), CONTROLLER)
         with (
             pytest.raises(
-                FabricError, match=f"another run is in it, process {os.getpid()}"
+                FabricError, match=rf"another run uses it \(process {os.getpid()}\)"
             ),
             claimed("lab1", os.getpid()),
         ):

@@ -33,7 +33,7 @@ THRESHOLDS = EcnThresholds(kmin_bytes=40_000, kmax_bytes=160_000, probability=0.
 
 @pytest.mark.parametrize("values", [(2, 1, 0.5), (-1, 1, 0.5), (1, 2, 1.5)])
 def test_thresholds_out_of_range_are_refused(values: tuple[int, int, float]) -> None:
-    with pytest.raises(ValueError, match=r"is not a probability|are no range"):
+    with pytest.raises(ValueError, match=r"is not a probability|are not a range"):
         EcnThresholds(kmin_bytes=values[0], kmax_bytes=values[1], probability=values[2])
 
 

@@ -172,13 +172,14 @@ def test_a_job_that_hangs_is_ended_and_says_who_waits_for_whom() -> None:
     with pytest.raises(RunFailed) as caught:
         simulate(plan, topology)
     assert str(caught.value) == (
-        "simulation: nothing goes on any more, but the job is not done: "
+        "simulation: no operation can proceed, but the job is not done: "
         "job job rank 0: receive 0 from rank 1 in iteration 0 waits for the message of "
         "step 0 from rank 1; "
         "job job rank 0: receive 0 from rank 2 in iteration 0 waits for the message of "
         "step 0 from rank 2; "
         "job job rank 0: receive 1 from rank 1 in iteration 0 waits for the message of "
-        "step 0 from rank 1; and 1 more (the programs of its ranks do not fit together)"
+        "step 0 from rank 1; and 1 more (check that the "
+        "programs of the ranks belong together)"
     )
 
 
@@ -188,7 +189,8 @@ def test_all_who_wait_are_named_if_they_are_few() -> None:
     plan = make_plan(
         [program(0, world, [receive(1, 8)]), program(1, world, [])], topology
     )
-    with pytest.raises(RunFailed, match=r"from rank 1 \(the programs"):
+    told = r"from rank 1 \(check that the programs of the ranks belong together\)"
+    with pytest.raises(RunFailed, match=told):
         simulate(plan, topology)
 
 
@@ -346,7 +348,7 @@ def test_without_a_timeout_only_gaps_are_repaired(
         # A gap is repaired long before a timeout would be over.
         assert (result.end_ns > 10_000_000) == (timeout_ns > 0)
     else:
-        with pytest.raises(RunFailed, match="there is no timeout"):
+        with pytest.raises(RunFailed, match="without a timeout"):
             simulate_plan(plan, topology, seed=1)
 
 

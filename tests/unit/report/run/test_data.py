@@ -77,7 +77,7 @@ def test_a_run_that_ends_before_it_starts_takes_no_time(tmp_path: Path) -> None:
 def test_a_run_of_nothing_has_bins_all_the_same(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, iterations=()))
     assert (data.origin_ns, data.end_ns, data.bin_ns) == (0, 0, 1)
-    assert data.nics == "no rank has done an iteration"
+    assert data.nics == "no rank completed an iteration"
     assert len(data.flows) == 0
     assert data.rooflines == ()
 
@@ -85,7 +85,7 @@ def test_a_run_of_nothing_has_bins_all_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("experiment", "text"),
     [
-        ({}, "the run does not say what its fabric was"),
+        ({}, "the run does not record its fabric"),
         ({"fabric": {"kind": "of later"}}, "this version cannot draw its fabric: "),
     ],
 )
@@ -354,7 +354,7 @@ def test_why_is_not_asked_of_too_many_flows(
     assert data.operations == []
     monkeypatch.setattr(module, "WHY_FLOWS", 86)
     why = RunData(results).why
-    assert why == "it has more than 86 flows; ask `chakram why` of the run"
+    assert why == "it has more than 86 flows; use `chakram why`"
 
 
 def test_times_of_faults_are_on_the_axis_of_the_page(

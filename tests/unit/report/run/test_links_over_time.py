@@ -71,4 +71,4 @@ def test_series_add_up_to_what_links_have_counted(
 
 
 def test_without_samples_that_is_said(tmp_path: Path) -> None:
-    assert "nobody took samples" in links_over_time(simulated(tmp_path, 1, "0s"))
+    assert "its links were not sampled" in links_over_time(simulated(tmp_path, 1, "0s"))

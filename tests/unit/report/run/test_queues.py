@@ -79,7 +79,7 @@ def test_the_longest_queues_are_drawn_the_longest_first(results: RunResults) -> 
     assert list(first["x"]) == [0, 1000, 2000, 3000]
     assert list(first["y"]) == [9, 0, 0, 0]
     assert plot.caption == (
-        "Packets that waited at a port (b): of 4 ports and classes the 3 with the "
+        "Packets waiting at ports (b): of 4 ports and classes, the 3 with the "
         "longest queues."
     )
     assert list(plots_in(section)) == ["queues"]
@@ -97,7 +97,7 @@ def test_of_many_ports_eight_are_drawn(results: RunResults) -> None:
     plot = plots_in(shown(results, found))["queues"]
     assert len(legend_of(plot.figure)) == 8
     assert legend_of(plot.figure)[0] == "s9:0"
-    assert "of 10 ports and classes the 8 with" in plot.caption
+    assert "of 10 ports and classes, the 8 with the longest queues" in plot.caption
 
 
 def test_marks_and_pauses_are_drawn_where_there_are_some(results: RunResults) -> None:
@@ -112,7 +112,7 @@ def test_marks_and_pauses_are_drawn_where_there_are_some(results: RunResults) ->
     (rested,) = data_of(pauses.figure, Step)
     # In percent of the time.
     assert list(rested["y"]) == [25, 100]
-    assert pauses.caption == "Ports that got pause frames (b)."
+    assert pauses.caption == "Ports that received pause frames (b)."
     assert tips_of(pauses.figure) == [[("s1:0", "@y")]]
     assert facts_in(section) == {}
 
@@ -121,10 +121,8 @@ def test_what_never_was_is_said(results: RunResults) -> None:
     section = shown(results, series([[0, 0]]))
     assert plots_in(section) == {}
     assert facts_in(section) == {
-        "queues": "none was ever longer than nothing",
-        "PFC pauses over time": (
-            "2 pause frames were counted; nobody took samples of them"
-        ),
+        "queues": "all queues were always empty",
+        "PFC pauses over time": ("2 pause frames were counted, but not sampled"),
     }
 
 
@@ -160,4 +158,4 @@ def test_links_that_did_nothing_odd_are_not_listed(tmp_path: Path) -> None:
     made = made_run(tmp_path, iterations=(0,), links=links)
     section = shown(made, "nobody looked")
     assert tables_in(section) == {}
-    assert facts_in(section)["PFC pauses over time"] == "no port got a pause frame"
+    assert facts_in(section)["PFC pauses over time"] == "no port received a pause frame"

@@ -78,7 +78,7 @@ def test_the_device_is_drawn_with_the_bytes_of_its_links(data: RunData) -> None:
     assert facts["topology"] == "4 hosts, 4 switches, 4 links between switches"
     assert facts["device under test"] == facts["transport"] == "N/A"
     plot = plots_in(section)["topology"]
-    assert plot.caption == "Bytes of links (b): of the whole run, warm-up included."
+    assert plot.caption == "Bytes of links (b), whole run, warm-up included."
     texts = {text for each in data_of(plot.figure) for text in each.get("text", ())}
     # Both directions: 400 and 100.
     assert "leaf0-spine0 (leaf0 to spine0): 1Gbit/s, 500B" in texts
@@ -87,16 +87,14 @@ def test_the_device_is_drawn_with_the_bytes_of_its_links(data: RunData) -> None:
 
 def test_a_device_without_a_topology_says_why_none_is_drawn(tmp_path: Path) -> None:
     section = device(RunData(made_run(tmp_path, iterations=(), experiment={})))
-    assert section.text == (
-        "No topology is drawn: the run does not say what its fabric was."
-    )
+    assert section.text == ("No topology is drawn: the run does not record its fabric.")
     assert plots_in(section) == {}
     assert "topology" not in facts_in(section)
 
 
 def test_without_counters_the_caption_says_so(tmp_path: Path) -> None:
     plot = plots_in(device(RunData(made_run(tmp_path, iterations=()))))["topology"]
-    assert plot.caption == "Nobody counted the bytes of its links."
+    assert plot.caption == "The bytes of its links were not counted."
 
 
 @pytest.mark.parametrize(("hosts", "told"), [(64, False), (65, True)])
@@ -112,7 +110,7 @@ def test_of_many_hosts_the_caption_says_that_a_box_stands_for_all(
     }
     data = RunData(made_run(tmp_path, iterations=(), experiment=experiment))
     caption = plots_in(device(data))["topology"].caption
-    assert ("One box stands for all hosts of a switch" in caption) == told
+    assert ("A box represents all hosts of a switch" in caption) == told
 
 
 def test_the_headline_has_the_rows_of_the_run(data: RunData) -> None:
@@ -164,8 +162,8 @@ def test_a_run_of_nothing_has_no_headline(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, iterations=()))
     assert headline(data, ()).text == "nothing was measured."
     assert top_collectives(data, ()).text == "none was measured."
-    assert rank_times(data).text == "no rank has done a measured iteration."
-    assert gantt(data, Range1d()).text == "no rank has done a measured iteration."
+    assert rank_times(data).text == "no rank completed a measured iteration."
+    assert gantt(data, Range1d()).text == "no rank completed a measured iteration."
     none = bandwidth(data, ())
     assert none.text == "no collective with a bus bandwidth was measured."
     none = completion_times(data)
@@ -193,13 +191,13 @@ def with_summary(data: RunData, **changes: Any) -> RunData:
         (
             {"verdicts": 7, "generator_bound": 2, "generator_wait_share": 0.04},
             "kept up: 2 of 7 collectives waited for the generator for more than 5 % of "
-            "their time; those of one size for at most 4.0 % of all their time",
+            "their time; those of one size for at most 4.0 % of their total time",
         ),
         (
             {"verdicts": 7, "generator_bound": 2, "generator_wait_share": 0.06},
             "GENERATOR-BOUND: 2 of 7 collectives waited for the generator for more "
-            "than 5 % of their time; those of one size for at most 6.0 % of all their "
-            "time",
+            "than 5 % of their time; those of one size for at most 6.0 % of their "
+            "total time",
         ),
     ],
 )
@@ -211,13 +209,13 @@ def test_the_verdict_says_whether_the_generator_kept_up(
     assert facts["status"] == "complete"
     assert facts["clock bound"] == "0: one clock for all ranks"
     assert facts["samples lost"] == "0"
-    assert "what would have kept up" not in facts
+    assert "would have kept up with" not in facts
 
 
 @pytest.mark.parametrize(
     ("slowdown", "dilation", "text"),
     [
-        (1, 7, "no slower fabric: look at what else this machine did"),
+        (1, 7, "a slower fabric would not help: check what else ran on this machine"),
         (2.5, None, "rates lower by a factor of 2.5"),
         (2.5, 25, "rates lower by a factor of 2.5, or a dilation of 25"),
         (None, 3, "a dilation of 3"),
@@ -231,7 +229,7 @@ def test_a_generator_that_was_too_slow_gets_a_remedy(
         slowdown=slowdown, dilation=dilation, port_rate_bps=None, idle_share=None
     )
     facts = facts_in(generator(with_summary(data, keeping_up=found)))
-    assert facts["what would have kept up"] == text
+    assert facts["would have kept up with"] == text
 
 
 def test_health_of_the_generator_is_told_with_its_unknowns(data: RunData) -> None:
@@ -246,9 +244,7 @@ def test_health_of_the_generator_is_told_with_its_unknowns(data: RunData) -> Non
         "pacing error P99 2us, lag of its loop P99 N/A (max 5ms), busiest process busy "
         "25.0 %; round trips P50 1us, P99 3us (upper bounds)"
     )
-    assert facts["drops at the generator"] == (
-        "3 packets on arrival; 4 times no room to send"
-    )
+    assert facts["drops at the generator"] == ("3 packets on arrival; 4 failed sends")
 
 
 def test_clocks_and_payloads_are_told(tmp_path: Path) -> None:
@@ -257,14 +253,14 @@ def test_clocks_and_payloads_are_told(tmp_path: Path) -> None:
     told = Verification(every=1, packets=99, wrong_payloads=2)
     facts = replace(data.summary.facts, verification=told)
     found = facts_in(generator(with_summary(data, facts=facts)))
-    assert found["payload"] == "99 packets looked at, 2 wrong"
+    assert found["payload"] == "99 packets checked, 2 wrong"
     assert found["clock bound"] == ("offsets of the agents' clocks are known to 1.5us")
 
 
 def test_virtual_time_has_no_generator(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, world="simulate"))
     facts = facts_in(generator(data))
-    assert facts["generator"] == "none: virtual time waits for nobody"
+    assert facts["generator"] == "none: virtual time does not depend on this machine"
     assert facts["clock bound"] == "0: one virtual clock"
     # And what was seen was seen in virtual time.
     assert data.seen("b", "c", "m") == "(v), (m)"
@@ -312,7 +308,7 @@ def test_of_many_ranks_some_are_drawn_evenly_chosen(
     (names, *_) = (each["x"] for each in data_of(plot.figure, VBar))
     assert len(names) == drawn
     assert names[1] == str(-(-count // 256))
-    told = f" {drawn} of {count} ranks are drawn, evenly chosen; the shares are those"
+    told = f" {drawn} of {count} ranks are drawn, evenly chosen; the shares include"
     assert (told in plot.caption) == (drawn < count)
     # 80 of communication, 50 of it exposed.
     assert "37.5 % of communication is hidden behind compute." in plot.caption
@@ -462,7 +458,7 @@ def test_completion_times_are_distributions_that_begin_at_nothing(
     assert reduce["text"][0] == "66.7us: 0 % of 72"
     assert reduce["text"][1] == "66.7us: 83.33 % of 72"
     assert other["x"] == [100_000, 100_000]
-    assert plot.caption.startswith("87 flows, of which 9 points are drawn")
+    assert plot.caption.startswith("87 flows, drawn as 9 points")
     assert section.text == ""
     table = tables_in(section)["Percentiles of all flows"]
     assert table.rows == (
@@ -484,7 +480,7 @@ def test_slowdowns_are_told_by_size(data: RunData) -> None:
     assert middle["y"] == pytest.approx([*fct, 66_666 / 2**15])
     assert tail["y"] == largest["y"] == pytest.approx([*fct, 146_670 / 2**15])
     assert largest["text"][2] == "256KiB: 4.476"
-    assert plot.caption.endswith("sizes are those that occur.")
+    assert plot.caption.endswith("sizes are shown as they occur.")
 
 
 def test_many_sizes_are_joined_to_powers_of_two(data: RunData) -> None:
@@ -495,7 +491,9 @@ def test_many_sizes_are_joined_to_powers_of_two(data: RunData) -> None:
     plot = plots_in(completion_times(data))["slowdown"]
     (middle, *_) = data_of(plot.figure, Line)
     assert middle["x"] == [2048]
-    assert plot.caption.endswith("sizes are those that occur, joined to powers of two.")
+    assert plot.caption.endswith(
+        "sizes are shown as they occur, rounded up to powers of two."
+    )
 
 
 def test_without_bounds_slowdowns_are_left_out(data: RunData) -> None:
@@ -557,7 +555,7 @@ def test_causes_are_told_as_means_and_shares(data: RunData) -> None:
         ("slow link", "leaf0-spine1", "150us", "30.0"),
         ("straggler", "rank 3", "25us", "5.0"),
     )
-    assert tables["Causes of lost time"].note == "2 causes in all."
+    assert tables["Causes of lost time"].note == "2 causes in total."
     # Cause and place are texts, the others numbers.
     assert tables["Causes of lost time"].left == 2
     ranks = tables["Lost time by rank"].rows
@@ -574,7 +572,7 @@ def test_many_causes_are_counted_and_ten_are_listed(data: RunData) -> None:
     data.why = why_of_two(causes=(cause,) * 12, by_rank=())
     tables = tables_in(why_section(data))
     assert len(tables["Causes of lost time"].rows) == 10
-    assert tables["Causes of lost time"].note == "12 causes in all."
+    assert tables["Causes of lost time"].note == "12 causes in total."
     assert "Lost time by rank" not in tables
 
 
@@ -591,7 +589,7 @@ def test_no_cause_is_first_where_none_is_large(data: RunData) -> None:
     small = Cause(cause="slow link", place="x", lost_ns=1000, share=0.001)
     data.why = why_of_two(causes=(small,))
     facts = facts_in(why_section(data))
-    assert facts["largest charge"] == "no charge takes 3 % of the iterations"
+    assert facts["largest charge"] == "no charge reaches 3 % of the iterations"
 
 
 @pytest.mark.parametrize(
@@ -620,7 +618,8 @@ def test_the_slowest_iteration_is_drawn_from_its_flows(data: RunData) -> None:
     assert (axis.start, axis.end) == (2_000_000, 2_850_000)
     plot = plots_in(section)["gantt"]
     assert plot.caption.startswith(
-        "Measured iteration 2, the slowest; each bar: from a"
+        "Measured iteration 2, the slowest; each bar: from the first message that a "
+        "rank posted"
     )
     assert section.observed == "(c)"
     assert plot.figure.y_range.factors == ["3", "2", "1", "0"]
@@ -720,8 +719,8 @@ def test_what_is_odd_is_numbered(tmp_path: Path) -> None:
     assert list(facts) == [str(number) for number in range(1, len(found) + 1)]
     assert found[-5:] == [
         "2 collectives were not finished",
-        "4 packets were dropped in queues of links (b)",
-        "24 packets were sent again (c)",
+        "4 packets were dropped in link queues (b)",
+        "24 packets were retransmitted (c)",
         "preflight: failed",
         "preflight: {'what': 'odd'}",
     ]
@@ -821,14 +820,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
 
 
 def test_faults_are_listed_with_their_times(faulty: dict[str, Section]) -> None:
-    assert tables_in(faulty["Faults"])["What was injected"].rows == (
+    assert tables_in(faulty["Faults"])["Injected faults"].rows == (
         ("down", "1ms", "1.5ms", "200us", "1,234"),
         ("loss", "N/A", "N/A", "N/A", "N/A"),
         ("for ever", "0ns", "N/A", "N/A", "0"),
     )
     assert facts_in(faulty["Faults"]) == {
         "injected: drop": "3 packets",
-        "not taken: icrc": "2 packets",
+        "rejected: icrc": "2 packets",
         "leaf0-spine0 up": "down for 9us",
         "recovery on the critical path": "45us of an iteration, mean (m)",
     }

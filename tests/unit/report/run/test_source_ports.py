@@ -112,7 +112,7 @@ def test_pairs_that_share_an_uplink_get_ports_that_divide_them(
         for turn, row in enumerate(ends)
     ]
     even = source_port_advice(with_pairs(results, monkeypatch, again))
-    assert even == "they are even already"
+    assert even == "the uplinks are already balanced"
 
 
 def test_one_pair_cannot_be_divided(
@@ -121,7 +121,7 @@ def test_one_pair_cannot_be_divided(
     data = with_pairs(results, monkeypatch, in_turn((0, 2)))
     found = source_port_advice(data)
     assert isinstance(found, str)
-    assert found.startswith("no others are better; single flows are as large as that")
+    assert found.startswith("no other ports are better; single flows are this large")
     (facts,) = source_port_blocks(data)
     assert isinstance(facts, Facts)
     ((name, value),) = facts.rows
@@ -143,12 +143,13 @@ def test_what_remains_uneven_is_told(
     told = dict(facts.rows)
     before = advice.before
     assert told["balancing source ports (m)"] == (
-        f"MMR up {before['up']:.3f} now, 1.143 then; down {before['down']:.3f} now, "
-        "1.143 then"
+        f"MMR up {before['up']:.3f} now, 1.143 with the proposal; "
+        f"down {before['down']:.3f} now, "
+        "1.143 with the proposal"
     )
     listed = ", ".join(map(str, advice.source_ports))
     assert told["for the experiment"] == f"transport: {{source_ports: [{listed}]}}"
-    assert told["what remains"].startswith("single flows are as large as that")
+    assert told["remaining imbalance"].startswith("single flows are this large")
     assert [row[:3] for row in table.rows] == [
         (f"moe: {rank} - {peer}", "world, channel 0.0", str(SAME_PORT))
         for rank, peer in ((0, 2), (0, 3), (1, 2), (1, 3))
@@ -162,7 +163,7 @@ def test_an_even_proposal_leaves_nothing(
     ends = in_turn((0, 2), (0, 3), (1, 2), (1, 3))
     facts, _ = source_port_blocks(with_pairs(results, monkeypatch, ends))
     assert isinstance(facts, Facts)
-    assert "what remains" not in dict(facts.rows)
+    assert "remaining imbalance" not in dict(facts.rows)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_an_order_that_is_not_known_has_no_advice(
     first, second = in_turn((0, 2), (0, 3))
     data = with_pairs(results, monkeypatch, [first, {**second, **change}])
     assert source_port_advice(data) == (
-        "ports are divided among processes, or their order is not known"
+        "ports are divided among processes, or their order is unknown"
     )
 
 
@@ -227,8 +228,8 @@ def test_bytes_of_pairs_that_share_messages_are_divided(
 @pytest.mark.parametrize(
     ("count", "limit", "text"),
     [
-        (0, 2048, "it has 0 queue pairs; up to 2048 are tried"),
-        (2, 1, "it has 2 queue pairs; up to 1 are tried"),
+        (0, 2048, "it has 0 queue pairs, but at most 2048 are supported"),
+        (2, 1, "it has 2 queue pairs, but at most 1 are supported"),
     ],
 )
 def test_too_many_pairs_are_not_tried(
@@ -256,4 +257,4 @@ def test_a_limit_of_pairs_is_inclusive(
 
 def test_without_a_topology_there_is_no_advice(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, iterations=(), experiment={}))
-    assert source_port_advice(data) == "the topology is not known"
+    assert source_port_advice(data) == "the topology is unknown"

@@ -141,8 +141,8 @@ def test_of_many_uplinks_the_busiest_and_the_idlest_are_drawn(
     measured = data_of(plot.figure, HBar)[0]
     assert measured["value"] == [400, 200, 100, 300, 100, 0]
     assert plot.caption.endswith(
-        "Of each direction the 2 busiest and the 1 idlest are drawn; 2 others are left "
-        "out."
+        "For each direction, the 2 busiest and the 1 least busy links are drawn; "
+        "2 others are left out."
     )
     monkeypatch.setattr(run_traffic, "_LINKS_SHOWN", (3, 1))
     plot = plots_in(uplinks(data))["uplinks"]
@@ -155,7 +155,7 @@ def test_without_paths_nothing_is_predicted(tmp_path: Path) -> None:
     data = RunData(no_paths)
     assert predicted_link_bytes(data) is None
     section = uplinks(data)
-    assert section.text == "The paths of flows are not known."
+    assert section.text == "The paths of flows are unknown."
     assert len(tables_in(section)["Balance"].rows) == 2
     assert len(data_of(plots_in(section)["uplinks"].figure, HBar)) == 1
 
@@ -163,7 +163,7 @@ def test_without_paths_nothing_is_predicted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("links", "why"),
     [
-        ((), "nobody counts the links of this fabric."),
+        ((), "the links of this fabric are not counted."),
         (ODD_LINKS[-1:], "no link between switches was counted."),
     ],
 )
@@ -180,7 +180,7 @@ def test_marks_and_repeats_are_spread_over_what_counted_them(data: RunData) -> N
     plot = plots_in(section)["congestion"]
     marked, again = data_of(plot.figure, Step)
     assert legend_of(plot.figure)[:2] == [
-        "CE: packets received with a congestion mark", "sent again",
+        "CE: packets received with a congestion mark", "retransmitted",
     ]  # fmt: skip
     # Two packets each of four shares of an all-reduce and an all-to-all, and of two of
     # a message, in four iterations; and 1, 2 and 3 of four senders.
@@ -192,7 +192,7 @@ def test_marks_and_repeats_are_spread_over_what_counted_them(data: RunData) -> N
     at = np.array(again["x"])
     inside = (at >= 1.59e6) & (at <= 1.7e6)
     assert sum(np.array(again["y"])[inside]) == pytest.approx(4, abs=0.05)
-    assert plot.caption.startswith("Spread evenly over the time of the messages")
+    assert plot.caption.startswith("There are no samples: counts are spread evenly")
     assert plot.caption.endswith(" None: CNP.")
     assert plot.figure.title.text == "Packets in 9.38us"
     table = tables_in(section)["Of measured iterations"]
@@ -222,7 +222,7 @@ def test_bars_above_the_curves_say_what_was_under_way(data: RunData) -> None:
     assert bands[0]["right"] == [600_000, 1_600_000, 2_640_000, 3_680_000]
     assert bands[1]["left"][0] == 600_000
     assert legend_of(plot)[2:] == [
-        f"{op} under way" for op in ("all_reduce", "all_to_all", "send_recv")
+        f"{op} in progress" for op in ("all_reduce", "all_to_all", "send_recv")
     ]
 
 
@@ -277,7 +277,7 @@ def test_a_run_without_marks_or_repeats_says_so(tmp_path: Path) -> None:
     # Nothing was measured: the warm-up alone.
     assert (section.text, section.blocks) == ("no flow was recorded.", ())
     empty = RunData(made_run(tmp_path / "b", iterations=()))
-    assert congestion(empty, axis()).text == "no rank has done an iteration."
+    assert congestion(empty, axis()).text == "no rank completed an iteration."
 
 
 def test_only_what_happened_is_drawn(
@@ -294,7 +294,7 @@ def test_only_what_happened_is_drawn(
     data.flows = changed_flows(data, retransmitted=0)
     section = congestion(data, axis())
     assert "congestion" not in plots_in(section)
-    assert section.text.startswith("No packet was marked, none was sent again")
+    assert section.text.startswith("No packet was marked or retransmitted")
     row = tables_in(section)["Of measured iterations"].rows[0]
     assert row == ("5,040", "0", "0.000 %", "0", "0.000 %")
 
@@ -306,7 +306,9 @@ def test_links_that_did_anything_odd_are_listed_those_with_most_first(
     data: RunData,
 ) -> None:
     section = congestion(data, axis())
-    table = tables_in(section)["Links that dropped, marked, rested or were down (b)"]
+    table = tables_in(section)[
+        "Links that dropped, marked, were paused or were down (b)"
+    ]
     assert table.rows == (
         (
             *("leaf0-spine0 up", "leaf0:up0", "3", "1,234", "N/A"),
@@ -317,14 +319,17 @@ def test_links_that_did_anything_odd_are_listed_those_with_most_first(
     )
     facts = facts_in(section)
     assert facts["PFC pauses over time"] == (
-        "2 pause frames were counted; nobody took samples of them"
+        "2 pause frames were counted, but not sampled"
     )
-    assert "nobody took samples of its links" in facts["depths of queues over time"]
+    assert "its links were not sampled" in facts["depths of queues over time"]
 
 
 @pytest.mark.parametrize(
     ("pauses", "text"),
-    [(0, "no port got a pause frame"), (None, "nobody counts them on this fabric")],
+    [
+        (0, "no port received a pause frame"),
+        (None, "they are not counted on this fabric"),
+    ],
 )
 def test_without_pauses_that_is_said(
     tmp_path: Path, pauses: int | None, text: str
@@ -349,7 +354,7 @@ def test_ports_that_rested_are_drawn_from_their_samples(tmp_path: Path) -> None:
     directory.add(rows)
     directory.finish(ended=STARTED)
     plot = plots_in(congestion(RunData(open_run(directory.path)), axis()))["pauses"]
-    assert plot.caption == "Ports that got pause frames (c)."
+    assert plot.caption == "Ports that received pause frames (c)."
     (rested,) = data_of(plot.figure, Step)
     # Half of the second half.
     assert rested["y"][TIME_BINS // 2 - 2] == 0
@@ -465,7 +470,9 @@ def test_of_very_many_ports_a_row_is_the_mean_of_neighbours(
     assert image[:2, 0].tolist() == [round(2 * each) for each in first]
     # The last one has fewer.
     assert image[-1, 0] == min(255, round(2 * (count - 1)))
-    assert section.text.endswith("A row is the mean of neighbours.") == (count > 128)
+    assert section.text.endswith("Each row is the mean of neighbouring ports.") == (
+        count > 128
+    )
     named = plots_in(section)["nic-transmit"].figure.yaxis[0].major_label_overrides
     assert named[0] == ("h0" if count == 128 else "h0 ...")
 
@@ -489,13 +496,15 @@ def test_the_flows_with_the_largest_slowdown_are_listed_first(data: RunData) -> 
     assert slow == sorted(slow, reverse=True)
     # Then rank 3's last steps: 66.67 and 80 or 40 us over 32.768.
     assert slow[15:18] == [4.48, 3.26, 2.03]
-    assert table.note.startswith("By slowdown")
+    assert table.note.startswith("Ordered by slowdown: ")
 
 
 def test_without_bounds_the_longest_flows_are_listed(tmp_path: Path) -> None:
     made = made_run(tmp_path, ending={"flow_bound": None, "messages": None})
     (table,) = tables_in(slowest_flows(RunData(made))).values()
-    assert table.note.startswith("By completion time: no flow has a bound.")
+    assert table.note.startswith(
+        "Ordered by completion time, because no flow has a bound."
+    )
     assert [row[5] for row in table.rows[:4]] == ["147us", "107us", "100us", "100us"]
     assert {row[6] for row in table.rows} == {"N/A"}
     assert {row[2] for row in table.rows} == {"N/A"}

@@ -82,7 +82,7 @@ def test_the_head_says_how_much_there_is(page: dict[str, Any]) -> None:
     assert page["lead"] == "8 cells of base.yaml, each 2 times; run."
     assert page["banners"] == []
     (note,) = page["notes"]
-    assert "(c) the software of the endpoints; (f) nowhere" in note
+    assert "(c) the software of the endpoints; (f) not observed" in note
 
 
 def test_the_document_has_the_cells(page: dict[str, Any]) -> None:
@@ -105,29 +105,31 @@ def test_the_document_has_the_cells(page: dict[str, Any]) -> None:
 
 
 def test_what_varied_is_told_with_what_cases_set(sections: dict[str, Section]) -> None:
-    assert facts_in(sections["What varied"]) == {
+    assert facts_in(sections["Varied settings"]) == {
         "case": "plain, slow",
         "ranks": "2, 4",
         "collectives.all_reduce": "ring, tree",
-        "case plain": "the base as it is",
+        "case plain": "the unchanged base",
         "case slow": "rate: 80Gbit; count: 3",
         "base": "base.yaml",
         "baseline": "the same cell with case plain, collectives.all_reduce ring",
         "world": "run",
         "results": "16 of 16",
-        "order": "all cells once before any comes again, every other time backwards; "
-        "each time all have the next seed",
+        "order": (
+            "each repetition runs all cells with the next seed, every second one in "
+            "reverse order"
+        ),
     }
 
 
 def test_one_repetition_has_an_order_of_one(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, repetitions=1, suite={"baseline": {}})
     found = page_of(folder)["sections"]
-    facts = facts_in(found["What varied"])
+    facts = facts_in(found["Varied settings"])
     assert facts["order"] == "each cell once"
     assert facts["baseline"] == "the first cell"
     spread = found["Spread of repetitions"]
-    assert (spread.text, spread.blocks) == ("every cell was run once.", ())
+    assert (spread.text, spread.blocks) == ("every cell ran once.", ())
 
 
 # ---- tables --------------------------------------------------------------------------
@@ -147,9 +149,10 @@ def test_cells_of_the_same_work_are_compared(sections: dict[str, Section]) -> No
         ),
     )
     assert facts_in(section) == {
-        "most gained": "case plain, ranks 2, all_reduce tree: -10.0 % over its "
+        "largest gain": "case plain, ranks 2, all_reduce tree: -10.0 % over its "
         "baseline",
-        "most lost": "case slow, ranks 4, all_reduce ring: +60.0 % over its baseline",
+        "largest loss": "case slow, ranks 4, all_reduce ring: +60.0 % over its "
+        "baseline",
     }
 
 
@@ -162,21 +165,21 @@ def test_gains_within_their_errors_are_told_as_such(tmp_path: Path) -> None:
     ]
     folder = made_sweep(tmp_path, cells=cells, times_us=tuple(times.values()))
     facts = facts_in(page_of(folder)["sections"]["Best and worst"])
-    assert facts["most gained"].endswith("-0.1 % over its baseline (not significant)")
-    assert facts["most lost"].endswith("+0.1 % over its baseline (not significant)")
+    assert facts["largest gain"].endswith("-0.1 % over its baseline (not significant)")
+    assert facts["largest loss"].endswith("+0.1 % over its baseline (not significant)")
 
 
 def test_where_all_lost_nothing_gained(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, times_us=(100, 200, 100, 200, 200, 200, 200, 200))
     facts = facts_in(page_of(folder)["sections"]["Best and worst"])
-    assert list(facts) == ["most lost"]
+    assert list(facts) == ["largest loss"]
 
 
 def test_cells_are_listed_with_their_errors(sections: dict[str, Section]) -> None:
     table = tables_in(sections["Cells"])["Cells"]
     assert table.header == (
         *("cell", "case", "ranks", "all_reduce", "n", "iteration", "+-", "ratio"),
-        *("errors", "busbw GB/s", "sent again %", "CE %", "generator-bound %"),
+        *("errors", "busbw GB/s", "retransmitted %", "CE %", "generator-bound %"),
     )
     # Repetitions 1 % above and below: a standard error of 1 %.
     assert table.rows[0] == (
@@ -239,8 +242,8 @@ def test_a_sweep_without_results_says_so(tmp_path: Path) -> None:
     for title, text in (
         ("Cells", "no cell has a result."),
         ("Runs of the cells", "no cell has a result."),
-        ("Best and worst", "no two cells have the same work to do, so none is best."),
-        ("Changes from the baselines", "no cell has another one as its baseline."),
+        ("Best and worst", "no two cells have the same work, so none is best."),
+        ("Changes from the baselines", "no cell has another cell as its baseline."),
     ):
         assert (found[title].text, found[title].blocks) == (text, ())
     measured = found["Bus bandwidth by size"]
@@ -276,7 +279,7 @@ def test_a_failed_cell_says_why(tmp_path: Path) -> None:
     facts = facts_in(page["sections"]["Anomalies"])
     assert facts["1"].endswith("repetition 0: no lab")
     assert facts["2"].endswith("repetition 1: not run")
-    assert facts_in(page["sections"]["What varied"])["results"] == "14 of 16"
+    assert facts_in(page["sections"]["Varied settings"])["results"] == "14 of 16"
     assert len(tables_in(page["sections"]["Cells"])["Cells"].rows) == 7
 
 
@@ -286,7 +289,7 @@ def test_a_failed_cell_says_why(tmp_path: Path) -> None:
 def test_what_is_odd_of_cells_is_told(sections: dict[str, Section]) -> None:
     facts = list(facts_in(sections["Anomalies"]).values())
     assert facts == [
-        "packets were sent again in 8 of 8 cells, most in cell 0: 1.0 %",
+        "packets were retransmitted in 8 of 8 cells, most in cell 0: 1.0 %",
         "collectives were generator-bound in 8 of 8 cells, most in cell 0: 10.0 %",
     ]
 
@@ -327,7 +330,7 @@ def test_banners_are_told_once_with_their_cells(tmp_path: Path) -> None:
     )
     assert facts[2:4] == [
         "cell 2 (case plain, ranks 4, all_reduce ring): ODD",
-        "cell 3 (case plain, ranks 4, all_reduce tree): 7 packets came with a wrong "
+        "cell 3 (case plain, ranks 4, all_reduce tree): 7 packets arrived with a wrong "
         "payload",
     ]
 
@@ -344,11 +347,12 @@ def test_repetitions_that_vary_are_told(tmp_path: Path) -> None:
     found = page_of(folder)["sections"]
     facts = list(facts_in(found["Anomalies"]).values())
     assert facts[-1] == (
-        "repetitions of 2 cells vary by more than 5.0 % (CV), most those of cell 5: "
-        "30.0 %"
+        "repetitions of 2 cells vary by more than 5.0 % (CV), most in cell 5: 30.0 %"
     )
     # None of them was sent again in the first.
-    assert facts[0] == "packets were sent again in 7 of 8 cells, most in cell 7: 7.0 %"
+    assert (
+        facts[0] == "packets were retransmitted in 7 of 8 cells, most in cell 7: 7.0 %"
+    )
     section = found["Spread of repetitions"]
     assert section.text == "CV of the repetitions: median 5.0 %, largest 30.0 %."
     (data,) = data_of(plots_in(section)["spread"].figure, Scatter)
@@ -498,7 +502,7 @@ def test_one_axis_is_no_map(tmp_path: Path) -> None:
         cell["values"]["size"] = "1MiB"
     folder = made_sweep(tmp_path, cells=cells, suite=suite)
     section = suite_figures.heat_maps(SuiteData(folder, folder / "page.html"))
-    assert section.text == "the suite varies less than two things."
+    assert section.text == "the suite varies fewer than two settings."
     assert section.blocks == ()
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bokeh.models import HBar, Rect, Step, VBar
 
-from chakram.chakra.read.reader_options import WarningKind
 from chakram.chakra.summary.distribution import distribution
-from chakram.chakra.trace_warning import Remark
+from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.report.blocks import Table
 from chakram.report.page import Plot, Section
 from chakram.report.trace import document as document_module
@@ -76,7 +75,7 @@ def test_a_page_is_called_like_the_last_part_of_its_path(two: Made) -> None:
     assert page["title"] == "Trace set mine"
     assert list(page["sections"]) == [
         *("Trace set", "Operations of each rank", "Communication"),
-        *("Sizes of collectives", "Who sends to whom", "Process groups"),
+        *("Sizes of collectives", "Traffic between ranks", "Process groups"),
         "Times and dependencies",
     ]
     assert facts_in(page["sections"]["Trace set"])["ranks"] == "2"
@@ -119,7 +118,7 @@ def test_a_group_that_is_not_defined_is_told() -> None:
 
 
 def test_the_matrix_says_who_sends_to_whom(two: Made) -> None:
-    section = page_of(*two)["sections"]["Who sends to whom"]
+    section = page_of(*two)["sections"]["Traffic between ranks"]
     matrix, messages = figures(section).values()
     (data,) = data_of(matrix.figure, Rect)
     assert (data["src"], data["dst"]) == ([0, 1], [1, 0])
@@ -128,7 +127,7 @@ def test_the_matrix_says_who_sends_to_whom(two: Made) -> None:
     (sizes,) = data_of(messages.figure, Step)
     assert sizes["x"] == [1024, 1024, 2048, 3072]
     assert messages.caption == (
-        "7 messages of all ranks; half of them have up to 2KiB, the largest 3KiB."
+        "7 messages of all ranks; half of them have up to 2KiB, the largest has 3KiB."
     )
     assert table_of(section).rows == (
         ("0", "1", "8KiB", "53.33 %"), ("1", "0", "7KiB", "46.67 %"),
@@ -138,7 +137,7 @@ def test_the_matrix_says_who_sends_to_whom(two: Made) -> None:
 def test_what_a_set_does_not_have_is_left_out() -> None:
     traces, summary = made([], [], purposes={})
     found = page_of(traces, summary)["sections"]
-    for title in ("Communication", "Sizes of collectives", "Who sends to whom"):
+    for title in ("Communication", "Sizes of collectives", "Traffic between ranks"):
         assert title not in found
     assert list(figures(found["Times and dependencies"])) == []
 
@@ -150,7 +149,7 @@ def test_durations_and_dependencies_are_drawn(two: Made) -> None:
     timed = replace(summary, durations={"compute": durations})
     section = page_of(traces, timed)["sections"]["Times and dependencies"]
     first, second = figures(section).items()
-    assert first[0] == "Durations that nodes state"
+    assert first[0] == "Durations of nodes"
     assert first[1].caption == "3 of 8 nodes state a duration."
     (step,) = data_of(first[1].figure, Step)
     assert step["text"] == ["1us", "1us", "3us"]
@@ -159,12 +158,12 @@ def test_durations_and_dependencies_are_drawn(two: Made) -> None:
     # Seven nodes wait for none, one for one.
     assert (waits["value"], waits["number"]) == ([0, 1], [7, 1])
     assert (waited["value"], waited["number"]) == ([0, 1], [7, 1])
-    assert legend_of(second[1].figure) == ["waits for", "is waited for by"]
+    assert legend_of(second[1].figure) == ["dependencies", "dependents"]
     assert table_of(section).rows == (
         ("duration of compute", "3", "1us", "1us", "3us", "3us", "3us", "3us"),
         ("size of a message", "7", "1KiB", "2KiB", *("3KiB",) * 4),
-        ("nodes that one depends on", "8", "0", "0", "1", "1", "1", "1"),
-        ("nodes that depend on one", "8", "0", "0", "1", "1", "1", "1"),
+        ("dependencies of a node", "8", "0", "0", "1", "1", "1", "1"),
+        ("dependents of a node", "8", "0", "0", "1", "1", "1", "1"),
     )
     assert len(distributions_table(summary).rows) == 3
 
@@ -173,15 +172,15 @@ def test_warnings_of_a_kind_are_one_banner(two: Made) -> None:
     lost = replace(two[1], traffic=replace(two[1].traffic, unplaced=3))
     kinds = WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY
     warnings = (
-        Remark(kinds[0], 0, "w.0, node 1", "has no size"),
-        Remark(kinds[1], 0, "w.0, node 2", "is a collective and a body"),
-        Remark(kinds[0], 1, "w.1, node 1", "has no size", count=4),
+        TraceWarning(kinds[0], 0, "w.0, node 1", "has no size"),
+        TraceWarning(kinds[1], 0, "w.0, node 2", "is a collective and a body"),
+        TraceWarning(kinds[0], 1, "w.1, node 1", "has no size", count=4),
     )
     page = page_of(replace(two[0], warnings=warnings), lost)
     assert page_of(*two)["banners"] == []
     assert page["banners"] == [
-        "3 nodes do not say whom they send to: they are not in the traffic. chakram "
-        "trace lint tells more.",
+        "3 nodes do not name their destination, so they are not in the traffic. See "
+        "chakram trace lint.",
         f"w.0, node 1: has no size [{kinds[0]}: 5 times in 2 ranks]",
         f"w.0, node 2: is a collective and a body [{kinds[1]}]",
     ]
@@ -205,7 +204,7 @@ def test_columns_that_nobody_needs_are_left_out(two: Made) -> None:
     assert "pass" not in plain
     assert [row[memory.header.index("memory")] for row in memory.rows] == ["3", "0"]
     assert passed.rows[0][passed.header.index("pass")] == "2"
-    assert "pass: nodes without meaning" in passed.note
+    assert "pass: nodes without effect" in passed.note
     assert "pass:" not in memory.note
     other = replace(rank, communication={**rank.communication, "gather": 5})
     table = operations_table([other, replace(rank, duration_ns=2000)])
@@ -235,7 +234,7 @@ def test_facts_tell_computation_and_where_it_is(two: Made) -> None:
     )
     assert facts["stored sizes"] == "units of 4 bytes"
     assert facts["nodes of all ranks"] == "6 collective, 1 send, 1 receive"
-    assert facts["dependencies"] == "1; 7 nodes depend on none, on 7 none depends"
+    assert facts["dependencies"] == "1; 7 nodes have no dependency, 7 have no dependent"
     for unit in (None, 1):
         facts = dict(trace_facts(traces, summary, bytes_per_element=unit).rows)
         assert "stored sizes" not in facts

@@ -90,7 +90,7 @@ def test_the_pairs_are_shown_with_their_share() -> None:
     )
     table = pairs_table(summary, 2)
     assert table.rows == (("0", "1", "2KiB", "50.00 %"), ("0", "2", "1KiB", "25.00 %"))
-    assert table.note == "3 pairs send something, 1 more as much as the last"
+    assert table.note == "3 pairs send data, 1 more send as much as the last"
     assert pairs_table(made([], purposes={})[1], 2).rows == ()
 
 
@@ -100,7 +100,7 @@ def test_groups_that_nobody_uses_are_told() -> None:
     )
     facts = dict(trace_facts(traces, summary, bytes_per_element=None).rows)
     assert facts["process groups"] == (
-        "4 defined; nobody uses 1, 2 (1 rank each), x (2 ranks each)"
+        "4 defined; unused: 1, 2 (1 rank each), x (2 ranks each)"
     )
     assert "for" not in groups_table(traces, summary).header
 

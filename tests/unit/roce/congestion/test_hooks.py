@@ -85,6 +85,6 @@ def test_a_timer_that_stays_due_does_not_hang_the_run(
     with pytest.raises(RunFailed) as caught:
         to_timer(qp)
     assert str(caught.value) == (
-        "congestion control Restless: on_timer left next_timer_ns 3 ns before the time "
-        "that it was told (it sets a later time, or NEVER)"
+        "congestion control Restless: on_timer left next_timer_ns 3 ns before the "
+        "current time (set it to a later time, or to NEVER)"
     )

@@ -74,7 +74,7 @@ DCQCN_ARGUMENTS = [each.argument for each in CONTROLS.load("dcqcn").parameters]
 
 def test_unknown_names_are_answered_with_the_known() -> None:
     with pytest.raises(
-        ValueError, match=r"no congestion control is named 'magic' \(there are none, "
+        ValueError, match=r"there is no congestion control 'magic' \(known: none, "
     ):
         congestion.make("magic")
 
@@ -113,10 +113,10 @@ class Words(CongestionControl):
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (dict, "it is no class derived from CongestionControl"),
-        (FixedRate(rate_bps=1), "it is no class derived from CongestionControl"),
-        (Twice, "two of its parameters have one name"),
-        (Words, "its parameters are no tuple of Parameter"),
+        (dict, "it is not a class derived from CongestionControl"),
+        (FixedRate(rate_bps=1), "it is not a class derived from CongestionControl"),
+        (Twice, "two of its parameters have the same name"),
+        (Words, "its parameters are not a tuple of Parameter"),
     ],
 )
 def test_what_is_no_control_is_refused(
@@ -152,9 +152,9 @@ class Broken(CongestionControl):
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        (Uninitialised, "its base was not initialised, or a timer was set before"),
-        (Early, "its base was not initialised, or a timer was set before"),
-        (Broken, "cannot be made: KeyError: 'rate'"),
+        (Uninitialised, "its base is not initialized, or a timer was set too early"),
+        (Early, "its base is not initialized, or a timer was set too early"),
+        (Broken, "cannot be created: KeyError: 'rate'"),
     ],
 )
 def test_what_cannot_work_is_not_begun_with(

@@ -1,1 +1,1 @@
-"""PyTorch's host execution traces, read without a converter."""
+"""Reader for PyTorch host execution traces, without a converter."""

@@ -1,19 +1,17 @@
-"""The graph of one rank, made of what its host trace has of transfers and of work.
+"""Graph of one rank, built from the transfers and the work in its host trace.
 
-A host runs one operation after another, and its threads hand over to each other: the
-one that autograd works on runs while the one that called it waits.  So the ids, which
-ascend with the start of operations over all threads, are the order in which things are
-*begun*.  What waits for what follows from that:
+A host runs one operation at a time. Its threads alternate: the autograd thread runs
+while its caller waits. Across all threads, ids ascend in the order in which operations
+*start*. These dependencies follow from that order:
 
-* computation follows computation of its stream (of the host, where no kernels are
-  known) and whatever the host has waited for;
-* a transfer follows the last computation begun before it, and what the host has waited
-  for; of its group's order ``chakram.program.ordering`` takes care;
-* a transfer that is not asynchronous has been waited for as soon as it is begun, an
-  asynchronous one when its ``wait`` comes, if that is in the trace, or where the
-  profile shows that the host stood still for it;
-* a group does one collective after another (NCCL has a stream for each, gloo a queue),
-  so a wait for one covers all before it in that group.
+* Computation waits for the previous computation of its stream and for everything the
+  host has waited for. Without known kernels, the host counts as the only stream.
+* A transfer waits for the last computation started before it and for everything the
+  host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
+* The host waits for a synchronous transfer immediately. It waits for an asynchronous
+  one at its ``wait`` node, or at an idle gap in the profile.
+* A group runs one collective after another (NCCL has a stream for each group, gloo a
+  queue). So a wait for one collective covers all earlier ones of that group.
 """
 
 from __future__ import annotations
@@ -36,7 +34,8 @@ if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile, Span
     from chakram.trace.graph import TraceGraph
 
-# Ids of a node's parts on further streams; PyTorch counts its nodes from 1.
+# Bit position of the stream number in the ids of a node's parts. PyTorch numbers its
+# nodes from 1.
 _STREAM_SHIFT: Final = 40
 _MOST_ID: Final = 1 << _STREAM_SHIFT
 
@@ -52,13 +51,13 @@ class Work:
 
 
 class HostGraph:
-    """Takes transfers and work in the order of the host.
+    """Builder of the graph from transfers and work, which are added in host order.
 
     Args:
         rank: The rank.
         source: Name of its file.
         groups: Its process groups.
-        profile: What its profile says.
+        profile: Its profile.
     """
 
     def __init__(
@@ -79,17 +78,17 @@ class HostGraph:
         """Return the graph."""
         return self._builder.build()
 
-    def never_awaited(self) -> tuple[list[int], int]:
-        """Return asynchronous transfers without a wait, and the number of all."""
-        return self._order.never_awaited(), self._order.asynchronous
+    def without_wait(self) -> tuple[list[int], int]:
+        """Return the asynchronous transfers without a wait, and the total number."""
+        return self._order.without_wait(), self._order.asynchronous
 
     def add_work(self, item: Work) -> None:
-        """Take a node that took time: a part for each stream that it was at work on.
+        """Add a node that took time, with one part for each stream that it used.
 
         Raises:
-            TraceError: If its id stands twice, or is too large.
+            TraceError: If its id is repeated or too large.
         """
-        assert self._profile is not None  # else there are no such nodes
+        assert self._profile is not None  # such nodes need a profile
         self._check_id(item.node_id)
         kernels = self._profile.kernels.get(item.rf_id)
         parts: Iterable[tuple[int | None, Span]]
@@ -113,7 +112,7 @@ class HostGraph:
             )
 
     def add_wait(self, transfers: Sequence[int]) -> None:
-        """Take a wait for transfers, by their ids, that only the profile shows."""
+        """Add a wait that only the profile shows, for the transfers with these ids."""
         node_id = transfers[0] | 1 << _STREAM_SHIFT
         self._builder.add(
             node_id=node_id,
@@ -123,10 +122,10 @@ class HostGraph:
         )
 
     def add_transfer(self, transfer: Transfer, group: str | None) -> None:
-        """Take a node that communicates in *group* (None: all ranks), or waits.
+        """Add a wait, or a transfer in *group* (None: all ranks).
 
         Raises:
-            TraceError: If its id stands twice, or is too large, or it lacks a peer.
+            TraceError: If its id is repeated or too large, or if it lacks a peer.
         """
         node, what = transfer.node, transfer.what
         self._check_id(node.node_id)
@@ -149,7 +148,7 @@ class HostGraph:
             group=what.group,
             sequence=what.sequence,
             is_async=what.is_async is not False,
-            # Messages are not ordered by their group.
+            # Groups do not order messages, so each message has its own queue.
             queue=group if isinstance(what.op, CollectiveOp) else node.node_id,
         )
         columns["dependencies"] = after
@@ -172,8 +171,8 @@ class HostGraph:
         if what.rank is None:
             raise TraceError(
                 node.where,
-                f"is a {what.op} that does not say with whom",
-                "a receive from any source cannot be replayed",
+                f"is a {what.op} without a peer",
+                "replay another trace: a receive from any source cannot be replayed",
             )
         kind = NodeKind.SEND if what.op == "send" else NodeKind.RECEIVE
         self._builder.add(
@@ -186,7 +185,7 @@ class HostGraph:
         )
 
     def _times(self, transfer: Transfer) -> dict[str, Any]:
-        """Return how long a transfer took and on which stream, if that is known."""
+        """Return duration, start and stream of a transfer, if they are known."""
         profile = self._profile
         if profile is None:
             return {}
@@ -211,16 +210,16 @@ class HostGraph:
     def _check_id(self, node_id: int) -> None:
         if node_id >= _MOST_ID:
             raise TraceError(
-                self._source, f"has node id {node_id}", f"below {_MOST_ID} they are"
+                self._source, f"has node id {node_id}", f"use node ids below {_MOST_ID}"
             )
 
 
 @dataclass(slots=True)
 class HostOrder:
-    """Tells of each item, in the order of the host, which earlier ones it follows.
+    """Dependencies of each item, derived from the order on the host.
 
-    What the host has waited for is one item, or that and nothing: a wait is itself
-    an item, which follows all that it waits for.
+    ``_waited`` is the last item that the host waited for. A wait is also an item. It
+    depends on everything that the host waited for earlier.
     """
 
     _waited: int | None = None
@@ -235,12 +234,12 @@ class HostOrder:
         """Number of asynchronous transfers."""
         return len(self._queue_of)
 
-    def never_awaited(self) -> list[int]:
+    def without_wait(self) -> list[int]:
         """Return the ids of asynchronous transfers without a known wait."""
         return sorted(each for queue in self._queues.values() for each in queue)
 
     def compute(self, node_id: int, stream: int | None) -> tuple[int, ...]:
-        """Return what a computation follows."""
+        """Return the dependencies of a computation."""
         after = self._after(stream)
         self._last_of_stream[stream] = node_id
         self._stream = stream
@@ -255,14 +254,15 @@ class HostOrder:
         is_async: bool,
         queue: object,
     ) -> tuple[int, ...]:
-        """Return what a transfer follows.
+        """Return the dependencies of a transfer.
 
         Args:
             node_id: Its id.
             group: The group, as the trace names it.
-            sequence: Its number there; None: it has none.
-            is_async: Whether the host goes on without waiting for it.
-            queue: What does transfers one after another; this one is the last in it.
+            sequence: Its sequence number in the group. None: it has none.
+            is_async: Whether the host continues without waiting for it.
+            queue: Key of the queue that runs transfers one after another. This transfer
+                is appended to it.
         """
         after = self._after(self._stream)
         if not is_async:
@@ -278,12 +278,12 @@ class HostOrder:
     def wait(
         self, node_id: int, *, group: object, sequence: object
     ) -> tuple[int, ...] | None:
-        """Return what a wait follows; None if what it waits for is not in the trace.
+        """Return the dependencies of a wait; None if its transfer is not in the trace.
 
-        Sequence numbers count within a group; a wait that names none ends the oldest
-        transfer of that number.  Transfers that were coalesced have one number and one
-        wait; older traces, whose numbers do not tell messages from collectives, give
-        one number to a message and a collective, too.
+        Sequence numbers count within a group. A wait without a group completes the
+        oldest transfer with its number. Coalesced transfers share one number and one
+        wait. In older traces, numbers do not distinguish messages from collectives, so
+        a message and a collective can share a number too.
         """
         pending = self._pending.get(sequence)
         if pending is None:
@@ -300,7 +300,7 @@ class HostOrder:
         return self.shown_wait(node_id, tuple(transfer for _, transfer in begun))
 
     def shown_wait(self, node_id: int, begun: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what a wait follows for transfers of which only the profile tells."""
+        """Return the dependencies of a wait for the transfers *begun*."""
         for transfer in begun:
             queue = self._queues.get(self._queue_of[transfer], [])
             del queue[: bisect_right(queue, transfer)]

@@ -1,9 +1,10 @@
-"""Which process group a transfer of a host trace belongs to.
+"""Process groups of the transfers in a host trace.
 
-Since schema 1.0.3 a transfer names its group.  In 1.0.2 it has a pointer, which the
-node ``process_group:init`` explains; in 1.0.1 nothing explains it, so that only where
-there is one pointer it can be taken: for all ranks.  gloo's operations name none at
-all; there the user says it, or what all ranks recorded does (see ``unnamed``).
+Since schema 1.0.3, a transfer names its group. In 1.0.2 it has a pointer, and the node
+``process_group:init`` maps pointers to groups. In 1.0.1 no such mapping exists: if
+there is only one pointer, it is assumed to mean all ranks. gloo's operations name no
+group. The user can state the group, or it is inferred from the traces of all ranks (see
+``unnamed_groups``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chakram.chakra.read.pytorch.unnamed_groups import (
     UnnamedOperation,
     operations_in_groups,
 )
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.groups import ANY_OPERATION
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 class Transfer:
     """A node that communicates or waits.
 
-    ``rf_ids`` are the record functions of it and of its caller, ``label`` is that of
-    the backend's label for it.
+    ``rf_ids`` are the record function ids of the node and of its caller. ``label`` is
+    the record function id of the backend's label for the transfer.
     """
 
     node: HostNode
@@ -46,25 +47,25 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """The name of a group; None: all ranks."""
+    """The name of a known group; None: all ranks."""
 
     name: str | None
 
 
 class GroupFinder:
-    """Finds the groups of one rank's transfers.
+    """Resolver for the groups of one rank's transfers.
 
     Args:
         rank: The rank.
-        initial: The groups that its trace defines, in the order of their making.
-        unnamed_groups: The groups of transfers that name none, by operation, by name
-            or purpose, as far as the user said so; see ``ReadOptions``.
+        initial: The groups that the trace defines, in the order of their creation.
+        unnamed_groups: By operation: the name or purpose of the group for transfers
+            that name none, as stated by the user; see ``ReadOptions``.
         zero_is_a_group: Whether a group file defines a group ``0``.
-        profile: The profile of that rank.
+        profile: The profile of the rank.
 
     Attributes:
         members: The ranks of every group that the trace defines, by name.
-        warnings: What was odd: kind, place, sentence.
+        warnings: The warnings: kind, location and sentence.
     """
 
     def __init__(
@@ -91,14 +92,14 @@ class GroupFinder:
     def names_of(
         self, transfers: Sequence[Transfer], inferred: Sequence[str]
     ) -> list[str | None]:
-        """Return the group of every transfer: its name, None for all ranks.
+        """Return the group name of every transfer. None means all ranks.
 
         Args:
-            transfers: All of the rank's, in order.
-            inferred: The groups of what ``open_operations`` returned.
+            transfers: All transfers of the rank, in order.
+            inferred: The groups inferred for the result of ``open_operations``.
 
         Raises:
-            TraceError: If that cannot be told.
+            TraceError: If a group cannot be determined.
         """
         pointers = {
             each.what.group: each.node.where
@@ -110,8 +111,8 @@ class GroupFinder:
         if len(unknown) > 1 or (unknown and self._initial):
             raise TraceError(
                 pointers[min(unknown)],
-                "names its process group by a pointer, as "
-                f"{len(unknown) - 1} others do, and nothing says who is in it",
+                f"names its process group by a pointer, as do {len(unknown) - 1} "
+                "others, and the members are unknown",
                 "record the trace with PyTorch 2.3 or later, which writes the groups",
             )
         if unknown:
@@ -119,7 +120,8 @@ class GroupFinder:
                 (
                     WarningKind.GROUP_OF_POINTER,
                     next(iter(pointers.values())),
-                    "groups are named by pointers; the only one is taken for all ranks",
+                    "pointers name the groups; the only group is assumed to contain "
+                    "all ranks",
                 )
             )
         unnamed = iter(self._groups_of_unnamed(transfers, inferred))
@@ -140,7 +142,7 @@ class GroupFinder:
         return groups
 
     def open_operations(self, transfers: Sequence[Transfer]) -> RankOperations | None:
-        """Return the transfers whose groups have to be inferred; None if none have."""
+        """Return the transfers whose groups must be inferred, or None."""
         found = [each for each in _unnamed(transfers) if self._settled(each) is None]
         if not found:
             return None
@@ -161,7 +163,7 @@ class GroupFinder:
             settled = self._settled(each)
             if settled is None:
                 groups.append(next(following))
-                # Where the user left one group, nothing was inferred.
+                # If the user's setting leaves one group, nothing was inferred.
                 settled_by_user += len(self._stated(each)) == 1
             else:
                 groups.append(settled.name)
@@ -171,24 +173,25 @@ class GroupFinder:
                 (
                     WarningKind.GROUP_INFERRED,
                     opened.operations[0].where,
-                    f"{len(inferred)} operations name no process group; members, other "
-                    f"ranks{'' if self._profile is None else ' and threads'} leave: "
+                    f"{len(inferred)} operations name no process group; their members "
+                    "and the other "
+                    f"ranks{'' if self._profile is None else ' and threads'} imply: "
                     f"{operations_in_groups(opened, inferred)}",
                 )
             )
         return groups
 
     def _settled(self, transfer: Transfer) -> _Settled | None:
-        """Return the group of a transfer that names none, if it needs no inference."""
-        stated = self._said_of(transfer)
+        """Return the group of an unnamed transfer if it needs no inference."""
+        stated = self._user_setting(transfer)
         if stated is not None and not self._stated(transfer):
-            return _Settled(stated)  # a group that only a group file defines, perhaps
+            return _Settled(stated)  # the group file may define this group
         if len(self._initial) <= 1:
             return _Settled(self._initial[0].name if self._initial else None)
         return None
 
-    def _said_of(self, transfer: Transfer) -> str | None:
-        """Return what the user said of the group of an operation."""
+    def _user_setting(self, transfer: Transfer) -> str | None:
+        """Return the user's setting for the group of an operation."""
         op = str(transfer.what.op)
         names = [op]
         if op == CollectiveOp.ALL_TO_ALL_V:
@@ -199,12 +202,16 @@ class GroupFinder:
         return None
 
     def _stated(self, transfer: Transfer) -> tuple[str, ...]:
-        """Return the rank's groups whose name, or else purpose, is the stated one."""
-        stated = self._said_of(transfer)
+        """Return the groups of the rank that match the user's setting.
+
+        The setting is compared with names first, then with purposes.
+        """
+        stated = self._user_setting(transfer)
         if stated is None:
             return ()
         by_name = [each.name for each in self._initial if each.name == stated]
-        # Purposes count on from group to group: a pattern covers those of all ranks.
+        # Purposes contain group numbers that differ between ranks. A pattern can match
+        # all of them.
         return tuple(
             by_name
             or [
@@ -216,7 +223,7 @@ class GroupFinder:
 
     def _operation(self, transfer: Transfer) -> UnnamedOperation:
         what = transfer.what
-        # The label is what a group's thread did; the operation is the host's.
+        # The label ran on a thread of the group, the operation on a host thread.
         label = -1 if transfer.label is None else transfer.label
         return UnnamedOperation(
             where=transfer.node.where,
@@ -234,7 +241,7 @@ class GroupFinder:
         """Return the number of ranks of a transfer's group.
 
         Raises:
-            TraceError: At *where*, if nothing says it.
+            TraceError: At *where*, if the size is unknown.
         """
         for each in self._initial:
             if each.name == group or (group is None and each.name in ALL_RANKS_NAMES):
@@ -259,15 +266,15 @@ class GroupFinder:
         if position >= len(ranks):
             raise TraceError(
                 where,
-                f"its peer is number {position} of group {group!r}, which has "
+                f"its peer is number {position} of group {group!r}, but the group has "
                 f"{len(ranks)} ranks",
-                "a peer is counted within its group, from 0",
+                "number peers within the group, from 0",
             )
         return ranks[position]
 
 
 def _unnamed(transfers: Sequence[Transfer]) -> list[Transfer]:
-    """Return those that name no group although they have one."""
+    """Return the transfers that name no group although they have one."""
     return [
         each for each in transfers if each.what.group is None and each.what.op != WAIT
     ]

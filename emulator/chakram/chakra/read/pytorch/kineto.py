@@ -1,11 +1,12 @@
-"""The device trace of a profile (Kineto): how long the nodes of a host trace took.
+"""Reader for Kineto profiles, which contain the times of a host trace's nodes.
 
-A host trace has no times.  The profile of the same run has events with times:
-operations of the CPU carry the id of the record function that the host trace has as
-``rf_id``; a kernel carries the "External id" of the operation that launched it.
+A host trace has no times. The profile of the same run has timed events. The event of a
+CPU operation carries the record function id that the host trace calls ``rf_id``. The
+event of a kernel carries the "External id" of the operation that launched it.
 
-An operation's own time is its duration without the events inside it on its thread.  If
-there are kernels, only they are computation: the host runs ahead of its device.
+The self time of an operation is its duration without the events nested in it on the
+same thread. If there are kernels, only kernels count as computation, because the host
+runs ahead of the device.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from chakram.foundation.errors import GarbageTrace, TraceError
 _OPERATION: Final = "cpu_op"
 _MARKS: Final = ("user_annotation", _OPERATION)
 _KERNELS: Final = ("kernel", "gpu_memcpy", "gpu_memset")
-_HINT: Final = "is this the profile of the same run?"
+_HINT: Final = "check that this is the profile of the same run"
 _MOST_NS: Final = 2**62
 EVENT_LIMIT: Final = 20_000_000
 
 
 class Span(NamedTuple):
-    """When something was at work: nanoseconds since the profile's first event."""
+    """A time interval, in nanoseconds since the first event of the profile."""
 
     start_ns: int
     duration_ns: int
@@ -36,17 +37,18 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Profile:
-    """What a profile says of one rank's nodes, by ``rf_id``.
+    """The times in a profile of one rank, by ``rf_id``.
 
     Attributes:
         source: Name of the file.
-        own: Of operations of the CPU: start, and the time of their own.
-        kernels: Of operations that launched any: by stream, first start and sum.
-        threads: Of operations and labels: the thread that they ran on.
-        spans: Of operations and labels: start and whole duration.
-        names: Of operations and labels: how they are called.
-        process: The number of the process that ran them; None where none is stated.
-        has_ids: Whether any event has the id of a record function.
+        own: Start and self time of each CPU operation.
+        kernels: First start and total duration of the kernels that an operation
+            launched, by stream.
+        threads: Thread of each operation or label.
+        spans: Start and whole duration of each operation or label.
+        names: Name of each operation or label.
+        process: The process id, or None if no event states it.
+        has_ids: Whether any event has a record function id.
     """
 
     source: str
@@ -60,7 +62,7 @@ class Profile:
 
 
 class _Events:
-    """Columns of the events that count; times in nanoseconds of the profile's clock."""
+    """Columns of the relevant events. Times are in ns of the profile's clock."""
 
     def __init__(self) -> None:
         self.starts = array("q")
@@ -73,23 +75,25 @@ class _Events:
 
 
 def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
-    """Return what the profile of one rank says.
+    """Return the profile of one rank.
 
     Raises:
-        TraceError: If it is no profile, or has too many events.
+        TraceError: If the file is not a profile or has too many events.
     """
     events = _Events()
     function_of: dict[int, int] = {}
     kernels: list[tuple[int, int, int, int]] = []
     for number, (offset, event) in enumerate(
-        # Profilers add arguments under names that others of theirs have taken.
+        # Profilers write some argument names twice. The last value counts.
         JsonScanner(chunks, source=source, last_wins=True).elements("traceEvents")
     ):
         where = f"{source}: offset {offset}"
         if number == EVENT_LIMIT:
-            raise TraceError(where, f"has more than {number} events", "profile less")
+            raise TraceError(
+                where, f"has more than {number} events", "profile fewer steps"
+            )
         if not isinstance(event, dict):
-            raise GarbageTrace(where, "is no event but another JSON value", _HINT)
+            raise GarbageTrace(where, "is not an event but another JSON value", _HINT)
         if event.get("ph") != "X":
             continue
         category = event.get("cat")
@@ -113,7 +117,7 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
 def _take_mark(
     events: _Events, function_of: dict[int, int], event: Mapping[str, Any], where: str
 ) -> None:
-    # Profiles without these ids, as old PyTorch wrote them, have 0 everywhere.
+    # Profiles of old PyTorch versions lack these ids and have 0 everywhere.
     function = _argument(event, "Record function id") or None
     external = _argument(event, "External id")
     if function is not None and external is not None:
@@ -125,7 +129,7 @@ def _take_mark(
         thread = -1
     events.threads.append(thread)
     events.functions.append(-1 if function is None else function)
-    # Few names are different.
+    # There are few distinct names, so share their strings.
     events.names.append(sys.intern(str(event.get("name", ""))))
     process = event.get("pid")
     if events.process is None and isinstance(process, int):
@@ -168,7 +172,7 @@ def _profile(
 
 
 def _own_times(events: _Events) -> array[int]:
-    """Return the durations without what is inside on the same thread."""
+    """Return the self times: durations without nested events on the same thread."""
     own_ns = array("q", events.durations)
     order = sorted(
         range(len(own_ns)),
@@ -197,8 +201,8 @@ def _argument(event: Mapping[str, Any], key: str) -> int | None:
 
 
 def _time_ns(event: Mapping[str, Any], key: str, where: str) -> int:
-    """Return a time, which Kineto writes in microseconds with a fraction."""
+    """Return a time in ns. Kineto writes microseconds with a fraction."""
     value = event.get(key, 0)
     if not isinstance(value, int | float) or not 0 <= value < _MOST_NS // 1_000:
-        raise GarbageTrace(where, f"its {key} is {value!r:.40}, no time", _HINT)
+        raise GarbageTrace(where, f"its {key} is {value!r:.40}, not a time", _HINT)
     return round(value * 1_000)

@@ -1,16 +1,16 @@
-"""What a node of a host trace communicates.
+"""Communication parameters of the nodes in a host trace.
 
-Up to three nodes stand for one transfer: the dispatcher's ``c10d::alltoall_base_``,
-in it the backend's ``record_param_comms``, in that the label ``nccl:all_to_all``.
+A transfer has up to three nested nodes: the dispatcher's ``c10d::alltoall_base_``, then
+the backend's ``record_param_comms``, then the label ``nccl:all_to_all``.
 
-* ``record_param_comms`` says most: ``[tensors, seq, group, rank, name, in splits, out
-  splits, ...]``; since schema 1.1.0 attributes say it again.  Not all backends write
-  it, gloo does not.
-* ``c10d::...`` names its arguments in ``op_schema``; its process group is an object
-  that the trace does not name.
-* A label has the input tensors only, and is never needed.
+* ``record_param_comms`` has the most information:
+  ``[tensors, seq, group, rank, name, in splits, out splits, ...]``. Since schema 1.1.0,
+  attributes repeat it. Not all backends write this node; gloo does not.
+* ``c10d::...`` names its arguments in ``op_schema``. Its process group is an object
+  without a name in the trace.
+* A label has only the input tensors and is never needed.
 
-Sizes become what one rank contributes (``chakram.collectives.ops``).
+Sizes are converted to the contribution of one rank (``chakram.collectives.ops``).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 
 WAIT: Final = "wait"
-"""What the host does with a transfer that it began before."""
+"""The operation in which the host waits for a transfer that it started earlier."""
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_TAG: Final = 1 << 62
-_HINT: Final = "is the file whole, and written by PyTorch?"
+_HINT: Final = "check that PyTorch wrote the file and that it is complete"
 
 _OPS: Final[Mapping[str, CollectiveOp | str]] = {
     "allreduce": CollectiveOp.ALL_REDUCE,
@@ -58,24 +58,32 @@ _OPS: Final[Mapping[str, CollectiveOp | str]] = {
     "recvanysource": "recv",
     "wait": WAIT,
 }
-# ``all_to_allv``, ``_allgather_base``, ``reduce_scatter_tensor_coalesced`` ...
+# Variants such as ``all_to_allv``, ``_allgather_base`` and
+# ``reduce_scatter_tensor_coalesced``.
 _VARIANTS: Final = re.compile(r"(coalesced|base|oop|sparse|intotensor|tensor)+$|v$")
 _ARGUMENT: Final = re.compile(r"\s*(\S+)\s+(\w+)\s*(=.*)?")
 
 GroupName = str | int | None
-"""How a node names its group: by name, by a pointer's value, or not at all."""
+"""A node's reference to its group: a name, a pointer value, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What one node communicates.
+    """The communication of one node.
 
-    ``op`` is a collective, ``send``, ``recv`` or ``wait``.  ``rank`` is the root's or
-    the peer's position in the group, where it is known.  ``ranks`` are the members,
-    where the node states them, and ``stated_size`` is their number, also where they
-    are not evenly apart; ``members`` is how many take part, where its splits or
-    its buffers tell.  ``size_bytes`` of a scatter is the part of one member.
-    ``is_async`` is None where only a later wait tells.
+    Attributes:
+        op: A collective, ``send``, ``recv`` or ``wait``.
+        size_bytes: The contribution of one rank. For a scatter: the part of one member.
+        splits: The split sizes of an uneven all_to_all.
+        members: The number of participants, if splits or buffers imply it.
+        rank: The position of the root or peer in the group, if it is known.
+        tag: The tag of a message.
+        is_async: Whether the host continues without waiting. None: only a later wait
+            shows it.
+        group: The reference to the group.
+        ranks: The members, if the node states them.
+        stated_size: The stated number of members, even if they are not evenly spaced.
+        sequence: Identifies the transfer within its group, or None.
     """
 
     op: CollectiveOp | str
@@ -92,36 +100,37 @@ class Communication:
 
     @property
     def least_ranks(self) -> int:
-        """Number of ranks that the job has at least; 0 where nothing is stated."""
+        """Minimum number of ranks in the job; 0 if the node states nothing."""
         return max(self.stated_size, max(self.ranks, default=-1) + 1)
 
 
 def kind_of(name: str) -> CollectiveOp | str | None:
-    """Return what the name of an operation means, None if that is not known."""
+    """Return the operation that a name means, or None if it is unknown."""
     for start in (C10D, *LABELS):
         name = name.removeprefix(start)
-    # Labels of messages go on: "nccl:send 0->1".
+    # Labels of messages have a suffix: "nccl:send 0->1".
     plain = name.partition(" ")[0].replace("_", "").lower()
     return _OPS.get(plain) or _OPS.get(_VARIANTS.sub("", plain))
 
 
 def from_record(node: HostNode, caller: HostNode | None) -> Communication | None:
-    """Return what a ``record_param_comms`` states; None if it is no transfer we know.
+    """Return the communication of a ``record_param_comms``, or None if it is unknown.
 
     Args:
         node: The node.
-        caller: The ``c10d::`` node round it, whose arguments have names.
+        caller: The enclosing ``c10d::`` node, whose arguments have names.
 
     Raises:
-        TraceError: If it contradicts itself.
+        TraceError: If the node contradicts itself.
     """
-    # The name is the last text among the values; a group may be a text before it.
+    # The operation name is the last text among the values. The group precedes it and
+    # may be a text too.
     place = max(
         (index for index, each in enumerate(node.inputs) if isinstance(each, str)),
         default=-1,
     )
     if place < 3 or len(node.inputs) < place + 3:
-        raise TraceError(node.where, "does not state what it communicates", _HINT)
+        raise TraceError(node.where, "does not state which data it communicates", _HINT)
     name = str(node.attributes.get("collective_name") or node.inputs[place])
     op = kind_of(name)
     if op is None:
@@ -157,10 +166,10 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
 
 
 def from_c10d(node: HostNode) -> Communication | None:
-    """Return what a ``c10d::`` node does; None if it is no transfer we know.
+    """Return the communication of a ``c10d::`` node, or None if it is unknown.
 
     Raises:
-        TraceError: If it contradicts itself.
+        TraceError: If the node contradicts itself.
     """
     op = kind_of(node.name)
     if op is None:
@@ -170,7 +179,7 @@ def from_c10d(node: HostNode) -> Communication | None:
         raise TraceError(
             node.where,
             "has no op_schema, so its arguments have no names",
-            "traces with record_param_comms nodes need none: use the NCCL backend",
+            "use the NCCL backend, whose traces have record_param_comms nodes instead",
         )
     given = _tensor_arguments(node)
     both = [value for name, value in given.items() if name in ("tensors", "tensor")]
@@ -191,7 +200,8 @@ def from_c10d(node: HostNode) -> Communication | None:
         out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
         rank=_position(rank),
         tag=arguments.get("tag", 0),
-        # Without a word of it the dispatcher's caller waits: nothing else would.
+        # Without this argument, the operation is synchronous, because nothing waits for
+        # it later.
         is_async=bool(arguments.get("async_op", False)),
         per_peer="input_tensors" in given,
     )
@@ -210,7 +220,7 @@ def _communication(
     per_peer: bool,
     **stated: Any,
 ) -> Communication:
-    """Return what a node communicates; what is *stated* stays as it is."""
+    """Return the communication of a node. *stated* values are passed through."""
     size_bytes = total_bytes(sent, node.where)
     members = _members(op, size_bytes, total_bytes(received, node.where))
     splits: Splits | None = None
@@ -232,7 +242,7 @@ def _communication(
             size_bytes = sum(splits.sent_bytes)
             members = len(splits.sent_bytes)
     elif op is CollectiveOp.SCATTER:
-        # Only the root has an input; what all have is the part that they receive.
+        # Only the root has an input. All members have the part that they receive.
         size_bytes = total_bytes(received, node.where)
     elif op == "recv":
         size_bytes = total_bytes(received or sent, node.where)
@@ -252,9 +262,9 @@ def _communication(
 def _members(
     op: CollectiveOp | str, sent_bytes: int, received_bytes: int
 ) -> int | None:
-    """Return how many ranks take part, by the sizes of the buffers.
+    """Return the number of participants that the buffer sizes imply.
 
-    Of gather and scatter only the root has the larger one.
+    For gather and scatter, only the root has the larger buffer.
     """
     if op in (CollectiveOp.ALL_GATHER, CollectiveOp.GATHER):
         whole, part = received_bytes, sent_bytes
@@ -268,14 +278,14 @@ def _members(
 def _side(
     own: Sequence[int], other: Sequence[int], buffer: Sequence[Tensor], where: str
 ) -> tuple[int, ...]:
-    """Return one direction in bytes; where only the other has splits, it is even."""
+    """Return the splits of one direction in bytes. If it has none, they are even."""
     if own:
         return split_bytes(own, buffer, where)
     return split_bytes([1] * len(other), buffer, where)
 
 
 def _arguments(node: HostNode) -> dict[str, Any]:
-    """Return the arguments of an operation by the names that its signature has."""
+    """Return the arguments of an operation by their names in its signature."""
     inside = node.schema.partition("(")[2].rpartition(") ->")[0]
     names = [
         match[2] for part in inside.split(",") if (match := _ARGUMENT.fullmatch(part))
@@ -294,7 +304,7 @@ def _output_tensors(node: HostNode) -> list[Tensor]:
 
 
 def _counted(node: HostNode, attribute: str) -> list[Tensor]:
-    """Return a buffer by its number of elements, where no tensor is named."""
+    """Return a buffer from its stated number of elements, for nodes without tensors."""
     elements = node.attributes.get(attribute)
     size = DTYPE_BYTES.get(str(node.attributes.get("dtype", "")).lower())
     if not isinstance(elements, int) or elements <= 0 or size is None:
@@ -303,9 +313,10 @@ def _counted(node: HostNode, attribute: str) -> list[Tensor]:
 
 
 def _sequence(value: Any) -> object:
-    """Return what tells a transfer from others of its group; None if nothing does.
+    """Return the value that identifies a transfer within its group, or None.
 
-    It is a number; since 2.3 a pair of it and of whether it counts messages.
+    The value is a number. Since PyTorch 2.3, it is a pair: the number, and whether the
+    number counts messages.
     """
     if isinstance(value, list) and all(isinstance(each, int) for each in value):
         return tuple(value)
@@ -313,7 +324,7 @@ def _sequence(value: Any) -> object:
 
 
 def _position(value: Any) -> int | None:
-    """Return a position in a group; a sender that is not known is -1 or so."""
+    """Return a position in a group, or None if it is invalid or unknown (-1)."""
     return value if type(value) is int and 0 <= value < _MOST_RANKS else None
 
 
@@ -325,18 +336,18 @@ def _group(node: HostNode, value: Any) -> GroupName:
     name = node.attributes.get("pg_name")
     if isinstance(name, str) and name:
         return name
-    if isinstance(value, list):  # name and description
+    if isinstance(value, list):  # [name, description]
         value = value[0] if value else None
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    # A wait of the older schemas has 0 in the place of the pointer.
+    # Waits of the older schemas have 0 in place of the pointer.
     return value or None
 
 
 def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[tuple[int, ...], int]:
-    """Return the members of the group, and their number, where a node states them.
+    """Return the members and the size of the group, if a node states them.
 
-    *behind* are first rank, distance and number, as they stand behind the splits.
+    *behind* holds the values that follow the splits: first rank, stride and size.
     """
     keys = ("global_rank_start", "global_rank_stride", "pg_size")
     stated = [node.attributes.get(key) for key in keys]

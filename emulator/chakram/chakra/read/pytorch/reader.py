@@ -1,8 +1,8 @@
-"""From the bytes of a PyTorch host trace to one rank's graph.
+"""Reader for a PyTorch host trace: from its bytes to the graph of one rank.
 
-Of the many nodes of such a file only transfers, waits and, with a profile, what took
-time become nodes of the graph: the rest is structure.  So memory follows the
-communication, and the profile, not the file.
+Most nodes of such a file only describe structure. Only transfers, waits and, with a
+profile, nodes that took time become nodes of the graph. Memory usage depends on the
+amount of communication and the profile instead of the file size.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from chakram.chakra.read.pytorch.host import (
     HostNode,
     host_node,
     quick_rf_id,
-    waits_shown,
 )
+from chakram.chakra.read.pytorch.host_waits import waits_from_profile
 from chakram.chakra.read.pytorch.operations import (
     Communication,
     from_c10d,
     from_record,
 )
 from chakram.chakra.read.rank_decoder import RankTrace
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
-from chakram.chakra.trace_warning import WarningLog
+from chakram.chakra.trace_warning import WarningKind, WarningLog
 from chakram.foundation.errors import ForeignProfile, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile
+    from chakram.chakra.read.reader_options import ReadOptions
     from chakram.trace.graph import TraceGraph
 
 _LONGEST_NAME = 200
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
-"""How the names of the process and its threads begin."""
+"""Name prefix of the nodes for the process and its threads."""
 
 
 class HostTrace:
-    """The trace of one rank, whose operations may still lack their groups.
+    """The trace of one rank, in which the groups of some operations may be unknown.
 
     Args:
         chunks: The bytes of the file.
-        rank: The rank whose file it is.
+        rank: The rank of the file.
         source: Name of the file, for messages.
-        options: How to read; the edges of such a trace are its order, so nothing of
-            dependencies counts.
+        options: Reader options. Options for dependencies have no effect, because the
+            edges follow from the order of the operations.
         zero_is_a_group: Whether a group file defines a group ``0``.
-        profile: What the profile of that rank says; without it nothing takes time.
+        profile: The profile of the rank. None: nothing takes time.
 
     Attributes:
-        unnamed: The operations whose groups have to be inferred, with those of other
-            ranks; None: there are none.
+        unnamed: The operations whose groups must be inferred together with other ranks.
+            None: there are none.
 
     Raises:
-        TraceError: If the file is damaged, or contradicts itself.
+        TraceError: If the file is damaged or contradicts itself.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class HostTrace:
         self.unnamed = self._groups.open_operations(self._transfers)
 
     def _read(self, chunks: Iterable[bytes]) -> str:
-        """Sort all nodes in; return the schema."""
+        """Classify all nodes and return the schema."""
         scanner = JsonScanner(chunks, source=self._source)
         for number, (offset, raw) in enumerate(scanner.elements("nodes")):
             if number == self._options.node_limit:
                 raise TraceError(
                     f"{self._source}: offset {offset}",
                     f"the file has more than {number} nodes",
-                    "raise the limit if that is meant",
+                    "if this is intended, raise the limit",
                 )
             self._take(offset, raw)
         schema = str(scanner.members.get("schema", ""))[:80]
@@ -113,16 +113,16 @@ class HostTrace:
             raise UnsupportedTrace(
                 self._source,
                 f"this is a PyTorch execution trace of schema {schema!r}",
-                "1.0.1 to 1.1.1 are read",
+                "use a trace of schema 1.0.1 to 1.1.1",
             )
         self._check_process(scanner.members.get("pid"))
         return schema
 
     def finish(self, inferred: Sequence[str]) -> RankTrace:
-        """Return the trace, from the names of the groups of *unnamed*; once only."""
+        """Return the trace, given the group names of *unnamed*. Call it only once."""
         groups, transfers = self._groups, self._transfers
         graph = self._build(transfers, groups, inferred)
-        self._say_what_takes_no_time()
+        self._warn_of_missing_times()
         for kind, where, found in groups.warnings:
             self._noticed.warn(kind, where, found)
         if not len(graph):
@@ -144,10 +144,10 @@ class HostTrace:
         )
 
     def _take(self, offset: int, raw: Any) -> None:
-        """Sort one node in: a transfer, a label, the groups, work, or nothing."""
+        """Classify one node: transfer, label, groups, work, or none of these."""
         name = raw.get("name") if isinstance(raw, dict) else None
         if not isinstance(name, str):
-            host_node(raw, offset=offset, source=self._source)  # says what is wrong
+            host_node(raw, offset=offset, source=self._source)  # raises the error
             return
         self._operations += not name.startswith(_STRUCTURE)
         if name == RECORD:
@@ -166,7 +166,7 @@ class HostTrace:
             self._take_work(offset, raw)
 
     def _take_work(self, offset: int, raw: Mapping[str, Any]) -> None:
-        assert self._profile is not None  # who calls it has looked
+        assert self._profile is not None  # checked by the caller
         rf_id = quick_rf_id(raw)
         if rf_id is None:
             return
@@ -174,10 +174,10 @@ class HostTrace:
         if called != raw["name"]:
             raise ForeignProfile(
                 f"{self._source}: offset {offset}: node {raw.get('id')}",
-                f"is {raw['name'][:60]!r}, but {called[:60]!r} in the profile "
-                f"{self._profile.source}",
-                "is it the profile of this run and rank? name the right one (kineto), "
-                "or move it away",
+                f"is {raw['name'][:60]!r} in the trace, but {called[:60]!r} in the "
+                f"profile {self._profile.source}",
+                "name the profile of this run and rank (kineto), or move this profile "
+                "away",
             )
         if rf_id in self._profile.kernels or (
             not self._profile.kernels and rf_id in self._profile.own
@@ -193,7 +193,7 @@ class HostTrace:
             )
 
     def _check_process(self, process: object) -> None:
-        """Refuse the profile of another process: ranks of one run do much alike."""
+        """Refuse a profile of another process. Node names alone may not reveal it."""
         profile = self._profile
         if profile is None or None in (process, profile.process):
             return
@@ -202,18 +202,18 @@ class HostTrace:
                 self._source,
                 f"is the trace of process {process}, but {profile.source} is the "
                 f"profile of process {profile.process}",
-                "a profile must have the number of its rank in its name",
+                "put the rank into the name of each profile",
             )
 
     def _found_transfers(self) -> list[Transfer]:
-        """Return what is transferred and waited for, one item each, in order of ids."""
+        """Return the transfers and waits, one item each, ordered by id."""
         found: list[tuple[HostNode, Communication, tuple[int, ...]]] = []
         callers = {node.node_id: node for node in self._dispatched}
         records = {node.node_id for node in self._records}
         recorded: set[int] = set()
         for node in self._records:
             recorded.add(node.parent)
-            # A backend that does one transfer by others states those inside it too.
+            # A backend that builds a transfer from others records the inner ones too.
             if node.parent in records and node.parent != node.node_id:
                 continue
             caller = callers.get(node.parent)
@@ -234,7 +234,8 @@ class HostTrace:
         if self._labels and not found:
             raise TraceError(
                 self._first_label or self._source,
-                "communication is there as labels only, which have no process group",
+                "the trace has communication only as labels, which have no process "
+                "group",
                 "record it with PyTorch 1.13 or later, whose traces have "
                 "record_param_comms or c10d nodes",
             )
@@ -246,7 +247,7 @@ class HostTrace:
         ]
 
     def _labels_of(self, node_ids: Sequence[int]) -> Iterator[int | None]:
-        """Yield, of each node, the record function of the first label behind it."""
+        """Yield, for each node, the record function of the first label after it."""
         labels = sorted(self._labels)
         at = 0
         for index, node_id in enumerate(node_ids):
@@ -264,7 +265,7 @@ class HostTrace:
         groups: GroupFinder,
         inferred: Sequence[str],
     ) -> TraceGraph:
-        """Return the graph of what was sorted out."""
+        """Return the graph of the classified nodes."""
         graph = HostGraph(
             rank=self._rank, source=self._source, groups=groups, profile=self._profile
         )
@@ -284,15 +285,15 @@ class HostTrace:
                 graph.add_work(item)
             else:
                 graph.add_transfer(*item)
-        lost, asynchronous = graph.never_awaited()
+        lost, asynchronous = graph.without_wait()
         for each in transfers:
             if lost and each.node.node_id == lost[0]:
                 self._noticed.warn(
                     WarningKind.WAIT_UNKNOWN,
                     each.node.where,
-                    f"is one of {len(lost)} of {asynchronous} asynchronous operations "
-                    "of which nothing shows when the host waited for them; nothing "
-                    "waits for them here",
+                    f"is one of {len(lost)} asynchronous operations, of {asynchronous} "
+                    "in total, for which no wait of the host is known; nothing waits "
+                    "for them in the replay",
                     count=len(lost),
                 )
         return graph.build()
@@ -300,32 +301,33 @@ class HostTrace:
     def _shown_waits(
         self, transfers: Sequence[Transfer]
     ) -> Mapping[int, Sequence[int]]:
-        """Return before which nodes the profile shows waits, and for what."""
+        """Return the transfers of each wait in the profile, by the following node."""
         profile = self._profile
         if profile is None or profile.kernels:
-            # A host with a device hardly waits for it.
+            # A host with a GPU rarely waits for transfers.
             return {}
         work = [(each.node_id, each.rf_id) for each in self._work]
-        waits = waits_shown(transfers, work, profile)
+        waits = waits_from_profile(transfers, work, profile)
         nodes = {each.node.node_id: each.node for each in transfers}
         for ended in waits.values():
             for each in ended:
                 self._noticed.warn(
                     WarningKind.WAIT_INFERRED,
                     nodes[each].where,
-                    "is asynchronous and nothing records a wait for it; by the profile "
-                    "the host stood still until it had ended, and so it does here",
+                    "is asynchronous and no wait for it is recorded; in the profile, "
+                    "the host stalled until the operation ended, and so does the "
+                    "replay",
                 )
         return waits
 
-    def _say_what_takes_no_time(self) -> None:
+    def _warn_of_missing_times(self) -> None:
         profile = self._profile
         if profile is None:
             self._noticed.warn(
                 WarningKind.NO_TIMES,
                 self._source,
-                "a host trace has no times, so computation takes none; the profile of "
-                "the run has them (kineto)",
+                "a host trace has no times, so computation takes no time; use the "
+                "profile of the run, which has them (kineto)",
             )
         elif not profile.has_ids:
             self._noticed.warn(
@@ -336,14 +338,14 @@ class HostTrace:
             )
 
     def _say_that_it_is_empty(self) -> None:
-        found, hint = "the rank has nothing to do", None
+        found, hint = "the rank has no operations", None
         if self._operations:
-            found = f"none of its {self._operations} operations communicates"
+            found = f"none of its {self._operations} operations communicate"
             if self._profile is None:
-                found += ", and without a profile none takes time"
+                found += ", and without a profile they take no time"
                 hint = "give the profile of the run: --kineto"
             else:
-                found += ", and the profile has a time of none"
+                found += ", and the profile has times for none of them"
                 hint = "profile all operations of the run, with their record functions"
         self._noticed.warn(WarningKind.NO_NODES, self._source, found, hint=hint)
 
@@ -351,5 +353,5 @@ class HostTrace:
         self._noticed.warn(
             WarningKind.UNKNOWN_COMMUNICATION,
             node.where,
-            "is communication of a kind that is not known; it is left out",
+            "is communication of an unknown kind and is omitted",
         )

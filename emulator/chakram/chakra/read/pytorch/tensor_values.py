@@ -1,8 +1,9 @@
-"""What stands in the inputs and outputs of PyTorch's nodes: tensors and split sizes.
+"""Tensors and split sizes in the inputs and outputs of PyTorch's nodes.
 
-A tensor is six values: ``[tensor id, storage id, offset, elements, bytes per element,
-device]``; a list of tensors is a list of those, perhaps of lists again.  The parallel
-list of types tells them from lists of numbers: ``Tensor(float)``,
+A tensor is a list of six values:
+``[tensor id, storage id, offset, elements, bytes per element, device]``. A list of
+tensors is a list of such lists, possibly nested. The parallel list of types
+distinguishes them from lists of numbers: ``Tensor(float)``,
 ``GenericList[Tensor(float)]``.
 """
 
@@ -16,7 +17,7 @@ from chakram.foundation.errors import TraceError
 
 _MOST_BYTES = 2**50
 _FIELDS: Final = 6
-_HINT: Final = "is the file whole, and written by PyTorch?"
+_HINT: Final = "check that PyTorch wrote the file and that it is complete"
 
 DTYPE_BYTES: Final = {
     "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1,
@@ -26,23 +27,23 @@ DTYPE_BYTES: Final = {
     "complexdouble": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-"""Bytes of an element by its type in lower case, as in c10/core/ScalarType.h."""
+"""Bytes per element by lower-case type name, as in c10/core/ScalarType.h."""
 
 
 class Tensor(NamedTuple):
-    """What counts of a tensor here."""
+    """The relevant values of a tensor."""
 
     elements: int
     element_bytes: int
 
     @property
     def size_bytes(self) -> int:
-        """Its elements in bytes."""
+        """Size in bytes."""
         return self.elements * self.element_bytes
 
 
 def is_tensors(type_name: Any) -> bool:
-    """Say whether a value of this type is a tensor or a list of them."""
+    """Return whether a value of this type is a tensor or a list of tensors."""
     text = str(type_name)
     while text.startswith("GenericList["):
         text = text.removeprefix("GenericList[")
@@ -50,21 +51,21 @@ def is_tensors(type_name: Any) -> bool:
 
 
 def tensors(value: Any, where: str) -> list[Tensor]:
-    """Return the tensors in a value, in order, lists flattened.
+    """Return the tensors in a value, in order, with lists flattened.
 
     Raises:
-        TraceError: At *where*, if it is made of something else.
+        TraceError: At *where*, if the value contains anything else.
     """
     found: list[Tensor] = []
     pending = [value]
     while pending:
         each = pending.pop()
         if not isinstance(each, list):
-            raise TraceError(where, f"{_shown(each)} is no tensor", _HINT)
+            raise TraceError(where, f"{_shown(each)} is not a tensor", _HINT)
         if len(each) == _FIELDS and not isinstance(each[0], list):
             elements, size = each[3], each[4]
             if not _is_count(elements) or not _is_count(size):
-                raise TraceError(where, f"{_shown(each)} is no tensor", _HINT)
+                raise TraceError(where, f"{_shown(each)} is not a tensor", _HINT)
             if elements * size > _MOST_BYTES:
                 raise TraceError(
                     where, f"has a tensor of {elements * size} bytes", _HINT
@@ -76,19 +77,19 @@ def tensors(value: Any, where: str) -> list[Tensor]:
 
 
 def total_bytes(found: Sequence[Tensor], where: str) -> int:
-    """Return the bytes of all tensors together.
+    """Return the total bytes of all tensors.
 
     Raises:
-        TraceError: At *where*, if that is more than there can be.
+        TraceError: At *where*, if the total is implausibly large.
     """
     return check_size(sum(each.size_bytes for each in found), where)
 
 
 def check_size(size_bytes: int, where: str) -> int:
-    """Return a size that may be.
+    """Return *size_bytes* if it is plausible.
 
     Raises:
-        TraceError: At *where*, if it is more than there can be.
+        TraceError: At *where*, if it is implausibly large.
     """
     if size_bytes > _MOST_BYTES:
         raise TraceError(where, f"communicates {size_bytes} bytes", _HINT)
@@ -96,10 +97,10 @@ def check_size(size_bytes: int, where: str) -> int:
 
 
 def split_sizes(value: Any, where: str) -> list[int]:
-    """Return a list of split sizes: as a list, or as the text of one.
+    """Return a list of split sizes from a list or from its text.
 
     Raises:
-        TraceError: At *where*, if it is something else.
+        TraceError: At *where*, if the value is neither.
     """
     if isinstance(value, str):
         try:
@@ -107,17 +108,17 @@ def split_sizes(value: Any, where: str) -> list[int]:
         except (ValueError, RecursionError):
             value = None
     if not isinstance(value, list) or not all(map(_is_count, value)):
-        raise TraceError(where, "its split sizes are no list of numbers", _HINT)
+        raise TraceError(where, "its split sizes are not a list of numbers", _HINT)
     return value
 
 
 def split_bytes(
     splits: Sequence[int], buffer: Sequence[Tensor], where: str
 ) -> tuple[int, ...]:
-    """Return split sizes, which count rows of a buffer, in bytes.
+    """Convert split sizes from rows of a buffer to bytes.
 
     Raises:
-        TraceError: At *where*, if the rows do not make up the buffer.
+        TraceError: At *where*, if the rows do not fit the buffer.
     """
     elements = sum(each.elements for each in buffer)
     rows = sum(splits)
@@ -125,14 +126,15 @@ def split_bytes(
         if elements:
             raise TraceError(
                 where,
-                f"its splits are all 0, its buffer has {elements} elements",
+                f"its splits are all 0, but its buffer has {elements} elements",
                 _HINT,
             )
         return (0,) * len(splits)
     if elements % rows:
         raise TraceError(
             where,
-            f"its splits make {rows} rows, which do not divide {elements} elements",
+            f"its splits add up to {rows} rows, which do not divide {elements} "
+            "elements",
             _HINT,
         )
     row_bytes = elements // rows * buffer[0].element_bytes if buffer else 0

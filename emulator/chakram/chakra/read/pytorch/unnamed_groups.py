@@ -1,20 +1,20 @@
-"""Which process groups operations without a name can be in, from what ranks recorded.
+"""Inference of process groups for operations that name none.
 
-gloo writes no ``record_param_comms``, so its operations name no group in a host trace.
-What they are says which of the rank's groups they can be in:
+gloo writes no ``record_param_comms``, so its operations have no group in a host trace.
+Three kinds of evidence limit the possible groups of an operation:
 
-* **members**: splits, lists of tensors and the ratio of a gather's buffers state how
-  many ranks take part; roots and peers are positions in the group.
-* **other ranks**: whoever else is in the group has done the same operation: of the same
-  size and root, and of an uneven all_to_all with the splits that face those here.
-* **threads**, where a profile tells them.  Every group has two of its own, made when
-  the group is, so that the numbers of threads ascend in the order of the groups.
-  Whichever of the two is free takes the next operation, so one that never worked is not
-  seen.
+* **Members**: splits, lists of tensors and the buffer ratio of a gather state the
+  number of participants. Roots and peers are positions in the group.
+* **Other ranks**: every other member of the group has a matching operation with the
+  same size and root. For an uneven all_to_all, the splits must mirror each other.
+* **Threads**, if a profile states them: each group has two threads, created together
+  with the group. So thread numbers ascend in the order of the groups. Either thread can
+  run the next operation. A thread that ran no operation is not in the profile.
 
-What contradicts any of these is taken out until nothing more falls, and what some rank
-certainly did in a group, the others did there, too.  An operation whose group is the
-only one left is in it; nothing is chosen where several are left.
+The inference removes contradicting groups until nothing changes. If the group of an
+operation is certain on one rank, the other members of that group must have the
+operation too. An operation belongs to the only group that remains. If several groups
+remain, the inference fails.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class UnnamedOperation:
     """An operation that names no group.
 
     Attributes:
-        where: Its place.
-        op: What it does: a collective, ``send`` or ``recv``.
-        size_bytes: What the rank contributes.
-        members: How many ranks its arguments say that take part; None: they do not.
-        splits: Those of an uneven all_to_all.
-        position: The root's or the peer's position in the group.
-        tag: That of a message.
-        thread: The thread that did it; None where no profile tells.
-        stated: The names of the only groups that the user allows; empty: any.
+        where: Its location.
+        op: The operation: a collective, ``send`` or ``recv``.
+        size_bytes: The contribution of the rank.
+        members: Number of participants, or None if the arguments do not state it.
+        splits: The splits of an uneven all_to_all.
+        position: Position of the root or peer in the group.
+        tag: The tag of a message.
+        thread: The thread that ran it, or None without a profile.
+        stated: Names of the groups that the user allows. Empty: any.
     """
 
     where: str
@@ -68,9 +68,9 @@ class UnnamedOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOperations:
-    """The unnamed operations of a rank, in order, and the groups that it is in.
+    """The unnamed operations of a rank, in order, and the groups that contain the rank.
 
-    The groups stand in the order in which they were made.
+    The groups are in the order of their creation.
     """
 
     rank: int
@@ -79,13 +79,13 @@ class RankOperations:
 
 
 def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
-    """Return by rank the names of the groups of its operations.
+    """Return, by rank, the names of the groups of its operations.
 
     Args:
-        ranks: What is known, by rank.  Ranks that are not in it object to nothing.
+        ranks: The operations by rank. Ranks without an entry exclude nothing.
 
     Raises:
-        TraceError: At the first operation whose group is not the only one left.
+        TraceError: At the first operation with no possible group or several.
     """
     states = {rank: _Rank(each) for rank, each in ranks.items()}
     changed = True
@@ -102,7 +102,7 @@ def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
 
 @dataclass(slots=True)
 class _Sides:
-    """What operations can be, or certainly are, towards a peer in a group."""
+    """Possible and certain operations towards one peer in one group."""
 
     possible: set[Side] = field(default_factory=set)
     certain: Counter[Side] = field(default_factory=Counter)
@@ -112,7 +112,7 @@ _NO_SIDES = _Sides()
 
 
 class _Rank:
-    """The groups, by index, that each operation of a rank can still be in."""
+    """The possible groups, by index, of each operation of a rank."""
 
     def __init__(self, of: RankOperations) -> None:
         self._rank = of.rank
@@ -130,11 +130,15 @@ class _Rank:
         self._threads = [by_thread[thread] for thread in sorted(by_thread)]
 
     def follow_threads(self) -> bool:
-        """Take out what no way to give the threads to the groups has; say if any."""
+        """Remove groups that no assignment of threads allows.
+
+        Returns:
+            Whether any group was removed.
+        """
         if not self._threads:
             return False
         possible = self._by_threads()
-        if not any(possible):  # not the threads of this rule
+        if not any(possible):  # the threads do not follow this rule
             self._threads = []
             return False
         return self._take_out(
@@ -146,10 +150,9 @@ class _Rank:
         )
 
     def _by_threads(self) -> list[set[int]]:
-        """Return by thread the groups that it has in any way to give out all threads.
+        """Return the possible groups of each thread over all valid assignments.
 
-        A way goes through threads and groups together: it leaves a group out, or gives
-        it the next thread or the next two.
+        An assignment gives each group, in order, none, one or two of the next threads.
         """
         nthreads, ngroups = len(self._threads), len(self._groups)
         common = [
@@ -158,7 +161,7 @@ class _Rank:
         ]
 
         def steps(thread: int, group: int) -> Iterator[int]:
-            """Yield how many threads, from *thread* on, *group* can have."""
+            """Yield how many threads, starting at *thread*, *group* can have."""
             yield 0
             for count in range(1, _THREADS_OF_A_GROUP + 1):
                 if thread + count > nthreads or group not in common[thread + count - 1]:
@@ -185,7 +188,7 @@ class _Rank:
         return found
 
     def sides(self) -> dict[tuple[str, int], _Sides]:
-        """Return by group and peer what the operations here can be towards it."""
+        """Return this rank's possible operations towards each peer in each group."""
         found: dict[tuple[str, int], _Sides] = {}
         for each, left in zip(self._operations, self._left, strict=True):
             for index in left:
@@ -199,10 +202,13 @@ class _Rank:
     def keep_supported(
         self, sides: Mapping[int, Mapping[tuple[str, int], _Sides]]
     ) -> bool:
-        """Take out groups of which another member did not do the same; say if any.
+        """Remove groups in which a member has no matching operation.
 
-        What can only be in one group stays there: if others contradict it, the check
-        of all ranks against one another shows where.
+        An operation with only one possible group keeps it. If other ranks contradict
+        it, the check across ranks reports the location.
+
+        Returns:
+            Whether any group was removed.
         """
 
         def is_supported(each: UnnamedOperation, group: InitialGroup) -> bool:
@@ -228,7 +234,11 @@ class _Rank:
     def keep_demanded(
         self, sides: Mapping[int, Mapping[tuple[str, int], _Sides]]
     ) -> bool:
-        """Settle what others certainly did in a group, where no more than that fits."""
+        """Assign operations that are the only match for a peer's certain operations.
+
+        Returns:
+            Whether anything changed.
+        """
         able: dict[tuple[int, int, Side], list[int]] = {}
         for operation, (each, left) in enumerate(
             zip(self._operations, self._left, strict=True)
@@ -267,43 +277,48 @@ class _Rank:
             if len(groups) != 1
         ]
         alike = sum(other.op == each.op for other in unclear) - 1
-        more = f", as {alike} more of its kind" if alike else ""
+        more = f", like {alike} more of its kind" if alike else ""
         if left:
             names = " or ".join(_shown(self._groups[index]) for index in sorted(left))
             settings = ", ".join(
                 f"{op}: NAME" for op in dict.fromkeys(other.op for other in unclear)
             )
-            advice = "give the profile of the run (kineto), whose threads may tell, or "
+            advice = (
+                "use the profile of the run (kineto), whose threads may identify the "
+                "group, or "
+            )
             if any(other.thread is not None for other in self._operations):
-                advice = "the threads of the profile do not tell; "
+                advice = "the threads of the profile do not identify the group; "
             raise TraceError(
                 each.where,
-                f"is {each.op} and names no process group{more}; it may be in {names}",
-                f"{advice}say which: unnamed_group: {{{settings}}}, by name or pg_desc",
+                f"is {each.op} and names no process group{more}; it may belong to "
+                f"{names}",
+                f"{advice}set the group: unnamed_group: {{{settings}}}, by name or "
+                "pg_desc",
             )
         groups = ", ".join(map(_shown, self._groups))
         about = "" if each.members is None else f" of {each.members} ranks"
         reason = (
-            "no other rank that would be in it did the same"
+            "no other rank of them has a matching operation"
             if self._first[operation]
-            else "it fits none"
+            else "none of them fits"
         )
         raise TraceError(
             each.where,
             f"is {each.op}{about} and names no process group{more}; rank {self._rank} "
             f"is in {groups}, and {reason}",
-            "are the traces those of one run, and of all its ranks?",
+            "check that the traces come from one run and include all of its ranks",
         )
 
 
 def _fits(each: UnnamedOperation, group: InitialGroup, of: RankOperations) -> bool:
-    """Say whether what an operation states of itself fits a group."""
+    """Return whether the parameters of an operation are possible in a group."""
     if each.stated and group.name not in each.stated:
         return False
     if not group.size or each.members not in (None, group.size):
         return False
     if each.op == CollectiveOp.ALL_TO_ALL:
-        # Its rows are divided evenly among the members.
+        # The rows are divided evenly among the members.
         return each.size_bytes % group.size == 0
     if each.position is None:
         return True
@@ -319,10 +334,10 @@ def _rank_at(group: InitialGroup, position: int) -> int:
 def _peers(
     each: UnnamedOperation, group: InitialGroup, rank: int
 ) -> Iterator[tuple[int, Side]]:
-    """Yield who else takes part in an operation, were it of this group.
+    """Yield the other participants of an operation, assuming that it is in *group*.
 
-    With every rank comes what the operation is on that side of it: kind, what goes to
-    the peer, what comes from it, and what else both ends agree about.
+    Each peer comes with the operation as seen from this rank: its kind, the bytes sent
+    to the peer, the bytes received from it, and the value that both ends must agree on.
     """
     if each.op in _MIRROR:
         if each.position is not None and each.position < group.size:
@@ -332,7 +347,7 @@ def _peers(
             )
         return
     even = _even_part(each, group)
-    # Only the root's buffer of these is that of the whole.
+    # For these, only the root's buffer has the size of the whole.
     is_rooted = each.op in (CollectiveOp.GATHER, CollectiveOp.SCATTER)
     size_bytes = 0 if is_rooted else each.size_bytes
     for at, member in enumerate(group.ranks or range(group.size)):
@@ -348,14 +363,14 @@ def _peers(
 
 
 def _even_part(each: UnnamedOperation, group: InitialGroup) -> int | None:
-    """Return what an all_to_all without splits sends to each member."""
+    """Return the bytes to each member of an even all_to_all, or None for others."""
     if each.op != CollectiveOp.ALL_TO_ALL:
         return None
     return each.size_bytes // group.size
 
 
 def _facing(side: Side) -> Side:
-    """Return what an operation is at its other end."""
+    """Return an operation as seen from its other end."""
     op, sent, received, agreed = side
     return _MIRROR.get(op, op), received, sent, agreed
 
@@ -367,7 +382,7 @@ def _shown(group: InitialGroup) -> str:
 
 
 def operations_in_groups(of: RankOperations, names: Sequence[str]) -> str:
-    """Return which operations were found to be in which groups, in words."""
+    """Return the number of operations by kind and group, as text."""
     counts = Counter(
         (each.op, name) for each, name in zip(of.operations, names, strict=True)
     )

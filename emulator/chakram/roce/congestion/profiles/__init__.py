@@ -1,1 +1,1 @@
-"""Named sets of DCQCN's parameters, one file each with its sources; vendors' names."""
+"""Profiles of DCQCN parameters, one file each with its sources, and vendor names."""

@@ -1,20 +1,26 @@
-"""DCQCN's knobs by the names and units of those who make or model NICs.
+"""Names and units that NIC vendors and simulators use for DCQCN parameters.
 
-Six sets of names are known, and an experiment may use any of them: those of NVIDIA's
-tools (``rpg_ai_rate``; with ``_P1`` behind, in capitals, as firmware configuration
-spells them), those of the same knobs in the kernel (``rp_ai_rate``,
-``np_min_time_between_cnps``), the module parameters of Intel's driver (``dcqcn_T``),
-the keys of HPCC's ns-3 model, which astra-sim and SimAI took over (``RP_TIMER``), those
-of the Open Traffic Generator's ports (``additive_increment_rate``, in percent of the
-line) and those of the emulated NICs of Keysight's AI data centre builder
-(``additive_rate_increment``, in Mbit/s). Only the last two share names, and they count
-bytes differently: the set that knows most of what is given is asked first. What a set
-has no name for stays as the profile has it.
+An experiment may use any of six sets of names:
+
+* NVIDIA's tools (``rpg_ai_rate``). Firmware configuration spells these in capitals,
+  with ``_P1`` appended.
+* the Linux kernel, for the same parameters (``rp_ai_rate``,
+  ``np_min_time_between_cnps``)
+* module parameters of Intel's driver (``dcqcn_T``)
+* HPCC's ns-3 model, also used by astra-sim and SimAI (``RP_TIMER``)
+* ports of the Open Traffic Generator (``additive_increment_rate``, in percent of the
+  line rate)
+* emulated NICs of Keysight's AI data center builder (``additive_rate_increment``, in
+  Mbit/s)
+
+Only the last two sets share names, and they count bytes differently. The set that
+contains the most of the given names is tried first. Parameters without a name in the
+set keep the value of the profile.
 
 Sources: mlx5 driver (cong.c) and NVIDIA's parameter page; IEEE 802.1Qau for
-``rpg_min_dec_fac``, the least share of a rate that one cut leaves; irdma driver; HPCC
-ns-3 (third.cc, rdma-hw.cc); Open Traffic Generator models (Rocev2.DCQCN, Rocev2.CNP),
-and the mapping of Keysight's names to them.
+``rpg_min_dec_fac``, the minimum share of the rate that remains after a cut; irdma
+driver; HPCC ns-3 (third.cc, rdma-hw.cc); Open Traffic Generator models (Rocev2.DCQCN,
+Rocev2.CNP), and the mapping of Keysight's names to them.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ _US = 1_000
 
 
 def _in_units(value: int, unit: Fraction | int) -> int | None:
-    """Return a value in whole units; None: it is there, but none of them."""
+    """Return a value in whole units, or None if a nonzero value rounds to 0."""
     units = round(Fraction(value) / unit)
     return units if units or not value else None
 
@@ -44,7 +50,7 @@ def _megabits(knob: str) -> VendorName:
 
 
 def _lowest_megabits() -> VendorName:
-    # A plan says 1 bit/s where there is no lowest rate; vendors say 0.
+    # The absence of a minimum rate is 1 bit/s in a plan, but 0 for vendors.
     usual = _megabits("min_rate")
     return VendorName(
         usual.knob,
@@ -62,7 +68,8 @@ def _as_text(megabits: VendorName) -> VendorName:
 
 
 def _mss(knob: str) -> VendorName:
-    # Added per round trip to a window; read as thousandths of the line rate.
+    # The vendor adds this many MSS to a window per round trip. One MSS is taken as a
+    # thousandth of the line rate.
     key = f"{knob}_bps"
     return VendorName(
         knob,
@@ -142,7 +149,7 @@ _NVIDIA: dict[str, VendorName] = {
         lambda n: n / _PARTS if n <= _PARTS else None,
         lambda p: _in_units(p["alpha_initial_q20"], _PART),
     ),
-    # The share of alpha that is kept.
+    # The share of alpha that an update keeps.
     "dce_tcp_g": VendorName(
         "alpha_gain",
         lambda n: (_PARTS - n) / _PARTS if n < _PARTS else None,
@@ -152,7 +159,8 @@ _NVIDIA: dict[str, VendorName] = {
             else _PARTS - forgotten
         ),
     ),
-    # A cut takes alpha / 2**(rpg_gd - 10), for alpha counts in 1024ths there.
+    # A cut removes the fraction alpha / 2**(rpg_gd - 10), because the vendor's alpha is
+    # in units of 1/1024.
     "rpg_gd": VendorName(
         "cut_shift",
         lambda n: (
@@ -168,16 +176,16 @@ _NVIDIA: dict[str, VendorName] = {
     ),
 }
 _AS_HERE = {
-    # 0 means the line rate, which is the limit here, too.
+    # 0 means the line rate, which is also the limit here.
     "rpg_max_rate": 0,
     "rp_max_rate": 0,
     "enable_dcqcn": 1,
     "dcqcn_enable": 1,
     "dcqcn_cc_cfg_valid": 1,
 }
-"""Numbers that say what is so here anyway."""
+"""Values that match the fixed behavior of Chakram, by vendor name."""
 _OTHER_SPELLINGS = {
-    # In the driver's own notes, and the word spelled out.
+    # The spelling in the driver's notes, and the correct spelling of a misspelled name.
     "dcqcn_min_rate": "dcqcn_min_rate_MBps",
     "minimum_rate_limit": "minimum_rate_limmit",
 }
@@ -195,7 +203,7 @@ _SETS: dict[str, dict[str, VendorName]] = {
     "mlx5": {_kernel_name(name): meaning for name, meaning in _NVIDIA.items()},
     "intel": {
         "dcqcn_min_dec_factor": _left_by_a_cut(),
-        # In Mbit/s, whatever the name says.
+        # In Mbit/s, despite the name.
         "dcqcn_min_rate_MBps": _lowest_megabits(),
         "dcqcn_F": _count("recovery_stages", "recovery_stages"),
         "dcqcn_T": _microseconds("increase_period"),
@@ -254,15 +262,18 @@ _SETS: dict[str, dict[str, VendorName]] = {
         "time_between_cnps": _microseconds("cnp_interval"),
     },
 }
-"""The sets of names."""
+"""Vendor names and their meaning, by set."""
 
 
 def _usual(name: str) -> str:
-    """Return *name* as its set spells it; firmware's configuration adds a port."""
+    """Return *name* in the spelling of its set.
+
+    Names from firmware configuration are in capitals and end with a port number.
+    """
     if name.isupper() and re.search(r"_P[12]\Z", name):
         name = name[:-3].lower()
     return _OTHER_SPELLINGS.get(name, name)
 
 
 DCQCN_VENDORS = Vendors(sets=_SETS, as_here=_AS_HERE, usual=_usual)
-"""What vendors call DCQCN's knobs."""
+"""Vendor names for the parameters of DCQCN."""

@@ -1,4 +1,4 @@
-"""What those who make or model NICs call the parameters of a congestion control."""
+"""Vendor names for the parameters of a congestion control."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from fractions import Fraction
 from typing import Any
 
 VendorNumber = int | float | str
-"""As tools show it: 300, 0.00390625, or ``50Mb/s``."""
+"""Value as vendor tools show it: 300, 0.00390625, or ``50Mb/s``."""
 
 
 @dataclass(frozen=True, slots=True)
 class VendorName:
-    """What one name means.
+    """Meaning of one vendor name.
 
     Attributes:
-        knob: Ours: the name of a parameter.
-        read: From the vendor's number to our value; None: the vendor has no such one.
-        write: From a plan's parameters to the vendor's number; None: in the vendor's
-            units it would be 0, which means something else.
+        knob: Name of the parameter in Chakram.
+        read: Converts the vendor value to the parameter value. Returns None if the
+            vendor value is invalid.
+        write: Converts the parameters of a plan to the vendor value. Returns None if
+            the result rounds to 0 in the vendor's units, where 0 has another meaning.
     """
 
     knob: str
@@ -33,12 +34,12 @@ def _as_it_is(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendors:
-    """All that vendors call the parameters of one congestion control.
+    """All vendor names for the parameters of one congestion control.
 
     Attributes:
-        sets: By vendor, what each of its names means.
-        as_here: By name, numbers that say what is so here anyway.
-        usual: Returns a name as its set spells it.
+        sets: Vendor names and their meaning, by vendor.
+        as_here: Values that match the fixed behavior of Chakram, by vendor name.
+        usual: Converts a name to the spelling of its set.
     """
 
     sets: Mapping[str, Mapping[str, VendorName]] = field(default_factory=dict)
@@ -51,11 +52,11 @@ class Profiles:
     """Named sets of the parameters of one congestion control.
 
     Attributes:
-        package: Import name of the package that has them, as files ``NAME.yaml`` with
-            ``sources`` and ``knobs``: a value for every parameter.
-        names: Of all of them.
-        default: The one that is taken where the experiment names none.
-        vendors: What vendors call the parameters.
+        package: Import name of the package with the files ``NAME.yaml``. Each file has
+            ``sources``, and ``knobs`` with a value for every parameter.
+        names: Names of all profiles.
+        default: Profile that applies if the experiment selects none.
+        vendors: Vendor names for the parameters.
     """
 
     package: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import GarbageTrace, TraceError
 from tests.unit.chakra.read.pytorch.hosts import (
     PAIR,
@@ -96,7 +96,8 @@ def test_a_profile_without_ids_is_said_to_have_no_times() -> None:
 
 def test_the_profile_of_another_run_is_refused() -> None:
     other = profile(event(40, 1, 2, name="aten::add"))
-    with pytest.raises(TraceError, match=r"node 4: is 'aten::mm', but 'aten::add' in"):
+    told = "node 4: is 'aten::mm' in the trace, but 'aten::add' in the profile"
+    with pytest.raises(TraceError, match=told):
         read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
 
 

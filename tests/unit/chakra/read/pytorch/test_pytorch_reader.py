@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.chakra.read.pytorch.host import host_node
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError, UnsupportedTrace
@@ -151,7 +151,9 @@ def test_the_only_pointer_is_taken_for_all_ranks_and_said() -> None:
 
 
 def test_several_unexplained_pointers_are_refused() -> None:
-    with pytest.raises(TraceError, match=r"node 6 .*by a pointer.*who is in it"):
+    with pytest.raises(
+        TraceError, match=r"node 6 .*by a pointer.*the members are unknown"
+    ):
         read(
             record(6, "allreduce", [tensor(1)], group=4096),
             record(7, "allreduce", [tensor(1)], group=8192),
@@ -181,7 +183,9 @@ def test_messages_go_to_the_rank_at_a_position_of_the_group() -> None:
 
 
 def test_a_peer_outside_of_the_group_is_refused() -> None:
-    with pytest.raises(TraceError, match="number 2 of group '7', which has 2 ranks"):
+    with pytest.raises(
+        TraceError, match="number 2 of group '7', but the group has 2 ranks"
+    ):
         read(
             groups(WORLD, PAIR),
             record(5, "send", [tensor(4)], group=("7", "pp"), rank=2),
@@ -242,7 +246,7 @@ def test_one_wait_ends_all_that_was_coalesced() -> None:
     (unknown,) = (each for each in trace.warnings if each.kind == "wait-unknown")
     assert unknown.count == 2
     assert "node 7" in unknown.where
-    assert "is one of 2 of 4 asynchronous operations" in unknown.found
+    assert "is one of 2 asynchronous operations, of 4 in total" in unknown.found
     # Numbers without a kind may be those of a message and of a collective.
     rows = [
         groups(WORLD),
@@ -334,26 +338,32 @@ def test_a_record_function_that_has_no_number_is_none() -> None:
 @pytest.mark.parametrize(
     ("row", "found"),
     [
-        (7, "is no node but another JSON value"),
+        (7, "is not a node but another JSON value"),
         ({"id": 5}, "node 5: has no name"),
-        ({"name": "c10d::x"}, "its id is missing, no number"),
-        ({"name": "c10d::x", "id": True}, "its id is True, no number"),
-        ({"name": "c10d::x", "id": 5, "attrs": 3}, "its attrs are 3, no list"),
-        ({"name": "c10d::x", "id": 5, "attrs": [3]}, "3 is no attribute"),
+        ({"name": "c10d::x"}, "its id is missing, not a number"),
+        ({"name": "c10d::x", "id": True}, "its id is True, not a number"),
+        ({"name": "c10d::x", "id": 5, "attrs": 3}, "its attrs are 3, not a list"),
+        ({"name": "c10d::x", "id": 5, "attrs": [3]}, "3 is not an attribute"),
         ({"name": "c10d::x", "id": 5, "attrs": []}, "its ctrl_deps is missing"),
-        ({"name": "c10d::x", "id": 5, "parent": 1}, "its inputs are missing, no list"),
-        (node(5, "process_group:init", ["[3]"]), "its process groups cannot be read"),
-        (node(5, "process_group:init", []), "its process groups cannot be read"),
-        (node(5, "record_param_comms", [1, 2]), "does not state what it communicates"),
+        (
+            {"name": "c10d::x", "id": 5, "parent": 1},
+            "its inputs are missing, not a list",
+        ),
+        (node(5, "process_group:init", ["[3]"]), "its process groups are not readable"),
+        (node(5, "process_group:init", []), "its process groups are not readable"),
+        (
+            node(5, "record_param_comms", [1, 2]),
+            "does not state which data it communicates",
+        ),
         (node(5, "c10d::allreduce_"), "has no op_schema"),
-        (record(5, "allreduce", 3), "3 is no tensor"),
-        (record(5, "allreduce", [tensor(-1)]), "is no tensor"),
+        (record(5, "allreduce", 3), "3 is not a tensor"),
+        (record(5, "allreduce", [tensor(-1)]), "is not a tensor"),
         (record(5, "allreduce", [tensor(2**49)]), "has a tensor of"),
-        (record(5, "all_to_allv", tensor(4), in_splits=[-1]), "no list of numbers"),
+        (record(5, "all_to_allv", tensor(4), in_splits=[-1]), "not a list of numbers"),
         (record(5, "all_to_allv", tensor(4), in_splits=[0]), "its splits are all 0"),
         (record(5, "all_to_allv", tensor(4), in_splits=[3]), "do not divide 4"),
-        (record(5, "send", [tensor(4)], rank=-1), "does not say with whom"),
-        (node(5, "gloo:all_reduce", [tensor(1)]), "labels only"),
+        (record(5, "send", [tensor(4)], rank=-1), "without a peer"),
+        (node(5, "gloo:all_reduce", [tensor(1)]), "only as labels"),
     ],
 )
 def test_faulty_nodes_are_refused_with_their_place(row: object, found: str) -> None:
@@ -380,5 +390,5 @@ def test_other_schemas_are_refused() -> None:
 
 
 def test_ids_stand_once() -> None:
-    with pytest.raises(TraceError, match="node id 5 stands twice"):
+    with pytest.raises(TraceError, match="node id 5 occurs twice"):
         read(groups(WORLD), all_reduce(5, 1), all_reduce(5, 1))

@@ -18,9 +18,9 @@ from chakram.chakra.lint.problems import (
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader import records_of
-from chakram.chakra.read.reader_options import WarningKind
 from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
+from chakram.chakra.trace_warning import WarningKind
 from chakram.chakra.write.message_list import p2p_csv
 from chakram.foundation.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.program.job_check import check_job
@@ -155,13 +155,13 @@ def foreign(number: int = 0, process: int = 7) -> bytes:
     [
         ({"b.pt.trace.json": foreign()}, "b.pt.trace.json is the profile of process 7"),
         ({"kineto_b_0.json": foreign()}, "of process 7"),
-        ({"kineto_5.json": foreign(), "kineto_6.json": foreign()}, "none of rank 0"),
-        ({"b.json": foreign(), "c.json": foreign()}, "does not say which rank"),
+        ({"kineto_5.json": foreign(), "kineto_6.json": foreign()}, "none for rank 0"),
+        ({"b.json": foreign(), "c.json": foreign()}, "of an unknown rank"),
         ({"gpu0.b.json": foreign(), "gpu0.c.json": foreign()}, "has two profiles"),
-        ({"b.json": b'{"traceEvents": [3]}'}, "is no event"),
+        ({"b.json": b'{"traceEvents": [3]}'}, "is not an event"),
         (
             {"b.json": json.dumps({"traceEvents": [event(40, 1, 1, name="x")]})},
-            "is 'aten::mm', but 'x' in the profile",
+            "is 'aten::mm' in the trace, but 'x' in the profile",
         ),
     ],
 )
@@ -212,13 +212,13 @@ def test_a_single_gpu_that_does_not_communicate_is_no_broken_trace(
     assert remedies()["no-times"] == "record the profile with PyTorch 2.1 or later"
     assert "kineto" not in remedies()["no-nodes"]
     (tmp_path / "et.json").write_bytes(text())
-    assert remedies()["no-nodes"] == "was its producer interrupted?"
+    assert remedies()["no-nodes"] == "check that its producer was not interrupted"
 
 
 def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None:
     path = write_hosts(tmp_path)
     (tmp_path / "run-a.pt.trace.json").write_bytes(profile(0))
-    with pytest.raises(TraceError, match=r"run-a.*does not say which rank"):
+    with pytest.raises(TraceError, match=r"run-a.*of an unknown rank"):
         load_trace_set(path)
     (tmp_path / "run-a.pt.trace.json").rename(tmp_path / "worker0.1.pt.trace.json")
     (tmp_path / "worker0.2.pt.trace.json").write_bytes(profile(0))
@@ -239,7 +239,7 @@ def test_the_digest_tells_traces_with_profiles_from_those_without(
 def test_a_rank_without_profile_is_refused(tmp_path: Path) -> None:
     profiles = write_profiles(tmp_path / "kineto", "device")
     (profiles / "device_2.json").unlink()
-    with pytest.raises(TraceError, match="holds profiles, but none of rank 2"):
+    with pytest.raises(TraceError, match="contains profiles, but none for rank 2"):
         load_trace_set(write_hosts(tmp_path / "host"))
 
 
@@ -255,14 +255,14 @@ def test_other_traces_do_not_mind_what_lies_beside(tmp_path: Path) -> None:
     (folder / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
     (tmp_path / "kineto").mkdir()
     assert len(load_trace_set(folder).graphs[0]) == 1
-    with pytest.raises(TraceError, match="holds no files"):
+    with pytest.raises(TraceError, match="contains no files"):
         load_trace_set(write_hosts(tmp_path / "host"))
 
 
 def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
     (tmp_path / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
     profiles = write_profiles(tmp_path / "profiles", "device")
-    with pytest.raises(TraceError, match="has no use for profiles"):
+    with pytest.raises(TraceError, match="does not use profiles"):
         load_trace_set(tmp_path / "t.0.json", kineto=profiles)
 
 
@@ -307,14 +307,16 @@ def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> Non
         lower_job("j", traces.graphs, traces.groups, LoweringOptions())
     assert "host_2.json" in str(caught.value)
     assert "host_1.json" in str(caught.value)
-    assert "sends 4 bytes to rank 1, which expects 0 from rank 2" in str(caught.value)
+    assert "sends 4 bytes to rank 1, but rank 1 expects 0 from rank 2" in str(
+        caught.value
+    )
 
 
 def test_records_are_not_passed_on_where_there_are_none(tmp_path: Path) -> None:
     path = write_hosts(tmp_path / "host") / "host_0.json"
     with (
         path.open("rb") as file,
-        pytest.raises(UnsupportedTrace, match="no records to pass on"),
+        pytest.raises(UnsupportedTrace, match="no records that can be copied"),
     ):
         next(iter(records_of(file, source="host_0.json")))
 
@@ -351,7 +353,7 @@ def test_missing_ranks_are_seen_from_what_a_host_trace_states(
     for rank in range(3):
         (tmp_path / f"h_{rank}.json").write_bytes(text(*rows if rank else ()))
     assert _problems(tmp_path) == [
-        "missing-ranks states that the job had 8 ranks; the set has files of 3"
+        "missing-ranks states that the job had 8 ranks, but the set has files of 3"
     ]
     traces = load_trace_set(tmp_path)
     with pytest.raises(TraceError, match=r"h_1\.json: .*replicate"):

@@ -13,8 +13,9 @@ from chakram.chakra.read.pytorch.unnamed_groups import (
     UnnamedOperation,
     infer_groups,
 )
-from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 from tests.support import REPO_ROOT
@@ -167,10 +168,11 @@ def test_what_may_be_in_several_groups_is_refused_with_their_names() -> None:
     with pytest.raises(TraceError) as refused:
         inferred(made, did)
     assert str(refused.value) == (
-        "w: node 9: is all_reduce and names no process group, as 1 more of its kind; "
-        "it may be in '0' (all ranks) or '1' (experts, ranks 0, 1) "
-        "(give the profile of the run (kineto), whose threads may tell, or say which: "
-        "unnamed_group: {all_reduce: NAME, barrier: NAME}, by name or pg_desc)"
+        "w: node 9: is all_reduce and names no process group, like 1 more of its kind; "
+        "it may belong to '0' (all ranks) or '1' (experts, ranks 0, 1) "
+        "(use the profile of the run (kineto), whose threads may identify the group, "
+        "or set the group: unnamed_group: {all_reduce: NAME, barrier: NAME}, by name "
+        "or pg_desc)"
     )
 
 
@@ -180,7 +182,7 @@ def test_a_profile_that_is_given_is_not_asked_for() -> None:
     with pytest.raises(TraceError) as refused:
         inferred(made, {0: rows, 1: rows})
     assert str(refused.value).endswith(
-        "(the threads of the profile do not tell; say which: "
+        "(the threads of the profile do not identify the group; set the group: "
         "unnamed_group: {all_reduce: NAME}, by name or pg_desc)"
     )
 
@@ -192,7 +194,9 @@ def test_what_only_one_group_fits_is_in_it_whatever_others_did() -> None:
 
 def test_what_fits_no_group_is_refused_with_those_that_there_are() -> None:
     did = {rank: [operation("all_gather", members=3)] for rank in range(4)}
-    with pytest.raises(TraceError, match=r"all_gather of 3 ranks .* '0' .* it fits no"):
+    with pytest.raises(
+        TraceError, match=r"all_gather of 3 ranks .* '0' .* none of them fits"
+    ):
         inferred(PAIRS, did)
 
 
@@ -258,6 +262,6 @@ def test_six_recorded_ranks_of_two_expert_groups_need_no_more_than_their_profile
     assert by_kind.keys() == {WarningKind.WAIT_INFERRED}
     assert warning.count == 1
     assert warning.found == (
-        "6 operations name no process group; members, other ranks and threads leave: "
-        "2 all_reduce in '0', 4 all_to_all_v in '2'"
+        "6 operations name no process group; their members and the other ranks and "
+        "threads imply: 2 all_reduce in '0', 4 all_to_all_v in '2'"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.read.reader_options import WarningKind
+from chakram.chakra.trace_warning import WarningKind
 from chakram.trace.node import NodeKind
 from tests.unit.chakra.read.pytorch.hosts import (
     after,
@@ -109,7 +109,7 @@ def test_nothing_is_taken_for_a_wait_that_may_be_none(
     assert not any(waited(got).values())
     (warning,) = got.warnings
     assert (warning.kind, warning.count) == (WarningKind.WAIT_UNKNOWN, 1)
-    assert "is one of 1 of 1 asynchronous operations" in warning.found
+    assert "is one of 1 asynchronous operations, of 1 in total" in warning.found
 
 
 def test_a_host_that_waits_for_another_operation_is_not_waiting_for_this() -> None:

@@ -1,0 +1,81 @@
+"""Detection of host waits for transfers from idle gaps in the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from chakram.chakra.read.pytorch.groups import Transfer
+    from chakram.chakra.read.pytorch.kineto import Profile, Span
+
+_STILL: Final = 10
+"""Minimum length of a wait, as a multiple of the median idle gap of the host."""
+
+
+def waits_from_profile(
+    transfers: Sequence[Transfer],
+    work: Iterable[tuple[int, int]],
+    profile: Profile,
+) -> Mapping[int, Sequence[int]]:
+    """Return the host waits that the profile shows.
+
+    Args:
+        transfers: The transfers of the rank.
+        work: Node ids and record function ids of the host's computation.
+        profile: The profile of the rank.
+
+    Returns:
+        The ids of the transfers of each wait, by the id of the node that followed the
+        wait.
+    """
+    busy: list[tuple[int, int, int]] = []
+    ends: dict[int, int] = {}
+    for node_id, rf_id in work:
+        _add(busy, node_id, profile.spans.get(rf_id))
+    for each in transfers:
+        label = None if each.label is None else profile.spans.get(each.label)
+        _add(busy, each.node.node_id, profile.spans.get(each.rf_ids[-1]))
+        if each.what.is_async is False:
+            # The host waits for this synchronous transfer even if others end meanwhile.
+            _add(busy, each.node.node_id, label)
+        elif each.what.sequence is None and label is not None:
+            # Transfers with a sequence number have recorded waits.
+            ends[each.node.node_id] = label.start_ns + label.duration_ns
+    return _waits_of(sorted(busy), ends) if ends else {}
+
+
+def _add(busy: list[tuple[int, int, int]], node_id: int, span: Span | None) -> None:
+    if span is not None:
+        busy.append((span.start_ns, span.start_ns + span.duration_ns, node_id))
+
+
+def _waits_of(
+    busy: Sequence[tuple[int, int, int]], ends: Mapping[int, int]
+) -> dict[int, list[int]]:
+    """Return the waits, given the busy intervals of the host and the transfer ends."""
+    gaps: list[tuple[int, int, int]] = []
+    until_ns = busy[0][0]
+    for start_ns, end_ns, node_id in busy:
+        if start_ns > until_ns:
+            gaps.append((until_ns, start_ns, node_id))
+        until_ns = max(until_ns, end_ns)
+    if not gaps:
+        return {}
+    long_ns = _STILL * median(after_ns - before_ns for before_ns, after_ns, _ in gaps)
+    found: dict[int, list[int]] = {}
+    for before_ns, after_ns, node_id in gaps:
+        if after_ns - before_ns < long_ns:
+            continue
+        # The host continues soon after the transfer that it waits for has ended. So
+        # that end must be in the second half of the gap.
+        middle_ns = (before_ns + after_ns) // 2
+        ended = [
+            each
+            for each, end_ns in ends.items()
+            if each < node_id and middle_ns < end_ns <= after_ns
+        ]
+        if ended:
+            found[node_id] = ended
+    return found

@@ -1,0 +1,178 @@
+"""An experiment with all derived settings, the starting point of every kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.config.transport_checks import check_packet_faults
+from chakram.foundation.errors import PlanError
+from chakram.plan.isolated_collective import job_alone
+from chakram.plan.placement import place
+from chakram.plan.plan_check import check_plan
+from chakram.preparation.experiment_warnings import experiment_warnings
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import (
+    ports_needed,
+    queue_pair_layout,
+    run_settings,
+    shards_of,
+    transport_plan,
+)
+from chakram.preparation.plugin_versions import with_plug_ins
+from chakram.preparation.saved_plans import load_plan
+from chakram.program.operations import POINT_TO_POINT
+from chakram.settings.located_errors import report
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.plan.plan import Plan, PortPlan, RunSettings
+    from chakram.plan.queue_pairs import QueuePairLayout
+    from chakram.plan.transport import TransportPlan
+    from chakram.preparation.job_loading import LoadedJob
+    from chakram.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRun:
+    """An experiment with its jobs loaded and its settings derived.
+
+    `run`, `simulate`, `plan`, `preflight` and `sweep` all start from a ``ResolvedRun``,
+    so that each setting is derived in one place.
+
+    Attributes:
+        experiment: The experiment.
+        jobs: Its loaded jobs; empty for a preflight, which needs no trace.
+        transport: Settings of every queue pair.
+        settings: Settings of the run that all agents share.
+        layout: Queue pairs between two ranks, and their source ports.
+    """
+
+    experiment: Experiment
+    jobs: tuple[LoadedJob, ...]
+    transport: TransportPlan
+    settings: RunSettings
+    layout: QueuePairLayout
+
+    @property
+    def ports_needed(self) -> int:
+        """Least number of ports that the ranks of all jobs need."""
+        return ports_needed(self.jobs)
+
+    def topology(self) -> Topology | None:
+        """Return the fabric of the run; None if the experiment does not describe it."""
+        return self.experiment.fabric.to_topology(self.ports_needed)
+
+    def planned_ports(self) -> tuple[PortPlan, ...]:
+        """Return the ports of a run, as far as they are known before the run starts.
+
+        Raises:
+            FabricError: If the fabric cannot have that shape.
+        """
+        return self.experiment.fabric.planned_ports(self.ports_needed)
+
+    def warnings(self) -> list[str]:
+        """Return warnings about settings that may have unexpected effects."""
+        return experiment_warnings(self.experiment, self.transport)
+
+    def plan(
+        self,
+        ports: Sequence[PortPlan],
+        run_id: str,
+        *,
+        shards: Mapping[str, int] | None = None,
+        alone: str | None = None,
+        psn_seed: int | None = None,
+        connected: bool = True,
+    ) -> Plan:
+        """Return the plan of a run over *ports*.
+
+        Args:
+            ports: All ports, in the order in which ranks are placed on them.
+            run_id: Name of the run.
+            shards: Data-plane processes by agent; None: the result of ``shards_of``.
+            alone: The only job to run; it keeps its placement among the other jobs.
+                None: all.
+            psn_seed: Seed of the first PSNs; None: ``psn_seed`` of the experiment, or
+                else its ``seed``.
+            connected: Whether ranks get queue pairs.
+
+        Raises:
+            PlanError: If the ranks do not fit onto the ports.
+        """
+        experiment = self.experiment
+        hosts = experiment.fabric.host_names(len(ports))
+        plan = place(
+            {job.name: job.programs for job in self.jobs},
+            ports,
+            {job.name: job.placement for job in self.jobs},
+            self.transport,
+            self.settings,
+            shards=shards_of(experiment, ports) if shards is None else shards,
+            run_id=run_id,
+            layout=self.layout,
+            near=self._neighborhood(len(ports)),
+            host_of=lambda port: hosts[port.number],
+            psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
+            connected=connected,
+        )
+        self._check_packet_faults()
+        plan = with_plug_ins(plan, experiment)
+        if alone is not None:
+            plan = job_alone(plan, alone)
+        problems = check_plan(plan)
+        if problems:
+            raise PlanError.of_problems(f"plan {run_id}", problems)
+        return plan
+
+    def _neighborhood(self, nports: int) -> Callable[[PortPlan], str]:
+        """Return a function that maps a port to its switch, or else to its agent."""
+        topology = self.experiment.fabric.to_topology(nports)
+        if topology is None:
+            return lambda port: port.agent
+        switch_of = {host: topology.switch_of(host) for host in topology.hosts}
+        return lambda port: switch_of.get(port.host, port.agent)
+
+    def _check_packet_faults(self) -> None:
+        """Refuse packet faults for ranks or groups that do not exist."""
+        ranks_of = {job.name: job.nranks for job in self.jobs}
+        groups_of = {
+            job.name: {
+                POINT_TO_POINT,
+                *(group.name for program in job.programs for group in program.groups),
+            }
+            for job in self.jobs
+        }
+        faults = self.experiment.faults
+        mistakes = list(check_packet_faults(faults, ranks_of, groups_of))
+        if mistakes:
+            raise report(self.experiment.name, mistakes, lambda _: None)
+
+
+def resolve(experiment: Experiment, jobs: Sequence[LoadedJob] = ()) -> ResolvedRun:
+    """Return *experiment* with all settings derived, for loaded *jobs*."""
+    return ResolvedRun(
+        experiment=experiment,
+        jobs=tuple(jobs),
+        transport=transport_plan(experiment),
+        settings=run_settings(experiment),
+        layout=queue_pair_layout(experiment),
+    )
+
+
+def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> ResolvedRun:
+    """Load the jobs of an experiment and resolve it.
+
+    Args:
+        experiment: The experiment.
+        plan_file: A saved plan to take the programs from, instead of the traces.
+
+    Raises:
+        ChakramError: If a trace or the plan cannot be read; see ``load_jobs`` and
+            ``load_plan``.
+    """
+    if plan_file is not None:
+        return resolve(experiment, load_plan(plan_file, experiment))
+    return resolve(experiment, load_jobs(experiment))
