@@ -65,7 +65,7 @@ class Sampler(samples.Sampler):
 def port_row(
     line: Line, shard: int, counted: tuple[int, ...], disturbances: int
 ) -> tuple[int, ...]:
-    """Return the values of ``PORT_FIELDS`` that follow time and port number."""
+    """Return the values of ``PORT_FIELDS`` after the time and the port number."""
     port = line.port
     return port_values(
         counted,

@@ -96,8 +96,8 @@ class Finding:
 
     Attributes:
         suspect: The cause.
-        saving: Saving without this cause alone.  If it acts jointly with others, the
-            saving without all of them.
+        saving: Saving without this cause alone.  If it acts jointly
+            with other suspects, the saving when all of them are removed.
         after_previous: Share of the remaining time that this removal saves after all
             previous findings are removed.
         together_with: Other suspects that act jointly with it.  Only the removal of

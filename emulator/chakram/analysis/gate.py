@@ -2,8 +2,8 @@
 
 Names in a condition are keys of the document that ``chakram show --json`` prints.  With
 ``each``, they are keys of the members of one list in the document.  ``baseline`` is the
-same part of the baseline's document.  ``slower`` is the share by which a time exceeds
-that of the baseline.  It is 0 if the difference is not significant
+same part of the baseline's document.  ``slower`` is the relative increase of a time
+over the baseline.  It is 0 if the difference is not significant
 (``chakram.analysis.comparison``).
 """
 

@@ -317,7 +317,7 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
 
 
 def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
-    """Return the sessions whose timeouts mostly resent packets that had arrived.
+    """Return the sessions whose timeouts mostly repeated packets that had arrived.
 
     If the original packet was lost, one of two copies arrives.  If it was only late,
     both arrive.  Where ports or links dropped packets, the timeouts may come from lost

@@ -1,4 +1,4 @@
-"""Child process of ``machine_probe`` that tries the building blocks of labs.
+"""Child process of ``machine_probe`` that tests what labs are built from.
 
 It prints one JSON list of (name, works, reason) and ends. The kernel then removes its
 namespaces.

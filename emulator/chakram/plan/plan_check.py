@@ -124,6 +124,6 @@ def _seen_from(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
 
 
 def _seen_from_there(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
-    """Return the properties that the other end must have to agree with this end."""
+    """Return the properties that must match at the other end."""
     common, own, others = _seen_from(rank, end)
     return (common, others, own)

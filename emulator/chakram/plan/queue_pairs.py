@@ -303,7 +303,7 @@ def _dscps(
 def _with_grants(
     pairs: Iterator[tuple[str, int, int, int]], wanted: bool
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield queue pairs, each followed by the one for its grants if *wanted*."""
+    """Yield queue pairs; if *wanted*, each is followed by that for its grants."""
     for group, channel, low, high in pairs:
         yield group, channel, low, high
         if wanted and group != POINT_TO_POINT:

@@ -98,8 +98,8 @@ class CollectiveRecord(NamedTuple):
 
     ``shares`` is the number of ranks that reported.  If it is below the number in the
     identity, the run ended too early (``complete`` is False).  ``mean_duration_ns`` is
-    the mean over the ranks of the time from own start to own end, which nccl-tests
-    reports by default.  ``start_spread_ns`` is last start minus first start.
+    the mean time from a rank's start to its end, over all ranks. nccl-tests reports
+    this value by default.  ``start_spread_ns`` is last start minus first start.
     ``packets`` counts the packets of its messages once each, and ``retransmitted``
     their retransmissions.  ``ce`` counts received packets with the mark "congestion
     experienced".  ``slip_ns`` is the largest delay of a rank's start against its

@@ -183,7 +183,7 @@ class Bundle:
         return self.qpn if self._is_even else qpn
 
     def received(self, qpn: int, event: MessageReceived) -> MessageReceived | None:
-        """Add a part; return the event of its message after the last part."""
+        """Add a part; if it is the last, return the completion event of its message."""
         if not self._is_even:
             return event
         index = self._arrived[qpn] - self._first_arriving

@@ -782,7 +782,7 @@ class Responder:
             self._has_gap = True
 
     def _missing(self) -> int:
-        """Return how many packets in a row are missing, from the expected one on."""
+        """Return the number of consecutive missing packets, from the expected one."""
         missing = 1
         while (
             missing < self._reordering_packets
