@@ -170,7 +170,11 @@ class _Replay:
         self._number = {(rank.job, rank.rank): rank.number for rank in plan.ranks}
         self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
         self._agent_of_port = {port.number: port.agent for port in plan.ports}
-        self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
+        # Older and damaged plans do not list the agents.
+        listed = [each.agent for each in plan.agents]
+        used = [rank.agent for rank in plan.ranks]
+        names = dict.fromkeys(listed or used)
+        self._agents = {agent: at for at, agent in enumerate(names)}
         self._counters = np.zeros((len(self._agents), layout.TOTAL_SLOTS), np.int64)
         events = chain(self._records(), self._messages(), self._samples())
         self.events = [each for each in events if len(each.times_ns)]

@@ -187,6 +187,18 @@ def test_runs_of_older_versions_begin_when_they_were_started(tmp_path: Path) -> 
     assert first_ms == round(started * 1000)
 
 
+def test_a_plan_without_a_list_of_agents_has_those_of_its_ranks(
+    tmp_path: Path,
+) -> None:
+    results = finished(tmp_path)
+    expected = samples(results)
+    path = results.path / "plan.json"
+    plan = json.loads(path.read_text("utf-8"))
+    del plan["agents"]
+    path.write_text(json.dumps(plan), "utf-8")
+    assert samples(open_run(results.path)) == expected
+
+
 def test_too_many_steps_are_refused_with_one_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
