@@ -30,6 +30,7 @@ from chakram.switch.ecmp import RestrictedPaths
 from chakram.switch.faults import LinkFault
 
 if TYPE_CHECKING:
+    from chakram.analysis.cause_ranking import Suspect
     from chakram.plan.plan import Plan, PortPlan
     from chakram.preparation.job_loading import LoadedJob
     from chakram.program.operations import RankProgram
@@ -181,6 +182,25 @@ def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
             f"{place}: {first['msg']}",
             "run the experiment again with this version",
         ) from None
+
+
+Change = Callable[[Variant], Variant]
+"""Function that removes a suspect from a variant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A suspect, and the change that removes it.
+
+    Attributes:
+        suspect: The suspect.
+        change: Returns a variant of the run without the suspect.
+        job: The only job whose time changes; None: all jobs.
+    """
+
+    suspect: Suspect
+    change: Change
+    job: str | None = None
 
 
 def variant_of(manifest: RunManifest, where: str) -> Variant:

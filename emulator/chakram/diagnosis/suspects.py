@@ -5,28 +5,26 @@ This module does not test whether a suspect costs time; see
 
 A suspect of class fault is broken, or differs from its peers.  These are declared
 faults, slow links, ranks that compute longer than their peers, and hashes that overload
-one of several equal paths.  A suspect of class limit is a part of the design: port
-rates, window, congestion control, or other jobs.
+one of several equal paths.  Suspects of class limit are in
+``chakram.diagnosis.design_limits``.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
-from chakram.analysis.cause_ranking import CauseClass, Suspect
+from chakram.analysis.cause_ranking import Suspect
+from chakram.diagnosis.counterfactual import Case, Change
+from chakram.diagnosis.design_limits import limits_of, other_jobs
 from chakram.foundation.units import (
-    exact_rate,
     format_rate,
-    format_size,
     format_time,
-    parse_rate,
 )
-from chakram.preparation.planning import transport_plan
 from chakram.program.columns import COMPUTE
 from chakram.switch.ecmp import DrawnPaths
 from chakram.trace.open_ended_columns import NO_VALUE
@@ -38,9 +36,6 @@ if TYPE_CHECKING:
     from chakram.records.run_records import LinkRecord
     from chakram.topology.topology import Link, Topology
 
-Change = Callable[["Variant"], "Variant"]
-"""Function that removes a suspect from a variant."""
-
 _SLOWER = 0.9
 """A link is a suspect if its rate is below this share of its peers' rate."""
 
@@ -51,10 +46,7 @@ _UNEVEN = 1.1
 """A hash is a suspect if the load of its fullest path is this multiple of the mean."""
 
 _AS_UNEVEN = 0.8
-_FASTER = 10
 _ANY_ORDER = 65_536
-_LINKS_LISTED = 3
-_ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
 
 _OF_LINK_FAULT = {
     "degrade": "slow link",
@@ -87,21 +79,6 @@ ADVICE = {
 """Advice by cause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A suspect, and the change that removes it.
-
-    Attributes:
-        suspect: The suspect.
-        change: Returns a variant of the run without the suspect.
-        job: The only job whose time changes; None: all jobs.
-    """
-
-    suspect: Suspect
-    change: Change
-    job: str | None = None
-
-
 def cases_of(
     variant: Variant,
     run: Rerun,
@@ -128,8 +105,8 @@ def cases_of(
         *slow_links(topology),
         *_ranks(variant, time_ns),
         *_hashes(variant, run, links),
-        *_limits(variant, topology, links, charged),
-        *_other_jobs(variant, job),
+        *limits_of(variant, topology, links, charged),
+        *other_jobs(variant, job),
     ]
 
 
@@ -456,188 +433,3 @@ def _balance(document: dict[str, Any]) -> None:
     fabric, transport = document["fabric"], document["transport"]
     fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "round_robin"}
     transport["reordering"] = {"accept": {"window": _ANY_ORDER}}
-
-
-# Limits.
-
-
-def _limit(
-    cause: str,
-    place: str,
-    change: Change,
-    what: str,
-    *,
-    job: str | None = None,
-    is_of_many: bool = False,
-) -> Case:
-    return Case(
-        suspect=Suspect(
-            cause=cause,
-            place=place,
-            kind=CauseClass.LIMIT,
-            remedy=what,
-            advice=what,
-            is_of_many=is_of_many,
-        ),
-        change=change,
-        job=job,
-    )
-
-
-def _limits(
-    variant: Variant,
-    topology: Topology,
-    links: Sequence[LinkRecord],
-    charged: Sequence[Cause],
-) -> Iterator[Case]:
-    host_links = {link.link for link in links if link.kind == "host"}
-    if any(topology.host_link(host).rate_bps for host in topology.hosts):
-        yield _limit(
-            "own port",
-            _ALL_HOSTS,
-            lambda of: of.edited(_faster_hosts),
-            "with host ports ten times as fast",
-            is_of_many=True,
-        )
-    uplinks = {
-        link.name: _FASTER * link.rate_bps
-        for link in topology.uplinks()
-        if link.rate_bps
-    }
-    if uplinks:
-        yield _limit(
-            "contention",
-            _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
-            lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
-            "with links between switches ten times as fast",
-            is_of_many=True,
-        )
-    named = {f"{each.link} {each.direction}": each for each in links}
-    full = sorted(
-        (each for each in links if each.rate_bps and each.bytes),
-        key=lambda each: -each.bytes / (each.rate_bps or 1),
-    )
-    places = [each.place for each in charged if each.place in named]
-    places += [f"{each.link} {each.direction}" for each in full]
-    for place in list(dict.fromkeys(places))[:_LINKS_LISTED]:
-        link = named[place]
-        if not link.rate_bps or link.port is None:
-            continue
-
-        def faster(
-            of: Variant, port: str = link.port, to: int = link.rate_bps
-        ) -> Variant:
-            rates = {**of.port_rates_bps, port: _FASTER * to}
-            return replace(of, port_rates_bps=rates)
-
-        is_own = link.link in host_links and link.direction == "up"
-        yield _limit(
-            "own port" if is_own else "contention",
-            place,
-            faster,
-            f"with that port at {format_rate(_FASTER * link.rate_bps)}",
-        )
-    overflowing = frozenset(each.link for each in links if each.drops)
-    if overflowing:
-        worst = max(links, key=lambda each: each.drops or 0)
-        yield _limit(
-            "queue overflow",
-            f"{worst.link} {worst.direction}",
-            lambda of: replace(of, without_queue_limit=overflowing),
-            "with queues that never drop",
-        )
-    window = run_window(variant)
-    if window:
-        yield _limit(
-            "window",
-            "all queue pairs",
-            lambda of: of.edited(
-                lambda document: document["transport"].update(window=f"{2 * window}B")
-            ),
-            f"with a window of {format_size(2 * window)}",
-        )
-    control = variant.experiment.transport.congestion_control
-    fixed_bps = dict(transport_plan(variant.experiment).congestion_parameters).get(
-        "rate_bps"
-    )
-    fastest_bps = max(
-        (topology.host_link(host).rate_bps or 0 for host in topology.hosts), default=0
-    )
-    # A fixed rate equal to the port rate is not a limit.
-    if control.name not in ("none", "fixed_rate") or (
-        control.name == "fixed_rate"
-        and isinstance(fixed_bps, int)
-        and fixed_bps < fastest_bps
-    ):
-        yield _limit(
-            "congestion control",
-            control.name,
-            lambda of: of.edited(_without_control),
-            "without congestion control",
-        )
-    if any(each.cause == "spurious timeout" for each in charged):
-        yield _limit(
-            "spurious timeout",
-            "all queue pairs",
-            lambda of: of.edited(_patient),
-            "with a timeout eight times as long",
-        )
-
-
-def run_window(variant: Variant) -> int:
-    """Return the window of a queue pair in bytes; 0: no window."""
-    return transport_plan(variant.experiment).window_bytes
-
-
-def _faster_hosts(document: dict[str, Any]) -> None:
-    fabric = document["fabric"]
-
-    def faster(link: dict[str, Any]) -> None:
-        if link.get("rate"):
-            rate_bps = parse_rate(link["rate"], where="fabric.links.host.rate")
-            link["rate"] = exact_rate(_FASTER * rate_bps)
-
-    if "host" in (fabric.get("links") or {}):
-        faster(fabric["links"]["host"])
-    graph = (fabric.get("topology") or {}).get("graph")
-    if graph:
-        for link in graph["links"]:
-            if {*link["ends"]} & {*graph["hosts"]}:
-                faster(link)
-
-
-def _without_control(document: dict[str, Any]) -> None:
-    control = document["transport"]["congestion_control"]
-    document["transport"]["congestion_control"] = {
-        **dict.fromkeys(control, None),
-        "none": {},
-    }
-
-
-def _patient(document: dict[str, Any]) -> None:
-    from chakram.foundation.units import exact_time, parse_time
-
-    transport = document["transport"]
-    exponent = transport.get("local_ack_timeout")
-    if exponent is not None:
-        transport["local_ack_timeout"] = min(31, exponent + 3)
-        return
-    time_ns = parse_time(transport["retransmit_timeout"], where="retransmit_timeout")
-    transport["retransmit_timeout"] = exact_time(8 * time_ns)
-
-
-def _other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
-    experiment = variant.experiment
-    if variant.alone is not None or len(experiment.jobs) < 2:
-        return
-    for each in experiment.jobs:
-        if job not in (None, each.name) or each.is_background:
-            continue
-        others = ", ".join(one.name for one in experiment.jobs if one is not each)
-        yield _limit(
-            "contention",
-            f"job {others}",
-            lambda of, name=each.name: replace(of, alone=name),  # type: ignore[misc] # bound now
-            f"with job {each.name} alone",
-            job=each.name,
-        )

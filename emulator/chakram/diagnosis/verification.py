@@ -20,6 +20,7 @@ from chakram.analysis.cause_ranking import (
     ranked,
 )
 from chakram.diagnosis.counterfactual import (
+    Case,
     Rerun,
     Variant,
     mean_time,
@@ -28,7 +29,7 @@ from chakram.diagnosis.counterfactual import (
     variant_of,
 )
 from chakram.diagnosis.hypotheses import fit
-from chakram.diagnosis.suspects import ADVICE, Case, cases_of
+from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.run_directory.manifest import SIMULATE
 

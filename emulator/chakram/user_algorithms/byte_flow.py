@@ -141,7 +141,7 @@ class ByteFlow(Execution):
             can = (
                 f"its messages allow a buffer of at most {largest} bytes"
                 if own
-                else "it has no data of its own"
+                else "it starts without data"
             )
             self.say(
                 f"{where}rank {message.src} sends {self._sizes[number]} bytes, but can "

@@ -340,7 +340,7 @@ class _Builder:
         """Return the link to a remote place: the first channel that leads there."""
         kind = channel_type(operation)
         if place.rank == block.rank:
-            operation.fail("refers to a remote buffer of its own GPU")
+            operation.fail("names a buffer of the same GPU as remote")
         named = named_channels(block, operation) if "channel_ids" in operation else []
         for channel in [*named, *block.channels[kind]]:
             if channel.peer == place.rank:

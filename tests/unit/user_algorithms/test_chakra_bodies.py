@@ -227,7 +227,7 @@ def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
     told = only(ranks, CollectiveOp.BROADCAST)
     assert (
         "body.1.et: node 2: rank 1 sends 100 bytes, but can have only 60 at that "
-        "point: it has no data of its own; it has received 60 bytes" in told
+        "point: it starts without data; it has received 60 bytes" in told
     )
 
 

@@ -82,6 +82,7 @@ def options_from(
             verb(options(**given))
 
         signature = inspect.signature(options, eval_str=True)
+        # typer reads the signature; the type of a function does not declare it.
         command.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
         command.__annotations__ = {
             name: parameter.annotation

@@ -25,7 +25,7 @@ from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
 from chakram.plan.plan import PortPlan
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import Model
+from chakram.settings.quantities import FilePath, Model
 from chakram.summary.run_summary import SIMULATE
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
 from chakram.switch.profiles import Profile, Switching
@@ -34,7 +34,6 @@ from chakram.topology.addressing import plan_addresses
 if TYPE_CHECKING:
     from chakram.fabric.capture.capture_session import Captures
     from chakram.fabric.fabric_types.link_settings import SwitchesSettings
-    from chakram.fabric.fabric_types.tls_settings import TlsSettings
     from chakram.fabric.labs.description import LabState
     from chakram.fabric.labs.lab import LabHandle
     from chakram.fabric.labs.link_counters import LabCounters
@@ -52,6 +51,7 @@ __all__ = [
     "FabricKind",
     "KeyUse",
     "LocalFabric",
+    "TlsSettings",
     "World",
     "WorldRequest",
     "check_mtu",
@@ -109,6 +109,17 @@ SWITCHED_SECTIONS = (
 def used_in(worlds: tuple[str, ...], *sections: str) -> KeyUse:
     """Return a ``KeyUse`` that limits all keys of *sections* to *worlds*."""
     return {(section, ""): worlds for section in sections}
+
+
+class TlsSettings(Model):
+    """Certificates for mutual TLS with the agents."""
+
+    ca: FilePath = Field(examples=["certs/ca.pem"])
+    """Certificate of the authority that signed the agents' certificates."""
+    cert: FilePath = Field(examples=["certs/controller.pem"])
+    """The controller's certificate, signed by the same authority."""
+    key: FilePath = Field(examples=["certs/controller.key"])
+    """Private key of the controller's certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from chakram.fabric.fabric_types.base import (
     AgentPlace,
     FabricKind,
     KeyUse,
+    TlsSettings,
     World,
     WorldRequest,
     check_mtu,
@@ -28,7 +29,6 @@ from chakram.fabric.fabric_types.link_settings import (
     SwitchesSettings,
     with_given_queues,
 )
-from chakram.fabric.fabric_types.tls_settings import TlsSettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.plan import PortPlan
