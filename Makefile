@@ -66,7 +66,7 @@ help: ## List the targets
 
 .PHONY: quickstart
 quickstart: build ## Replay a small job on this machine, and print how the network did
-	$(BIN)/chakram run $(QUICKSTART)
+	$(BIN)/chakram run $(QUICKSTART) --report
 
 .PHONY: build
 build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
@@ -170,13 +170,15 @@ $(INSTALLED): pyproject.toml
 	@$(HAS_PIP) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
-	@echo "installing chakram into $(VENV) (takes a minute or so the first time)"
+	@echo "step 1 of 3: installing build tools into $(VENV) (10 s)"
 	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.3' wheel
 	@$(PIP_INSTALL) 'uv>=0.7' 2>/dev/null || true
-	@export UV_COMPILE_BYTECODE=1; $(call install,-e .)
+	@echo "step 2 of 3: installing chakram's dependencies (30 s)"
+	@export CHAKRAM_COMPILED=off UV_COMPILE_BYTECODE=1; $(call install,-e .)
+	@echo "step 3 of 3: compiling the hot modules (1 to 2 minutes)"
 	@touch $@
 
 $(TOOLS): $(INSTALLED)
 	@echo "installing the tools of development into $(VENV)"
-	@$(call install,-e '.[dev]')
+	@export CHAKRAM_COMPILED=off; $(call install,-e '.[dev]')
 	@touch $@

@@ -23,9 +23,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -45,6 +47,7 @@ DIRECTIVES = {
     "annotation_typing": False,
     # Source lines as C comments would make up a fifth of the output.
     "emit_code_comments": False,
+    "show_performance_hints": False,
 }
 SHARED = "chakram._cython"
 """Extension without a source file, which holds Cython's shared utility code.
@@ -87,11 +90,26 @@ def hot_extensions() -> list[Extension]:
         Extension(
             fullname,
             source,
-            extra_compile_args=["-O2", "-g0"],
+            extra_compile_args=["-O2", "-g0", "-Wno-sign-compare"],
             optional=not REQUIRED,
         )
         for fullname, source in sources.items()
     ]
+
+
+class Progress:
+    """Prints how many of *total* modules are done, about ten times in all."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.lock = Lock()
+
+    def advance(self) -> None:
+        """Count one more module; threads may call this."""
+        with self.lock:
+            self.done += 1
+            if self.total > 9 and not self.done % (self.total // 9):
+                print(f"  {self.done} of {self.total} {self.what}", flush=True)
 
 
 class build_py(setuptools_build_py):
@@ -159,7 +177,9 @@ class build_ext(setuptools_build_ext):
             product.unlink(missing_ok=True)
         if products:
             print(f"compiling {len(products)} modules", flush=True)
+            self.progress = Progress("translated to C", len(products))
             self.translate()
+            self.progress = Progress("compiled", len(self.extensions))
             super().run()
         for name, product in products.items():
             if product.exists():
@@ -173,6 +193,11 @@ class build_ext(setuptools_build_ext):
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         temporary.replace(path)
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one module, and print progress."""
+        super().build_extension(ext)
+        self.progress.advance()
 
     def fresh_modules(self, path: Path, builder: str) -> dict[str, Any]:
         """Return the recorded digests of the modules that need no build."""
@@ -200,8 +225,9 @@ class build_ext(setuptools_build_ext):
         """Translate the sources of the extensions to C; drop those that fail."""
         jobs = min(JOBS, len(self.extensions))
         parts = [self.extensions[place::jobs] for place in range(jobs)]
+        translate = partial(c_sources, advance=self.progress.advance)
         with ThreadPoolExecutor(jobs) as pool:
-            made = [pair for part in pool.map(c_sources, parts) for pair in part]
+            made = [pair for part in pool.map(translate, parts) for pair in part]
         failed = [(ext.sources or [ext.name])[0] for ext, path in made if path is None]
         if failed and REQUIRED:
             raise SystemExit(f"Cython refuses {', '.join(failed)}")
@@ -259,8 +285,12 @@ modules.
 """
 
 
-def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]:
+def c_sources(
+    extensions: list[Extension], advance: Callable[[], None]
+) -> list[tuple[Extension, str | None]]:
     """Translate *extensions*; return each with its C file, or None if Cython fails.
+
+    *advance* is called after each.
 
     A separate process does this. `cythonize` would fork a pool, but installers run this
     file without a module that a forked process could import.
@@ -277,15 +307,22 @@ def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]
             what = ["--generate-shared", target]
         commands.append(["cython", "--module-name", ext.name, *options, *what])
     # Cython prints its errors on standard error.
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-c", TRANSLATOR],
         cwd=ROOT,
-        input=json.dumps(commands),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    codes = [*done.stdout.split(), *["died"] * len(extensions)]
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        json.dump(commands, process.stdin)
+        process.stdin.close()
+        codes = []
+        for line in process.stdout:
+            codes.append(line.strip())
+            advance()
+    codes += ["died"] * len(extensions)
     return [
         (ext, str(folder / f"{ext.name}.c") if code == "0" else None)
         for ext, code in zip(extensions, codes, strict=False)

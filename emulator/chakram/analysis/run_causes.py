@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
 
 
+_MOST_QUICK_MESSAGES = 200_000
+"""Most messages of a run whose causes are found within seconds."""
+
 _MESSAGE_COLUMNS = list(Message._fields)
 _ENDS = ("job", "rank", "peer", "qpn")
 _COUNTED = (
@@ -373,6 +376,19 @@ def why_of(
         InputError: See ``paths_of``.
     """
     return explain(paths_of(results, until=until, job=job), surroundings_of(results))
+
+
+def quick_why(results: RunResults) -> Why | None:
+    """Return the causes if that takes only seconds, else None.
+
+    None also means that no iteration was measured, or that there are several jobs.
+    """
+    if results.manifest.rows.get("flows", 0) > _MOST_QUICK_MESSAGES:
+        return None
+    try:
+        return why_of(results)
+    except InputError:
+        return None
 
 
 def why_document(

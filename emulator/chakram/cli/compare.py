@@ -119,8 +119,8 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
     print_columns(
         [
             Column(heading="what".ljust(most)),
-            Column(heading="A", unit="(us)"),
-            Column(heading="B", unit="(us)"),
+            Column(heading="A"),
+            Column(heading="B"),
             Column(heading="change", unit="(%)"),
             Column(heading="errors", order=1),
             Column(heading="cv A", unit="(%)", order=2),

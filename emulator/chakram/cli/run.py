@@ -38,6 +38,7 @@ def run(
     interference: Interference = False,
     overrides: options.Overrides = None,
     interval: options.Interval = 1.0,
+    report: options.Report = False,
     wide: options.Wide = False,
     as_json: options.Json = False,
 ) -> None:
@@ -63,4 +64,4 @@ def run(
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)
     else:
-        show_outcome(run_one(alone), as_json=as_json, wide=wide)
+        show_outcome(run_one(alone), as_json=as_json, wide=wide, report=report)

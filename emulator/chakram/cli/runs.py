@@ -21,7 +21,7 @@ _HEADINGS = (
     "status",
     "ranks",
     "iterations",
-    "time (us)",
+    "time",
     "busbw (GB/s)",
     "resent %",
     "directory",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from chakram.cli.common.options import Json, Wide, print_json
-from chakram.cli.common.outcome import print_table
+from chakram.cli.common.outcome import print_results
 from chakram.cli.preflight import show_preflight
 from chakram.foundation.errors import RunDirectoryError
 
@@ -90,7 +90,7 @@ def show(
     if as_json:
         print_json("run", summary_document(summary))
     else:
-        print_table(summary, wide=wide)
+        print_results(summary, directory, wide=wide)
 
 
 def _is_preflight(directory: Path) -> bool:

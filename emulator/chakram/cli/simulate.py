@@ -50,6 +50,7 @@ def simulate(
             "of ns-3.",
         ),
     ] = None,
+    report: options.Report = False,
     wide: options.Wide = False,
     as_json: options.Json = False,
 ) -> None:
@@ -76,4 +77,4 @@ def simulate(
         from chakram.analysis.simulator_output_match import match_file
 
         others = (against, match_file(against, outcome.directory))
-    show_outcome(outcome, as_json=as_json, wide=wide, against=others)
+    show_outcome(outcome, as_json=as_json, wide=wide, report=report, against=others)

@@ -69,15 +69,14 @@ def why(
     from chakram.run_directory.reader import open_run
 
     if other is not None:
-        sides = [
-            _explained(open_run(each), until, job, budget_s, no_verify)
-            for each in (run, other)
-        ]
+        both = [open_run(each) for each in (run, other)]
+        sides = [_explained(each, until, job, budget_s, no_verify) for each in both]
         document = why_difference(sides[0], sides[1])
         if as_json:
             print_json("why-difference", document)
         else:
-            print("\n".join(_difference_lines(document)))
+            dilation = both[0].manifest.dilation
+            print("\n".join(_difference_lines(document, dilation=dilation)))
         return
     results = open_run(run)
     explained = _explained(results, until, job, budget_s, no_verify)
@@ -110,20 +109,25 @@ def _explained(
     return found, verified.verdict, verified.reason
 
 
-def _difference_lines(document: Mapping[str, Any]) -> list[str]:
+def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str]:
+    from chakram.console.number_format import time_text
+
+    def change(time_ns: float) -> str:
+        return f"{'+' if time_ns >= 0 else ''}{time_text(time_ns / dilation)}"
+
     longer_ns, whole_ns = document["difference_ns"], document["a_ns"]
     if not document["verified"]:
         return [f"Not tested by simulation: {document['not_verified']}"]
     lines = [
-        f"The iteration time changes by {longer_ns / 1e3:+.0f} us "
-        f"({longer_ns / max(1, whole_ns):+.1%}) from {whole_ns / 1e3:.0f} us"
+        f"The iteration time changes by {change(longer_ns)} "
+        f"({longer_ns / max(1, whole_ns):+.1%}) from {time_text(whole_ns / dilation)}"
     ]
     lines += [
-        f"  {each['time_ns'] / 1e3:+10.0f} us  {each['cause']} at {each['place']}"
+        f"  {change(each['time_ns']):>10}  {each['cause']} at {each['place']}"
         + (f": {each['evidence']}" if each["evidence"] else "")
         for each in document["causes"]
     ]
-    lines.append(f"  {document['unexplained_ns'] / 1e3:+10.0f} us  not explained")
+    lines.append(f"  {change(document['unexplained_ns']):>10}  not explained")
     return lines
 
 
@@ -139,7 +143,7 @@ def _lines(
 
     def time(time_ns: float) -> str:
         mean_ns = int(time_ns) // max(1, why.iterations)
-        return f"{time_text(mean_ns // dilation)} us"
+        return time_text(mean_ns // dilation)
 
     def share(time_ns: int) -> str:
         return f"{100 * time_ns / why.time_ns:.1f} %" if why.time_ns else "0 %"
@@ -154,7 +158,7 @@ def _lines(
         f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path:"
     )
     lines += [
-        f"  {share(each.lost_ns):>7}  {time(each.lost_ns)}  {each}"
+        f"  {share(each.lost_ns):>7}  {time(each.lost_ns):>8}  {each}"
         for each in why.causes[:_CAUSES]
     ]
     parts = sorted(why.parts_ns.items(), key=lambda item: -item[1])[:_PARTS]

@@ -9,12 +9,19 @@ the number of bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.message_tables import message_lines
-from chakram.console.number_format import MISSING, percent_text, time_text
+from chakram.console.number_format import (
+    MISSING,
+    microseconds_text,
+    percent_text,
+    time_text,
+)
 from chakram.console.text_table import Column, fitted
 
 if TYPE_CHECKING:
@@ -104,8 +111,7 @@ def render_table(
     Args:
         summary: Summary to print.
         simulated: Source of the predictions in the two prediction columns.
-        width: Largest width of tables in characters; None: no limit. Sentences are not
-            wrapped.
+        width: Largest width of lines in characters; None: no limit.
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)
@@ -130,7 +136,22 @@ def render_table(
     if not summary.rows:
         lines.append("# no collective was measured")
     lines += _footer(summary, width)
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(part for line in lines for part in wrapped(line.rstrip(), width))
+
+
+def wrapped(line: str, width: int | None) -> list[str]:
+    """Return a line that starts with ``#`` as lines of at most *width* characters."""
+    if width is None or len(line) <= width or not line.startswith("#"):
+        return [line]
+    label = re.match(r"# ( *\w+ {2,}|!! |)", line)
+    indent = len(label[0]) if label else 2
+    return wrap(
+        line,
+        max(width, 2 * indent),
+        subsequent_indent="#".ljust(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _header(summary: Summary) -> list[str]:
@@ -139,7 +160,7 @@ def _header(summary: Summary) -> list[str]:
     warmup = f", after {facts.warmup} of warm-up" if facts.warmup else ""
     clock = ""
     if facts.clock_uncertainty_ns:
-        clock = f"; clocks agree to {time_text(facts.clock_uncertainty_ns)} us"
+        clock = f"; clocks agree to {time_text(facts.clock_uncertainty_ns)}"
     return [
         f"# chakram run {facts.run_id}  {facts.name}{case}",
         f"# fabric     {_fabric(facts)}",
@@ -198,23 +219,23 @@ def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
         "uint8",
         redop(row.op),
         ROOTLESS if row.root is None else str(row.root),
-        time_text(row.time_ns),
+        microseconds_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
         # A sample without wrong packets does not prove that there were none.
         MISSING
         if row.wrong is None or (is_sampled and not row.wrong)
         else str(row.wrong),
-        time_text(row.skew_ns),
-        time_text(row.bound_ns),
+        microseconds_text(row.skew_ns),
+        microseconds_text(row.bound_ns),
         percent_text(row.bound_share),
-        time_text(row.alone_ns),
+        microseconds_text(row.alone_ns),
         percent_text(row.alone_share),
-        time_text(prediction.time_ns if prediction else None),
+        microseconds_text(prediction.time_ns if prediction else None),
         _deviation(prediction),
-        time_text(completion.p50_ns if completion else None),
-        time_text(completion.p99_ns if completion else None),
-        time_text(completion.p100_ns if completion else None),
+        microseconds_text(completion.p50_ns if completion else None),
+        microseconds_text(completion.p99_ns if completion else None),
+        microseconds_text(completion.p100_ns if completion else None),
         str(row.retransmitted),
         str(row.samples),
         percent_text(row.cv),
@@ -271,7 +292,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
     for iteration in summary.iterations:
         job = f" of {iteration.job}" if several else ""
         yield (
-            f"# Iteration{job}: mean {time_text(iteration.mean_ns)} us, "
+            f"# Iteration{job}: mean {time_text(iteration.mean_ns)}, "
             f"p50 {time_text(iteration.p50_ns)}, p99 {time_text(iteration.p99_ns)}, "
             f"max {time_text(iteration.max_ns)}, cv {percent_text(iteration.cv)} %"
         )
@@ -279,7 +300,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
         job = f" of {slip.job}" if several else ""
         yield (
             f"# Schedule slip{job}: {slip.late} of {slip.collectives} collectives "
-            f"started later than recorded, p50 {time_text(slip.p50_ns)} us, "
+            f"started later than recorded, p50 {time_text(slip.p50_ns)}, "
             f"p99 {time_text(slip.p99_ns)}, max {time_text(slip.max_ns)}"
         )
     if summary.messages is not None:
@@ -331,7 +352,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _generator(health: GeneratorSummary) -> list[str]:
-    """Return the measurements of the generator; times are upper bounds in us."""
+    """Return the measurements of the generator; times are upper bounds."""
     pacing, lag, median, tail = (
         _bound(health, name)
         for name in (
@@ -343,10 +364,10 @@ def _generator(health: GeneratorSummary) -> list[str]:
     )
     lines = [
         f"# Generator: pacing error p99 {pacing}, loop lag p99 {lag} "
-        f"(max {time_text(health.generator_lag_max_ns)}) us; "
+        f"(max {time_text(health.generator_lag_max_ns)}); "
         f"busy {percent_text(health.busy_share)} %, "
         f"CPU {percent_text(health.cpu_share)} % of the busiest process",
-        f"# Round trips: p50 {median}, p99 {tail} us",
+        f"# Round trips: p50 {median}, p99 {tail}",
     ]
     if health.socket_drops or health.send_retries:
         lines.append(
@@ -382,7 +403,7 @@ def _exposed(ranks: Sequence[RankSummary], width: int | None) -> list[str]:
     heading, table = fitted(_RANK_COLUMNS, rows, width=width, indent=1)
     return [
         f"# Exposed communication: {percent_text(share)} % of the iteration, "
-        f"{time_text(exposed_ns / len(ranks))} us per rank (times in us{which})",
+        f"{time_text(exposed_ns / len(ranks))} per rank{which}",
         *(f"#{line}" for line in (*heading, *table)),
     ]
 
@@ -414,7 +435,7 @@ def _links(summary: Summary) -> Iterator[str]:
         paused_ns = sum(link.paused_ns or 0 for link in summary.links)
         yield (
             f"# Pauses: {pauses} frames, link directions paused for "
-            f"{time_text(paused_ns)} us in total"
+            f"{time_text(paused_ns)} in total"
         )
 
 

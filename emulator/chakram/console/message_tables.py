@@ -119,7 +119,7 @@ def _port_lines(
     heading, table = fitted(_PORT_COLUMNS, cells, width=width, indent=1)
     return [
         f"# Messages by {side}: {sum(row.messages for row in rows)} in {periods} busy "
-        f"periods (goodput in Gbit/s, times in us{which})",
+        f"periods (goodput in Gbit/s{which})",
         *(f"#{line}" for line in (*heading, *table)),
     ]
 

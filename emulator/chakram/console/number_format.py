@@ -4,9 +4,24 @@ from __future__ import annotations
 
 MISSING = "N/A"
 
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+
 
 def time_text(time_ns: float | None) -> str:
-    """Return a time in microseconds with about five digits."""
+    """Return a time with four digits and a unit that suits it, e.g. ``3.929 s``."""
+    if time_ns is None:
+        return MISSING
+    for unit_ns, unit in _UNITS:
+        # 999.96 us would be printed as 1000.0 us.
+        if abs(time_ns) >= 0.99995 * unit_ns:
+            number = time_ns / unit_ns
+            digits = 3 if abs(number) < 9.9995 else 2 if abs(number) < 99.995 else 1
+            return f"{number:.{digits}f} {unit}"
+    return f"{time_ns:.0f} ns"
+
+
+def microseconds_text(time_ns: float | None) -> str:
+    """Return a time in microseconds with about five digits, as nccl-tests prints it."""
     if time_ns is None:
         return MISSING
     time_us = time_ns / 1000

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chakram.analysis.run_causes import why_of
+from chakram.analysis.run_causes import quick_why
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.outcome import RunOutcome
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.execution.run import Run
-from chakram.foundation.errors import ChakramError, InputError, RunInterrupted
+from chakram.foundation.errors import ChakramError, RunInterrupted
 from chakram.metrics.exporter import MetricsServer, exposition, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
@@ -25,10 +25,6 @@ from chakram.run_directory.reader import RunResults, open_run
 
 if TYPE_CHECKING:
     from chakram.execution.observer import Progress
-
-
-_MOST_EXPLAINED_MESSAGES = 200_000
-"""Most messages of a run for which metrics include causes of lost time."""
 
 
 async def run_experiment(request: RunRequest) -> RunOutcome:
@@ -135,6 +131,5 @@ async def _serving(
 
 def _show_causes(metrics: MetricsState, results: RunResults) -> None:
     """Export the causes of lost time, if that takes only seconds."""
-    if results.manifest.rows.get("flows", 0) <= _MOST_EXPLAINED_MESSAGES:
-        with suppress(InputError):  # the run has no measured iteration
-            metrics.set_why(why_of(results))
+    if (why := quick_why(results)) is not None:
+        metrics.set_why(why)

@@ -317,6 +317,24 @@ class Summary:
     traffic: Traffic | None = None
 
     @property
+    def deviation(self) -> float | None:
+        """Deviation of all collectives from the simulation of the run.
+
+        It is the mean of the rows' deviations, weighted by their simulated time; None
+        if no row has one.
+        """
+        weighted = [
+            (row.samples * prediction.time_ns, prediction.deviation)
+            for row in self.rows
+            if (prediction := row.predictions.get(SIMULATE)) is not None
+            and prediction.deviation is not None
+        ]
+        total_ns = sum(time_ns for time_ns, _ in weighted)
+        if not total_ns:
+            return None
+        return sum(time_ns * deviation for time_ns, deviation in weighted) / total_ns
+
+    @property
     def is_counted(self) -> bool:
         """Whether packets were counted before the run ended."""
         is_complete = self.facts.status == COMPLETE

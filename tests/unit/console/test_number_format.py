@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.console.number_format import percent_text, time_text
+from chakram.console.number_format import (
+    microseconds_text,
+    percent_text,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +25,30 @@ from chakram.console.number_format import percent_text, time_text
         (123_456_789, "123457"),
     ],
 )
-def test_times_are_microseconds_of_about_five_digits(
+def test_nccl_times_are_microseconds_of_about_five_digits(
+    time_ns: float | None, text: str
+) -> None:
+    assert microseconds_text(time_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (None, "N/A"),
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (999.96, "1.000 us"),
+        (1_234, "1.234 us"),
+        (12_345, "12.35 us"),
+        (999_949, "999.9 us"),
+        (999_960, "1.000 ms"),
+        (9_999_600, "10.00 ms"),
+        (3_928_997_000, "3.929 s"),
+        (-1_500_000, "-1.500 ms"),
+        (7_200 * 10**9, "7200.0 s"),
+    ],
+)
+def test_times_have_four_digits_and_a_suitable_unit(
     time_ns: float | None, text: str
 ) -> None:
     assert time_text(time_ns) == text

@@ -61,6 +61,10 @@ Wide = Annotated[
     bool,
     typer.Option("--wide", help="Print all columns, even if they exceed the width."),
 ]
+Report = Annotated[
+    bool,
+    typer.Option("--report", help="Also write an HTML report into the run directory."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

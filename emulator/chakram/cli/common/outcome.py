@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.cli.common.options import output_width, print_json
+from chakram.summary.run_summary import COMPLETE
 
 if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
@@ -14,20 +15,31 @@ if TYPE_CHECKING:
     from chakram.summary.run_summary import Summary
 
 
+REPORT = "report.html"
+"""Name of the report in a run directory."""
+
+
 def show_outcome(
     outcome: RunOutcome,
     *,
     as_json: bool,
     wide: bool = False,
+    report: bool = False,
     against: tuple[Path, Sequence[ComparedTimes]] | None = None,
 ) -> None:
-    """Print the results of a run, with the run directory.
+    """Print the results of a run, with the run directory and an answer in words.
 
-    *against* is a result file of another simulator, and the comparison with it.
+    Args:
+        outcome: The run.
+        as_json: Print one JSON document instead.
+        wide: Print all columns.
+        report: Also write an HTML report into the run directory.
+        against: A result file of another simulator, and the comparison with it.
 
     Raises:
         ChakramError: If the run is incomplete, after its results are printed.
     """
+    page = _write_report(outcome.directory) if report else None
     if as_json:
         from chakram.console.summary_document import summary_document
 
@@ -37,6 +49,8 @@ def show_outcome(
             "error": None if outcome.error is None else str(outcome.error),
             **summary_document(outcome.summary),
         }
+        if page is not None:
+            document["report"] = str(page)
         if against is not None:
             rows = [
                 {**each._asdict(), "deviation": each.deviation} for each in against[1]
@@ -44,11 +58,21 @@ def show_outcome(
             document["against"] = {"file": str(against[0]), "rows": rows}
         print_json("run", document)
     else:
-        print_table(outcome.summary, wide=wide)
+        print_results(outcome.summary, outcome.directory, wide=wide)
         if against is not None:
             _print_against(*against, width=output_width(wide=wide))
     if outcome.error is not None:
         raise outcome.error
+
+
+def _write_report(directory: Path) -> Path:
+    """Write the HTML report of a run into its directory; return its path."""
+    from chakram.report.run.page import run_page
+    from chakram.run_directory.reader import open_run
+
+    path = directory / REPORT
+    path.write_text(run_page(open_run(directory)), encoding="utf-8")
+    return path
 
 
 def _print_against(
@@ -80,6 +104,26 @@ def _print_against(
         print(f"#{line}")
     for line in rows:
         print(f" {line}")
+
+
+def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
+    """Print the result table of a run, and the answer in words."""
+    from chakram.analysis.run_answer import answer_lines
+    from chakram.analysis.run_causes import quick_why
+    from chakram.console.collective_tables import wrapped
+    from chakram.run_directory.reader import open_run
+
+    print_table(summary, wide=wide)
+    page = directory / REPORT
+    answer = answer_lines(
+        summary,
+        quick_why(open_run(directory)) if summary.facts.status == COMPLETE else None,
+        written=[f"Report: {page}"] if page.exists() else [],
+    )
+    if answer:
+        print("#")
+    for line in answer:
+        print("\n".join(wrapped(line, output_width(wide=wide))))
 
 
 def print_table(summary: Summary, *, wide: bool) -> None:

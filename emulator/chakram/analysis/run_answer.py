@@ -1,0 +1,81 @@
+"""The answer of a run in words: how long it took, compared with what, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chakram.analysis.charged_causes import LEAST_SHARE
+from chakram.console.number_format import percent_text, time_text
+from chakram.foundation.text_escaping import one_line
+from chakram.summary.run_summary import SIMULATE
+
+if TYPE_CHECKING:
+    from chakram.analysis.charged_causes import Why
+    from chakram.summary.run_summary import Summary
+
+CAUSES = 3
+"""Most causes that the answer names."""
+
+
+def answer_lines(
+    summary: Summary, why: Why | None, *, written: Sequence[str] = ()
+) -> list[str]:
+    """Return the answer as lines of at most one sentence each, to follow the table.
+
+    Args:
+        summary: Summary of the run.
+        why: Where its time went; None if that is unknown.
+        written: Sentences about files that were written.
+    """
+    lines = [
+        *_times(summary),
+        *([] if why is None else [_causes(why)]),
+        *written,
+    ]
+    return [f"# {one_line(line)}" for line in lines]
+
+
+def _times(summary: Summary) -> list[str]:
+    facts = summary.facts
+    lines = []
+    for each in summary.iterations:
+        subject = "An iteration"
+        if len(summary.iterations) > 1:
+            subject += f" of {each.job}"
+        took = "would take" if facts.world == SIMULATE else "took"
+        lines.append(f"{subject} {took} {time_text(each.mean_ns)}{_exposed(summary)}.")
+    deviation = summary.deviation
+    if deviation is not None:
+        share = percent_text(abs(deviation))
+        than = "longer" if deviation > 0 else "shorter"
+        lines.append(
+            "Its collectives took as long as simulated."
+            if share == "0.0"
+            else f"Its collectives took {share} % {than} than simulated."
+        )
+    if facts.dilation > 1 and facts.world != SIMULATE and summary.iterations:
+        real_ns = summary.iterations[0].mean_ns * facts.dilation
+        lines.append(
+            f"Time was stretched {facts.dilation} times: on this machine an iteration "
+            f"took {time_text(real_ns)}."
+        )
+    return lines
+
+
+def _exposed(summary: Summary) -> str:
+    """Return the share of exposed communication, if all ranks run one job."""
+    total_ns = sum(rank.iteration_ns for rank in summary.ranks)
+    if len(summary.iterations) != 1 or not total_ns:
+        return ""
+    exposed_ns = sum(rank.exposed_ns for rank in summary.ranks)
+    return f", {percent_text(exposed_ns / total_ns)} % of it exposed communication"
+
+
+def _causes(why: Why) -> str:
+    """Return a sentence about the largest causes of lost time."""
+    large = [each for each in why.causes if each.share >= LEAST_SHARE][:CAUSES]
+    if not large:
+        return "Nothing cost it much time."
+    named = ", ".join(f"{each} ({percent_text(each.share)} %)" for each in large)
+    return f"It lost most time to {named}; `chakram why` tests these causes."

@@ -1,0 +1,103 @@
+"""The answer of a run in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chakram.analysis.charged_causes import Cause, Why
+from chakram.analysis.run_answer import answer_lines
+from chakram.summary.run_summary import Measurements, RunFacts, Summary
+from chakram.summary.summarize_run import summarize_run
+from tests.unit.summary.test_summarize_run import WORLD, measurements, run
+
+
+def made_summary(predicted_ns: int = 395_000, **facts: object) -> Summary:
+    return summarize_run(
+        measurements(run(), **facts), predictions={"simulate": {WORLD: predicted_ns}}
+    )
+
+
+def made_why(*causes: tuple[str, str, float]) -> Why:
+    return Why(
+        iterations=1,
+        time_ns=1000,
+        causes=tuple(
+            Cause(cause=cause, place=place, lost_ns=round(1000 * share), share=share)
+            for cause, place, share in causes
+        ),
+        parts_ns={},
+        by_rank=(),
+        by_collective=(),
+        path=None,
+    )
+
+
+def test_time_exposure_and_deviation_are_stated() -> None:
+    found = made_summary()
+    assert answer_lines(found, None) == [
+        "# An iteration took 750.0 us, 72.4 % of it exposed communication.",
+        f"# Its collectives took {100 * (found.deviation or 0):.1f} % longer than "
+        "simulated.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [(1, "took as long as simulated"), (2, "took 50.0 % shorter than simulated")],
+)
+def test_deviation_is_relative_to_the_simulation(factor: int, text: str) -> None:
+    (row,) = (row for row in made_summary().rows if row.predictions)
+    predicted_ns = round(factor * row.time_ns)
+    assert text in answer_lines(made_summary(predicted_ns), None)[1]
+
+
+def test_dilated_runs_state_the_real_time() -> None:
+    found = made_summary()
+    dilated = replace(found, facts=replace(found.facts, dilation=800))
+    assert answer_lines(dilated, None)[-1] == (
+        "# Time was stretched 800 times: on this machine an iteration took 600.0 ms."
+    )
+
+
+def test_simulations_are_not_called_measured() -> None:
+    found = summarize_run(measurements(run(), world="simulate"))
+    assert answer_lines(found, None)[0].startswith(
+        "# An iteration would take 750.0 us, "
+    )
+    assert len(answer_lines(found, None)) == 1
+
+
+def test_largest_causes_are_named_with_place_and_share() -> None:
+    why = made_why(
+        ("slow link", "h3 up", 0.5), ("window", "rank 1", 0.1), ("host", "h1", 0.01)
+    )
+    assert answer_lines(made_summary(), why)[-1] == (
+        "# It lost most time to slow link at h3 up (50.0 %), window at rank 1 "
+        "(10.0 %); `chakram why` tests these causes."
+    )
+    assert answer_lines(made_summary(), made_why(("host", "h1", 0.01)))[-1] == (
+        "# Nothing cost it much time."
+    )
+
+
+def test_each_of_several_jobs_has_its_iteration() -> None:
+    found = made_summary()
+    jobs = (*found.iterations, replace(found.iterations[0], job="dense"))
+    lines = answer_lines(replace(found, iterations=jobs), None)
+    assert lines[:2] == [
+        "# An iteration of moe took 750.0 us.",
+        "# An iteration of dense took 750.0 us.",
+    ]
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    why = made_why(("slow link", "h3\x1b[2J up", 0.5))
+    assert "\x1b" not in "".join(answer_lines(made_summary(), why))
+
+
+def test_a_run_without_results_has_no_answer() -> None:
+    facts = RunFacts(run_id="r", name="n", world="loopback", status="failed")
+    found = summarize_run(Measurements(facts=facts, collectives=[]))
+    assert answer_lines(found, None) == []
