@@ -2,7 +2,7 @@
 
 Agents send their counters about once per second, each at its own time.  A line is due
 when all known agents have sent counters since the last line, and most of an interval
-has passed.  Times and rates are those of this machine; neither is undilated.
+has passed.  Times are those of this machine; rates are those of the undilated fabric.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class Intervals:
     Args:
         every_ns: Time between two lines.
         begin_ns: Start of the run.
+        dilation: Factor by which rates are multiplied.
     """
 
-    def __init__(self, *, every_ns: int, begin_ns: int) -> None:
+    def __init__(self, *, every_ns: int, begin_ns: int, dilation: int = 1) -> None:
         self._every_ns = every_ns
+        self._dilation = dilation
         self._begin_ns = begin_ns
         self._line_ns = begin_ns
         self._last: dict[str, AgentSample] = {}
@@ -118,7 +120,7 @@ class Intervals:
             time_ns = max(1, self._times_ns[name] - then_ns)
             new_bytes = sample.delivered_bytes - before.delivered_bytes
             sent_bytes += new_bytes
-            rate_bps += 8e9 * new_bytes / time_ns
+            rate_bps += 8e9 * new_bytes * self._dilation / time_ns
             again += sample.retransmitted - before.retransmitted
             marked += sample.marked - before.marked
             for shard, busy_ns in sample.busy_ns.items():

@@ -40,6 +40,13 @@ def test_a_line_tells_of_its_interval_alone() -> None:
     assert len(HEADING) == len(line) <= 82
 
 
+def test_rates_are_those_of_the_undilated_fabric() -> None:
+    intervals = Intervals(every_ns=SECOND_NS, begin_ns=0, dilation=800)
+    line = take(intervals, "a", sample(12.5), 1.0)
+    assert line is not None
+    assert " ".join(line.split()[:6]) == "0.0-1.0 0/6 12.5 MB 80 Gbit/s"
+
+
 def test_a_line_waits_for_its_time_and_for_all_agents() -> None:
     intervals = Intervals(every_ns=SECOND_NS, begin_ns=0)
     assert take(intervals, "a", sample(1), 0.3) is None

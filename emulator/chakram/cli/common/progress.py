@@ -59,7 +59,9 @@ def run_request(
     """
     from chakram.execution.request import RunRequest
 
-    with ProgressReporter(quiet=quiet, interval_ns=interval_ns) as progress:
+    with ProgressReporter(
+        quiet=quiet, interval_ns=interval_ns, dilation=experiment.fabric.dilation
+    ) as progress:
         yield RunRequest(
             experiment=experiment,
             text=text,
@@ -76,6 +78,7 @@ class ProgressReporter:
         quiet: Show nothing, as for ``--json``.
         console: The console; None: stderr.
         interval_ns: Time between two lines of counters; 0: none.
+        dilation: Time dilation of the fabric; lines show undilated rates.
         clock_ns: Returns the current time.
     """
 
@@ -85,10 +88,12 @@ class ProgressReporter:
         quiet: bool = False,
         console: Console | None = None,
         interval_ns: int = 0,
+        dilation: int = 1,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._quiet = quiet
         self._interval_ns = interval_ns
+        self._dilation = dilation
         self._clock_ns = clock_ns
         self._intervals: Intervals | None = None
         self._phases: list[tuple[str, int]] = []
@@ -172,7 +177,11 @@ class ProgressReporter:
             return
         if self._intervals is None:
             _, begin_ns = self._phases[-1]
-            self._intervals = Intervals(every_ns=self._interval_ns, begin_ns=begin_ns)
+            self._intervals = Intervals(
+                every_ns=self._interval_ns,
+                begin_ns=begin_ns,
+                dilation=self._dilation,
+            )
             self._print(HEADING)
         line = self._intervals.take(
             agent, sample, now_ns=now_ns, done=done, total=total, work=work
