@@ -192,6 +192,7 @@ def test_a_build_without_changes_builds_nothing(built: Project) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.soak
 def test_an_edit_falls_back_until_the_next_build(project: Project) -> None:
     name = "emulator/chakram/axle.py"
     project.write(name, SOURCES[name] + "# edited\n")
@@ -213,6 +214,7 @@ def test_an_edit_falls_back_until_the_next_build(project: Project) -> None:
     assert project.turn() == ALL_COMPILED
 
 
+@pytest.mark.soak
 def test_an_edited_declaration_builds_what_was_compiled_against_it(
     project: Project,
 ) -> None:
@@ -222,6 +224,7 @@ def test_an_edited_declaration_builds_what_was_compiled_against_it(
     assert project.turn(mode="require") == ALL_COMPILED
 
 
+@pytest.mark.soak
 def test_an_error_in_one_module_leaves_the_others_compiled(project: Project) -> None:
     name = "emulator/chakram/wheel.pxd"
     project.write(name, SOURCES[name] + "    cdef Unknown spokes\n")
@@ -236,6 +239,7 @@ def test_an_error_in_one_module_leaves_the_others_compiled(project: Project) -> 
     assert "Cython refuses emulator/chakram/wheel.py" in required.stderr
 
 
+@pytest.mark.soak
 def test_without_what_all_share_nothing_is_compiled(project: Project) -> None:
     (shared,) = project.root.glob("emulator/chakram/_cython*.so")
     shared.unlink()
