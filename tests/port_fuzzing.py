@@ -286,7 +286,10 @@ class _Conversation:
             (number, len(contents)) for number, contents in enumerate(self._contents)
         ]
         if self._memory is not None:
-            assert self._memory.buffer == b"".join(self._contents)
+            # Compared outside of `assert`: pytest may spend minutes on a diff of such
+            # contents.
+            is_intact = self._memory.buffer == b"".join(self._contents)
+            assert is_intact, "contents differ from what was sent"
 
 
 def _ports(
