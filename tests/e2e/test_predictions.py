@@ -122,6 +122,8 @@ def check_table(ended: Ended) -> None:
     assert sizes == {str(row.size_bytes) for row in summary.rows}
     for op in {row.op for row in summary.rows}:
         assert f"# {op}: " in ended.output
-    assert ended.output.endswith(
+    table, _, answer = ended.output.partition(
         f"# Run directory: {ended.directory}\n# Run complete.\n"
     )
+    assert table
+    assert answer.startswith("#\n# An iteration ")

@@ -175,12 +175,12 @@ def test_the_numbers_are_in_the_page_and_right(
             each["fabric_bytes"] * samples[each["collective"], each["size_bytes"]]
             for each in kinds
         )
-        assert row["line_rate_bps"] == 125e6
+        assert row["line_rate_bps"] == 100e9
         assert 0 < row["line_rate_share"] <= 1
         slow, *_, fast = row["busbw_percentiles_bps"]
         assert slow <= row["busbw_bps"] <= fast
     for p01, p50, p99 in data["report"]["sessions_bps"].values():
-        assert 0 < p01 <= p50 <= p99 <= 125e6
+        assert 0 < p01 <= p50 <= p99 <= 100e9
     (roofline,) = data["report"]["rooflines"]
     assert roofline["ratio"] > 0.5
     assert roofline["iteration_ns"] == summary.iterations[0].mean_ns
@@ -253,7 +253,7 @@ def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> N
     require_chromium()
     chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        set={**SMALL, **MARKED, "fabric.links.uplink.rate": "125Mbit"},
+        set={**SMALL, **MARKED, "fabric.links.uplink.rate": "100Gbit"},
         runs=tmp_path / "runs",
     )
     # A folder with one run is that run.
@@ -261,7 +261,7 @@ def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> N
     assert complaints(tmp_path / "page.html", tmp_path) == []
     assert set(drawn_figures(page)) == {"busbw", "fct-cdf"}
     assert "B/A" in page
-    title = "Simulation quickstart: fabric.links.uplink.rate 250Mbit (A) against 125M"
+    title = "Simulation quickstart: fabric.links.uplink.rate 200Gbit (A) against 100G"
     assert f"<h1>{title}bit (B)</h1>" in page
     # What `chakram compare` says stands on top; where values were seen, once.
     assert re.search(r"B against A .*</th><td[^>]*>Iteration of moe takes", page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chakram.analysis.cause_ranking import CauseClass, class_of
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.console.number_format import percent_text, time_text
 from chakram.foundation.text_escaping import one_line
@@ -73,9 +74,16 @@ def _exposed(summary: Summary) -> str:
 
 
 def _causes(why: Why) -> str:
-    """Return a sentence about the largest causes of lost time."""
-    large = [each for each in why.causes if each.share >= LEAST_SHARE][:CAUSES]
+    """Return a sentence about the largest design limits, of which no proof is needed.
+
+    Faults are not named: a charge alone does not prove one.
+    """
+    large = [each for each in why.causes if each.share >= LEAST_SHARE]
+    limits = [each for each in large if class_of(each.cause) is CauseClass.LIMIT]
     if not large:
         return "Nothing cost it much time."
-    named = ", ".join(f"{each} ({percent_text(each.share)} %)" for each in large)
-    return f"It lost most time to {named}; `chakram why` tests these causes."
+    named = ", ".join(
+        f"{each} ({percent_text(each.share)} %)" for each in limits[:CAUSES]
+    )
+    lost = f"It lost most time to {named}. " if named else ""
+    return f"{lost}`chakram why` tests its causes, and whether there was a fault."

@@ -111,7 +111,8 @@ def render_table(
     Args:
         summary: Summary to print.
         simulated: Source of the predictions in the two prediction columns.
-        width: Largest width of lines in characters; None: no limit.
+        width: Largest width of tables in characters; None: no limit. Sentences are not
+            wrapped; see ``wrapped``.
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)
@@ -136,7 +137,7 @@ def render_table(
     if not summary.rows:
         lines.append("# no collective was measured")
     lines += _footer(summary, width)
-    return "\n".join(part for line in lines for part in wrapped(line.rstrip(), width))
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def wrapped(line: str, width: int | None) -> list[str]:

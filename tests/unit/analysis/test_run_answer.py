@@ -69,17 +69,25 @@ def test_simulations_are_not_called_measured() -> None:
     assert len(answer_lines(found, None)) == 1
 
 
-def test_largest_causes_are_named_with_place_and_share() -> None:
+def test_largest_limits_are_named_with_place_and_share() -> None:
     why = made_why(
-        ("slow link", "h3 up", 0.5), ("window", "rank 1", 0.1), ("host", "h1", 0.01)
+        ("contention", "leaf0-spine0 up", 0.5),
+        ("window", "rank 1", 0.1),
+        ("host", "h1", 0.01),
     )
     assert answer_lines(made_summary(), why)[-1] == (
-        "# It lost most time to slow link at h3 up (50.0 %), window at rank 1 "
-        "(10.0 %); `chakram why` tests these causes."
+        "# It lost most time to contention at leaf0-spine0 up (50.0 %), window at rank "
+        "1 (10.0 %). `chakram why` tests its causes, and whether there was a fault."
     )
     assert answer_lines(made_summary(), made_why(("host", "h1", 0.01)))[-1] == (
         "# Nothing cost it much time."
     )
+
+
+def test_no_link_is_accused_by_a_charge_alone() -> None:
+    (*_, text) = answer_lines(made_summary(), made_why(("slow link", "h3 up", 0.5)))
+    assert "h3" not in text
+    assert "`chakram why` tests its causes" in text
 
 
 def test_each_of_several_jobs_has_its_iteration() -> None:
@@ -93,7 +101,7 @@ def test_each_of_several_jobs_has_its_iteration() -> None:
 
 
 def test_names_cannot_control_the_terminal() -> None:
-    why = made_why(("slow link", "h3\x1b[2J up", 0.5))
+    why = made_why(("contention", "h3\x1b[2J up", 0.5))
     assert "\x1b" not in "".join(answer_lines(made_summary(), why))
 
 

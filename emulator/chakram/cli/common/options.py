@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -148,6 +149,11 @@ PIPE_WIDTH = 120
 def output_width(*, wide: bool) -> int | None:
     """Return the largest width of tables on standard output; None: any width."""
     return None if wide else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+
+
+def sentence_width(*, wide: bool) -> int | None:
+    """Return the width at which sentences wrap: that of a terminal, else None."""
+    return output_width(wide=wide) if sys.stdout.isatty() else None
 
 
 def print_columns(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.cli.common.options import output_width, print_json
+from chakram.cli.common.options import output_width, print_json, sentence_width
 from chakram.summary.run_summary import COMPLETE
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
     """Print the result table of a run, and the answer in words."""
     from chakram.analysis.run_answer import answer_lines
     from chakram.analysis.run_causes import quick_why
-    from chakram.console.collective_tables import wrapped
     from chakram.run_directory.reader import open_run
 
     print_table(summary, wide=wide)
@@ -121,13 +120,21 @@ def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
         written=[f"Report: {page}"] if page.exists() else [],
     )
     if answer:
-        print("#")
-    for line in answer:
-        print("\n".join(wrapped(line, output_width(wide=wide))))
+        _print_lines(["#", *answer], wide=wide)
 
 
 def print_table(summary: Summary, *, wide: bool) -> None:
     """Print the result table of a run on standard output."""
     from chakram.console.collective_tables import render_table
 
-    print(render_table(summary, width=output_width(wide=wide)))
+    table = render_table(summary, width=output_width(wide=wide))
+    _print_lines(table.splitlines(), wide=wide)
+
+
+def _print_lines(lines: Iterable[str], *, wide: bool) -> None:
+    """Print lines, and wrap the sentences among them."""
+    from chakram.console.collective_tables import wrapped
+
+    width = sentence_width(wide=wide)
+    for line in lines:
+        print("\n".join(wrapped(line, width)))
