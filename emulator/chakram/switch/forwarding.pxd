@@ -54,10 +54,14 @@ cdef class Forwarding:
     cpdef int egress(
         self, int flow, int hop, int node, int destination, unsigned long long packet
     ) except? -2
-    @cython.locals(flow="Py_ssize_t", at="Py_ssize_t")
+    @cython.locals(flow="Py_ssize_t")
     cdef Py_ssize_t _add_flow(
         self, long long switch, long long destination, long long value
     ) except -1
+    @cython.locals(at="Py_ssize_t")
+    cdef _set_flow(
+        self, long long flow, long long switch, long long destination, long long value
+    )
     @cython.locals(
         at="Py_ssize_t", node="long long", destination="long long", rest="long long",
         is_drawn=bint, hop="long long", place="Py_ssize_t", count="long long",

@@ -119,7 +119,11 @@ class Forwarding:
         self._numbers = [0] * len(balancing)
 
     def add_flow(
-        self, switch: int, destination: int, chooser: Callable[[], Chooser]
+        self,
+        switch: int,
+        destination: int,
+        chooser: Callable[[], Chooser],
+        replaced: int = _UNKNOWN,
     ) -> int:
         """Return the number of a new flow that enters at a switch.
 
@@ -127,9 +131,14 @@ class Forwarding:
             switch: Number of the switch.
             destination: Destination node of the flow.
             chooser: Factory of the flow's chooser, see ``EcmpHash.chooser``.
+            replaced: Number of a flow that has ended, for the new flow; -1 for another.
         """
-        self._choosers[self._flows] = chooser
-        return self._add_flow(switch, destination, _UNKNOWN)
+        if replaced == _UNKNOWN:
+            self._choosers[self._flows] = chooser
+            return self._add_flow(switch, destination, _UNKNOWN)
+        self._choosers[replaced] = chooser
+        self._set_flow(replaced, switch, destination, _UNKNOWN)
+        return replaced
 
     def add_drawn_flow(self, switch: int, destination: int, value: int) -> int:
         """Return the number of a new flow with drawn choices, see ``DrawnPaths``.
@@ -182,17 +191,20 @@ class Forwarding:
 
     def _add_flow(self, switch: int, destination: int, value: int) -> int:
         flow = self._flows
-        at = flow * _FIELDS
-        if at + _FIELDS > len(self._fields):
+        if (flow + 1) * _FIELDS > len(self._fields):
             self._fields = _doubled(self._fields)
         if (flow + 1) * self._width > len(self._paths):
             self._paths = _doubled(self._paths)
+        self._flows = flow + 1
+        self._set_flow(flow, switch, destination, value)
+        return flow
+
+    def _set_flow(self, flow: int, switch: int, destination: int, value: int) -> None:
+        at = flow * _FIELDS
         self._fields[at + _ENTRY] = switch
         self._fields[at + _TARGET] = destination
         self._fields[at + _VALUE] = value
-        self._flows = flow + 1
         self._find_path(flow)
-        return flow
 
     def _find_path(self, flow: int) -> None:
         """Compute the egress ports of a flow, as far as they are known in advance."""

@@ -69,6 +69,7 @@ class LiveFabric:
         fabric: The model.
         frames: Those of its hosts.
         live: The switches.
+        topology: Their topology.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class LiveFabric:
         self.fabric = SwitchFabric(topology, profile or Profile(), ecn=True, seed=SEED)
         self.frames = HandedFrames()
         self.addresses = plan_addresses(topology, family)
+        self.topology = topology
         self.hosts = topology.hosts
         self.live = LiveSwitch(
             fabric=self.fabric,

@@ -47,6 +47,7 @@ cdef class LiveSwitch(Wires):
     cdef int[::1] _number_of
     cdef list _entries
     cdef dict _flow_of
+    cdef list _free_flows
     cdef dict _attempts
     cdef long long _spare
     cdef long long[::1] _leaving
@@ -73,6 +74,7 @@ cdef class LiveSwitch(Wires):
     @cython.locals(attempts=Attempts)
     cdef Attempts _attempts_of(self, unsigned long long key)
     cdef long long _add_flow(self, object key, long long slot) except -1
+    cdef _forget_flows(self)
     @cython.locals(packets=Packets, place="Py_ssize_t", late_ns="long long")
     cdef _deliver(self, Py_ssize_t number, long long slot)
     @cython.locals(at=int)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from array import array
 from ipaddress import ip_address
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from chakram.fabric.modelled_switch.frames import BATCH
@@ -70,8 +71,7 @@ _NO_EVENT = NO_EVENT
 _BATCH = BATCH
 _FRAMES_PER_ROUND = 256
 _LONGEST_ROUND_NS = 1_000_000_000
-# Maximum number of flows, more than any job has. Further flows take the path of the
-# first flow.
+# Maximum number of flows, more than any job has. Further flows replace the oldest.
 _MANY_FLOWS = 1 << 20
 
 _ETHERNET_BYTES = 14
@@ -111,6 +111,7 @@ class LiveSwitch(Wires):
         "_entries",
         "_flow_of",
         "_frames",
+        "_free_flows",
         "_host_nodes",
         "_host_of",
         "_host_ports",
@@ -152,7 +153,9 @@ class LiveSwitch(Wires):
         self._entries = [
             self._ports[self._ports[port].peer].node for port in host_ports
         ]
+        # Numbers of the flows, the oldest first, and numbers to use again.
         self._flow_of: dict[int, int] = {}
+        self._free_flows: list[int] = []
         # By flow, queue pair and whether the packets are acknowledgments.
         self._attempts: dict[int, Attempts] = {}
         self._spare = self._packets.take()
@@ -307,7 +310,7 @@ class LiveSwitch(Wires):
         """Return the number of a new flow, whose first packet is in *slot*."""
         source, destination, ports = key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF
         if len(self._flow_of) >= _MANY_FLOWS:
-            return 0
+            self._forget_flows()
         at = slot // _SLOT_FIELDS * self._frames.frame_bytes
         header = bytes(self._frames.memory[at : at + _LEAST_IPV6_BYTES])
         first, size = (26, 4) if header[12:14] == b"\x08\x00" else (22, 16)
@@ -323,9 +326,21 @@ class LiveSwitch(Wires):
             self._entries[source],
             self._host_nodes[destination],
             lambda: self._ecmp.chooser(flow),
+            self._free_flows.pop() if self._free_flows else -1,
         )
         self._flow_of[key] = number
         return number
+
+    def _forget_flows(self) -> None:
+        """Free the numbers of the older half of the flows.
+
+        A flow keeps its number while packets of it are in the switches.
+        """
+        in_flight = set(self._packets.cells[_FLOW::_SLOT_FIELDS])
+        oldest = islice(self._flow_of.items(), (len(self._flow_of) + 1) // 2)
+        for key, number in [each for each in oldest if each[1] not in in_flight]:
+            del self._flow_of[key]
+            self._free_flows.append(number)
 
     # Egress.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
+from chakram.fabric.modelled_switch import live_switch
 from chakram.predict.simulator.event_queue import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.faults import LinkFault
@@ -167,12 +169,62 @@ def test_what_is_for_no_host_is_counted_and_goes_nowhere(spoil) -> None:  # type
 
 
 def test_flows_take_the_paths_that_the_kernel_would_choose() -> None:
-    topology = clos(2, 4, 1, RATE, RATE)
-    lab = LiveFabric(topology)
-    expected: Counter[str] = Counter()
+    lab = LiveFabric(clos(2, 4, 1, RATE, RATE))
     for source_port in range(50_000, 50_064):
         lab.hand(0, 0, lab.frame(0, 1, SIZE, source_port=source_port))
-        near, far = (lab.addresses.host(host).address for host in topology.hosts)
+    lab.live.round(100 * ON_WIRE_NS)
+
+    assert len(lab.take()) == 64
+    assert taken_paths(lab) == kernel_paths(lab, range(50_000, 50_064))
+
+
+def test_flows_beyond_the_maximum_take_their_own_paths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_switch, "_MANY_FLOWS", 8)
+    lab = LiveFabric(clos(2, 4, 1, RATE, RATE))
+    source_ports = [*range(50_000, 50_064), *range(50_000, 50_010)]
+    for count, source_port in enumerate(source_ports):
+        lab.hand(0, 0, lab.frame(0, 1, SIZE, source_port=source_port))
+        lab.live.round(count * 4 * ON_WIRE_NS)
+    lab.live.round(1000 * ON_WIRE_NS)
+
+    assert len(lab.take()) == len(source_ports)
+    assert taken_paths(lab) == kernel_paths(lab, source_ports)
+    # The switches remember no more flows: the next number is 8.
+    ends = lab.fabric.node("leaf0"), lab.fabric.node(lab.hosts[1])
+    assert lab.fabric.model.forwarding.add_drawn_flow(*ends, 0) == 8
+
+
+def test_a_flow_keeps_its_number_while_its_packets_are_in_the_switches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_switch, "_MANY_FLOWS", 8)
+    lab = LiveFabric(clos(2, 4, 1, RATE, RATE))
+    for source_port in range(50_000, 50_064):
+        lab.hand(0, 0, lab.frame(0, 1, SIZE, source_port=source_port))
+    lab.live.round(1000 * ON_WIRE_NS)
+
+    assert len(lab.take()) == 64
+    assert taken_paths(lab) == kernel_paths(lab, range(50_000, 50_064))
+
+
+def taken_paths(lab: LiveFabric) -> dict[str, int]:
+    """Return the packets that each uplink of the first leaf has sent."""
+    return {
+        link.name: sum(
+            lab.fabric.model.port(lab.fabric.port(link.a)).counted(0)["sent_packets"]
+        )
+        for link in lab.topology.uplinks()
+        if link.a.node == "leaf0"
+    }
+
+
+def kernel_paths(lab: LiveFabric, source_ports: Iterable[int]) -> dict[str, int]:
+    """Return the packets that the kernel would send over each uplink of that leaf."""
+    expected = dict.fromkeys(taken_paths(lab), 0)
+    near, far = (lab.addresses.host(host).address for host in lab.hosts)
+    for source_port in source_ports:
         flow = Flow(
             sender=0,
             receiver=1,
@@ -181,20 +233,8 @@ def test_flows_take_the_paths_that_the_kernel_would_choose() -> None:
             source_port=source_port,
             destination_port=4791,
         )
-        choose = KernelPaths(seed=SEED).chooser(flow)
-        expected[f"leaf0-spine{choose(0, 4)}"] += 1
-    lab.live.round(100 * ON_WIRE_NS)
-
-    assert len(lab.take()) == 64
-    taken = {
-        link.name: sum(
-            lab.fabric.model.port(lab.fabric.port(link.a)).counted(0)["sent_packets"]
-        )
-        for link in topology.uplinks()
-        if link.a.node == "leaf0"
-    }
-    assert taken == expected
-    assert len(taken) == 4
+        expected[f"leaf0-spine{KernelPaths(seed=SEED).chooser(flow)(0, 4)}"] += 1
+    return expected
 
 
 def test_an_incast_pauses_hosts_and_loses_nothing() -> None:
