@@ -1,7 +1,7 @@
 """Generate the Python code of every .proto file, in the folder of that file.
 
 Run ``make proto`` after a change of a .proto or of the declared settings. Messages
-whose fields are declared in Python (``chakram.foundation.declared_parameters``) are
+whose fields are declared in Python (``chakram.foundation.declared_settings``) are
 first written to the .proto. The output is committed, so that an installation needs no
 protocol compiler. A test generates the code into a temporary folder and compares it.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-from chakram.foundation.declared_parameters import KnobField, knobs_of
+from chakram.foundation.declared_settings import SettingField, settings_of
 from chakram.foundation.field_bounds import Within
 from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import TransportPlan
@@ -32,7 +32,7 @@ ROWS = {"congestion_parameters": "Parameter"}
 """Messages for the tuples in repeated fields, by field name."""
 
 
-def proto_type(each: KnobField) -> str:
+def proto_type(each: SettingField) -> str:
     """Return the type of a field in a message."""
     kind, within = each.declared.kind, each.declared.bound(Within)
     if each.name in ROWS:
@@ -49,8 +49,8 @@ def with_declared(proto: str, text: str) -> str:
     """Return the text of a .proto file with its declared messages updated."""
     for kind in DECLARED.get(proto, ()):
         lines = [
-            f"  {proto_type(each)} {each.name} = {each.knob.number};\n"
-            for each in sorted(knobs_of(kind), key=lambda each: each.knob.number)
+            f"  {proto_type(each)} {each.name} = {each.setting.number};\n"
+            for each in sorted(settings_of(kind), key=lambda each: each.setting.number)
         ]
         before, head, after = text.partition(f"message {kind.__name__} {{\n")
         _, end, after = after.partition("}\n")

@@ -76,7 +76,7 @@ def test_a_setting_is_a_declaration_and_what_acts_on_it() -> None:
 
 def test_the_message_has_it(tree: Path) -> None:
     proto = (tree / "emulator/chakram/control/chakram.proto").read_text()
-    (number,) = re.findall(r'Knob\((\d+), key="adaptive', patch_of(GUIDE))
+    (number,) = re.findall(r'Setting\((\d+), key="adaptive', patch_of(GUIDE))
     assert f"  uint32 adaptive_ranges = {number};\n}}" in proto
 
 

@@ -173,9 +173,19 @@ def descriptions(model: type[Model]) -> dict[str, str]:
 
 
 def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
+    """Yield name and docstring of the fields that a section itself declares."""
+    described_by = vars(model).get("described_by")
+    if described_by is None:
+        yield from _own_texts(model)
+        return
+    for each in reversed(described_by.__mro__[:-1]):
+        for name, text in _own_texts(each):
+            yield name, " ".join(text.split())
+
+
+def _own_texts(declares: type) -> Iterator[tuple[str, str]]:
     """Yield name and docstring of the fields that a class itself declares."""
     try:
-        declares = vars(model).get("described_by") or model
         source = textwrap.dedent(inspect.getsource(declares))
     except (OSError, TypeError):
         return  # created at run time
@@ -189,8 +199,6 @@ def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
             text = ""
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = inspect.cleandoc(str(after.value.value))
-                if declares is not model:
-                    text = " ".join(text.split())
             yield statement.target.id, text
 
 

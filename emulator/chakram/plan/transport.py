@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from chakram.foundation.declared_parameters import Knob
+from chakram.foundation.declared_settings import Setting
 from chakram.foundation.field_bounds import (
     AtMost,
     Name,
@@ -43,58 +43,58 @@ class TransportPlan:
     """
 
     path_mtu: Annotated[
-        int, OneOf(PATH_MTUS), Knob(1, is_optional=True, example=4096)
+        int, OneOf(PATH_MTUS), Setting(1, is_optional=True, example=4096)
     ] = 4096
     """Payload of a full packet, in bytes; if omitted, the largest that fits the
     fabric's MTU."""
     window_bytes: Annotated[
-        int, Within(1, LARGEST_SIZE_BYTES), Knob(2, is_optional=True, most=1 << 40)
+        int, Within(1, LARGEST_SIZE_BYTES), Setting(2, is_optional=True, most=1 << 40)
     ] = 64 * 1024
     """Bytes that a queue pair may have in flight; if omitted, four bursts, but at least
     64 KiB, and with modeled switches at least 5 ms of a port's rate."""
-    congestion_control: Annotated[Name, Knob(3, key=None)] = "none"
+    congestion_control: Annotated[Name, Setting(3, key=None)] = "none"
     congestion_parameters: Annotated[
-        tuple[tuple[Name, int], ...], AtMost(100), Knob(4, key=None)
+        tuple[tuple[Name, int], ...], AtMost(100), Setting(4, key=None)
     ] = ()
-    verb: Annotated[str, OneOf(("write", "send")), Knob(5)] = "write"
+    verb: Annotated[str, OneOf(("write", "send")), Setting(5)] = "write"
     """Operation that carries messages: RDMA WRITE, with immediate data in the last
     packet, or SEND."""
-    dscp_data: Annotated[Dscp, Knob(6, key="dscp.data")] = 26
+    dscp_data: Annotated[Dscp, Setting(6, key="dscp.data")] = 26
     """DSCP of data packets."""
-    dscp_ack: Annotated[Dscp, Knob(7, key="dscp.ack")] = 26
+    dscp_ack: Annotated[Dscp, Setting(7, key="dscp.ack")] = 26
     """DSCP of acknowledgements and NAKs."""
-    dscp_cnp: Annotated[Dscp, Knob(14, key="dscp.cnp")] = 48
+    dscp_cnp: Annotated[Dscp, Setting(14, key="dscp.cnp")] = 48
     """DSCP of congestion notification packets (CNPs)."""
     ecn: Annotated[
-        int, Within(0, 3), Knob(8, words={"off": 0, "ect0": 2, "ect1": 1})
+        int, Within(0, 3), Setting(8, words={"off": 0, "ect0": 2, "ect1": 1})
     ] = 2
     """ECN field of all packets; with off, switches mark no packets."""
     ack_interval_packets: Annotated[
         int,
         Within(1, 2**31 - 1),
-        Knob(9, key="ack_interval", is_optional=True, most=1024, example=32),
+        Setting(9, key="ack_interval", is_optional=True, most=1024, example=32),
     ] = 4
     """Number of packets after which an acknowledgement is requested; if omitted, two
     bursts, or one for a congestion control that measures round trips."""
     # 0: no timeout.
     retransmit_timeout_ns: Annotated[
-        int, Within(0, _LONGEST_TIMEOUT_NS), Knob(10, least=10_000, most=600 * 10**9)
+        int, Within(0, _LONGEST_TIMEOUT_NS), Setting(10, least=10_000, most=600 * 10**9)
     ] = 67_108_864
     """Time to wait for an acknowledgement before packets are retransmitted. The default
     is local_ack_timeout 14."""
-    retry_limit: Annotated[int, Within(0, 2**31 - 1), Knob(11, most=1_000)] = 7
+    retry_limit: Annotated[int, Within(0, 2**31 - 1), Setting(11, most=1_000)] = 7
     """Consecutive timeouts, or NAKs for one packet, before a queue pair gives up and
     the run fails."""
-    rnr_retry_limit: Annotated[int, Within(0, 7), Knob(15)] = 7
+    rnr_retry_limit: Annotated[int, Within(0, 7), Setting(15)] = 7
     """Consecutive retries for a receiver that is not ready; 7: no limit."""
-    rnr_timer: Annotated[int, Within(0, 31), Knob(16)] = 12
+    rnr_timer: Annotated[int, Within(0, 31), Setting(16)] = 12
     """RNR timer code: how long a sender waits after a receiver-not-ready NAK; 12 is
     0.64 ms."""
     # 0: no packet is accepted out of order, as in verbs.
     reordering_packets: Annotated[
         int,
         Within(0, 1 << 16),
-        Knob(23, key="reordering.accept.window", least=1, default=64),
+        Setting(23, key="reordering.accept.window", least=1, default=64),
     ] = 0
     """Number of packets after the expected one that the receiver accepts out of order.
     A packet beyond them is dropped and indicates that the expected packet is lost."""
@@ -102,7 +102,7 @@ class TransportPlan:
     adaptive_low_ns: Annotated[
         int,
         Within(0, 10**12),
-        Knob(
+        Setting(
             17,
             key="adaptive_retransmission.low",
             least=4_000,
@@ -112,17 +112,17 @@ class TransportPlan:
     ] = 0
     """Start of the first of four timeout ranges; NICs allow 4 us and more."""
     adaptive_tries: Annotated[
-        int, Within(1, 1_000), Knob(18, key="adaptive_retransmission.tries")
+        int, Within(1, 1_000), Setting(18, key="adaptive_retransmission.tries")
     ] = 2
     """Consecutive timeouts that are taken from one range."""
     split: Annotated[
-        str, OneOf(("round_robin", "even")), Knob(19, key="queue_pairs.split")
+        str, OneOf(("round_robin", "even")), Setting(19, key="queue_pairs.split")
     ] = "round_robin"
     """How messages use the queue pairs. round_robin: each message uses the next one;
     even: each message is divided among all."""
     message_bytes: Annotated[
         Size,
-        Knob(
+        Setting(
             20,
             key="queue_pairs.message_size",
             is_optional=True,
@@ -132,19 +132,21 @@ class TransportPlan:
     ] = 0
     """Longer messages are posted in pieces of at most this size, which requires verb
     write; if omitted, messages are posted whole."""
-    icrc: Annotated[str, OneOf(ICRC_MODES), Knob(21)] = "table"
+    icrc: Annotated[str, OneOf(ICRC_MODES), Setting(21)] = "table"
     """How the ICRC is computed. table: by table; full: over every byte; off: not at all
     (zeros)."""
-    verify_every: Annotated[int, Within(0, 2**30), Knob(22, key=None)] = 1
+    verify_every: Annotated[int, Within(0, 2**30), Setting(22, key=None)] = 1
     """Verify ICRC and payload of one in this many received packets; 0: none."""
     max_burst_packets: Annotated[
-        int, Within(1, 128), Knob(12, key="burst", is_optional=True, most=64, example=8)
+        int,
+        Within(1, 128),
+        Setting(12, key="burst", is_optional=True, most=64, example=8),
     ] = 4
     """Packets that leave as one burst, in one UDP send: at most 15 with path MTU 4096,
     at most 31 with 2048; if omitted, chosen by the rate of the ports."""
-    burst_bound_ns: Annotated[TimeNs, Knob(13, key=None)] = 1_000_000
+    burst_bound_ns: Annotated[TimeNs, Setting(13, key=None)] = 1_000_000
     """Lag that the pacing of a port may make up, as time at its rate."""
-    saves_up: Annotated[bool, Knob(24, key=None)] = False
+    saves_up: Annotated[bool, Setting(24, key=None)] = False
     """Whether pacing may also run ahead by that much after an idle period. This suits
     ports followed by a queue that enforces the rate, such as that of a NIC."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
-from chakram.config.transport import Transport, largest_path_mtu, written
+from chakram.config.transport import Transport, largest_path_mtu
 from chakram.fabric.fabric_types.base import SIMULATED_PORT
 from chakram.foundation.errors import PlanError
 from chakram.plan.burst_rule import (
@@ -22,6 +22,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.payload import is_compiled
+from chakram.settings.declared_sections import field_values
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -80,7 +81,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         else ack_interval_packets(burst),
         "max_burst_packets": burst,
     }
-    said = written(transport, TransportPlan)
+    said = field_values(transport, TransportPlan)
     said["retransmit_timeout_ns"] = _timeout_ns(transport)
     return TransportPlan(
         **(derived | said),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chakram.foundation.declared_parameters import knobs_of
+from chakram.foundation.declared_settings import settings_of
 from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import TransportPlan
 
@@ -28,7 +28,7 @@ def test_settings_that_are_impossible_are_refused(
 
 @pytest.mark.parametrize("kind", [TransportPlan, PacketFault])
 def test_every_field_has_a_number_and_a_key_of_its_own(kind: type) -> None:
-    knobs = knobs_of(kind)
-    numbers = sorted(each.knob.number for each in knobs)
-    assert numbers == list(range(1, len(knobs) + 1))
-    assert len({each.path for each in knobs}) == len(knobs)
+    settings = settings_of(kind)
+    numbers = sorted(each.setting.number for each in settings)
+    assert numbers == list(range(1, len(settings) + 1))
+    assert len({each.path for each in settings}) == len(settings)

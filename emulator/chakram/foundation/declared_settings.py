@@ -1,13 +1,15 @@
-"""User-settable parameters, each declared once in the type of its field.
+"""User settings, each declared once in the type of its field.
 
-A ``Knob`` in the type of a field adds two things to the field's bounds: its number in
-the wire message and its key in the experiment file. The docstring below the field
-describes the parameter. The rest is derived from this declaration:
+A ``Setting`` in the type of a field adds to the field's bounds its key in the
+experiment file and its number in the wire message, if it has them. The docstring below
+the field describes the setting. The rest is derived from this declaration:
 
+* the key with its type, bounds, default and help
+  (``chakram.settings.declared_sections``)
+* the JSON Schema and the reference
+* the entry in ``run.json``
 * the message (``tools/generate_proto.py``) and its mapping
   (``chakram.control.message_mapping``)
-* the key with its type, bounds, default and help (``chakram.config.transport``)
-* the JSON Schema and the reference
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ _UNITS = ("_ns", "_bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class Setting:
     """Declaration of a field that users, or programs that make plans, may set.
 
     Attributes:
         number: Number of the field in the message; never reused for another field.
+            None if no message has the field.
         key: Key below its section, e.g. ``dscp.data``. Empty: the name of the field
             without its unit. None: the experiment file has no key for it.
         is_optional: Whether the key may be omitted. Another rule then decides, or the
@@ -40,7 +43,7 @@ class Knob:
         example: An example value.
     """
 
-    number: int
+    number: int | None = None
     _: KW_ONLY
     key: str | None = ""
     is_optional: bool = False
@@ -53,20 +56,20 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnobField:
-    """A dataclass field with a knob.
+class SettingField:
+    """A dataclass field with a setting.
 
     Attributes:
         name: Name of the field.
         declared: Declarations in the field's type.
         default: Its default; ``MISSING`` if it has none.
-        knob: The knob.
+        setting: The setting.
     """
 
     name: str
     declared: Declared
     default: Any
-    knob: Knob
+    setting: Setting
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -74,20 +77,25 @@ class KnobField:
         name = self.name
         for unit in _UNITS:
             name = name.removesuffix(unit)
-        return tuple((self.knob.key or name).split("."))
+        return tuple((self.setting.key or name).split("."))
 
 
 @cache
-def knobs_of(kind: type) -> tuple[KnobField, ...]:
-    """Return the fields of a dataclass that have knobs, in declaration order."""
+def settings_of(kind: type) -> tuple[SettingField, ...]:
+    """Return the declared settings of a dataclass, those of its base classes last."""
     known = declared_fields(kind)
+    inherited = {
+        name
+        for base in kind.__mro__[1:]
+        for name in getattr(base, "__dataclass_fields__", ())
+    }
     return tuple(
-        KnobField(
+        SettingField(
             name=each.name,
             declared=known[each.name],
             default=each.default,
-            knob=knob,
+            setting=setting,
         )
-        for each in fields(kind)
-        if (knob := known[each.name].bound(Knob)) is not None
+        for each in sorted(fields(kind), key=lambda each: each.name in inherited)
+        if (setting := known[each.name].bound(Setting)) is not None
     )
