@@ -3,16 +3,12 @@
 cimport cython
 
 from chakram.native.prefetch_lines cimport prefetch_cell
-from chakram.switch.keyed_random cimport draw
+from chakram.switch.balancing cimport PacketBalancing
 from chakram.switch.port cimport Port
 
 cdef int _NO_ROUTE
 cdef int _UNKNOWN
-cdef unsigned long long _NODE_STREAM
-cdef int _RANDOM
-cdef int _ROUND_ROBIN
-cdef int _ADAPTIVE
-cdef int _HASH
+cdef int _HEAD
 cdef int _MANY_HOPS
 cdef int _FIELDS
 cdef int _ENTRY
@@ -30,12 +26,11 @@ cdef class Forwarding:
     cdef long long _flows
     cdef long long _nodes
     cdef long long[::1] _fields
-    cdef long long[::1] _balancing
+    cdef list _balancing
     cdef long long[::1] _sets
     cdef int[::1] _set_of
     cdef list _ports
-    cdef list _numbers
-    cdef unsigned long long _seed
+    cdef list _set_ports
     cdef dict _choosers
     cdef dict _set_with
     cdef Py_ssize_t _sets_used
@@ -85,9 +80,8 @@ cdef class Forwarding:
         self, long long node, long long destination
     ) except -1
     @cython.locals(
-        place="Py_ssize_t", count="long long", first="Py_ssize_t", kind=int,
-        value="long long", number="unsigned long long", best=int,
-        port=Port, least="long long", at="Py_ssize_t",
+        place="Py_ssize_t", count="long long", first="Py_ssize_t",
+        balancing=PacketBalancing, value="long long", at="Py_ssize_t",
     )
     cdef int _choose(
         self, int flow, int node, int destination, unsigned long long packet

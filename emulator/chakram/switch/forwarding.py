@@ -17,11 +17,12 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.native.prefetch import prefetch_cell
-from chakram.switch.keyed_random import draw
+from chakram.switch.balancing import PACKET_BALANCINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chakram.switch.balancing import PacketBalancing
     from chakram.switch.port import Port
     from chakram.switch.settings import Balancing
 
@@ -32,14 +33,7 @@ __all__ = ["Forwarding"]
 
 _NO_ROUTE = -1
 _UNKNOWN = -1
-_RANDOM, _ROUND_ROBIN, _ADAPTIVE, _HASH = 1, 2, 3, 0
-_KINDS = {
-    "hash": _HASH,
-    "random": _RANDOM,
-    "round_robin": _ROUND_ROBIN,
-    "adaptive": _ADAPTIVE,
-}
-_NODE_STREAM = 1 << 42
+_HEAD = 2  # fields of a set before its next hops
 _FEW_HOPS = 4
 _MANY_HOPS = 64
 _FLOWS = 64
@@ -76,11 +70,10 @@ class Forwarding:
         "_flows",
         "_next_hops",
         "_nodes",
-        "_numbers",
         "_paths",
         "_ports",
-        "_seed",
         "_set_of",
+        "_set_ports",
         "_set_with",
         "_sets",
         "_sets_used",
@@ -97,8 +90,13 @@ class Forwarding:
     ) -> None:
         self._ports = ports
         self._next_hops = next_hops
-        self._balancing = array("q", [_KINDS[each] for each in balancing])
-        self._seed = seed & ((1 << 64) - 1)
+        # By switch: what chooses for each packet, or None for a choice by hash.
+        self._balancing: list[PacketBalancing | None] = [
+            None
+            if each == "hash"
+            else PACKET_BALANCINGS[each](node, seed & ((1 << 64) - 1))
+            for node, each in enumerate(balancing)
+        ]
         self._flows = 0
         self._fields = array("q", bytes(8 * _FIELDS * _FLOWS))
         # Factory of the chooser, for flows whose field ``_VALUE`` is ``_UNKNOWN``.
@@ -107,16 +105,15 @@ class Forwarding:
         # egress port. Steps that depend on the packet are unknown.
         self._width = _FEW_HOPS
         self._paths = array("q", bytes(8 * self._width * _FLOWS))
-        # Sets of next hops: their count, then the port and the next node of each. Two
-        # indexes give the position of a set: by switch and destination, and by its
-        # ports.
+        # Sets of next hops: their count, the index of the list of their ports, then the
+        # port and the next node of each. Two indexes give the position of a set: by
+        # switch and destination, and by its ports.
         self._sets = array("q", bytes(8 * _FLOWS))
         self._sets_used = 0
         self._nodes = 1 + max((port.node for port in ports), default=0)
         self._set_of = self._no_sets()
         self._set_with: dict[tuple[int, ...], int] = {}
-        # Number of choices of each switch so far, for round robin.
-        self._numbers = [0] * len(balancing)
+        self._set_ports: list[list[Port]] = []
 
     def add_flow(
         self,
@@ -218,7 +215,7 @@ class Forwarding:
         while 0 <= node < len(self._balancing) and hop < _MANY_HOPS:
             place = self._set_to(node, destination)
             count = self._sets[place]
-            if count == 0 or (count > 1 and self._balancing[node] != _HASH):
+            if count == 0 or (count > 1 and self._balancing[node] is not None):
                 break  # later hops depend on the packet
             index = 0
             if choose is not None:
@@ -228,7 +225,7 @@ class Forwarding:
                 rest //= count
             if hop == self._width:
                 self._widen()
-            place += 1 + 2 * index
+            place += _HEAD + 2 * index
             self._paths[flow * self._width + hop] = (
                 node << _NODE_BITS | self._sets[place]
             )
@@ -271,11 +268,13 @@ class Forwarding:
             return same
         place = self._sets_used
         self._set_with[tuple(hops)] = place
-        self._sets_used += 1 + 2 * len(hops)
+        self._sets_used += _HEAD + 2 * len(hops)
         while self._sets_used > len(self._sets):
             self._sets = _doubled(self._sets)
         self._sets[place] = len(hops)
-        at = place + 1
+        self._sets[place + 1] = len(self._set_ports)
+        self._set_ports.append([self._ports[number] for number in hops])
+        at = place + _HEAD
         for number in hops:
             peer = self._ports[number].peer
             self._sets[at] = number
@@ -288,32 +287,17 @@ class Forwarding:
         count = self._sets[place]
         if count == 0:
             return _NO_ROUTE
-        first = place + 1
+        first = place + _HEAD
         if count == 1:
             return self._sets[first]
-        kind = self._balancing[node]
-        if kind == _HASH:
+        balancing = self._balancing[node]
+        if balancing is not None:
+            at = balancing.choose(self._set_ports[self._sets[place + 1]], packet)
+        else:
             value = self._fields[flow * _FIELDS + _VALUE]
             at = (
                 self._choosers[flow]()(node, count)
                 if value == _UNKNOWN
                 else value % count
             )
-            return self._sets[first + 2 * at]
-        if kind == _RANDOM:
-            at = draw(self._seed, _NODE_STREAM + node, packet) * count >> 32
-            return self._sets[first + 2 * at]
-        number = self._numbers[node]
-        self._numbers[node] = number + 1
-        best = self._sets[first + 2 * (number % count)]
-        if kind == _ROUND_ROBIN:
-            return best
-        # Find the port with the shortest queue; use round robin among equal queues.
-        port = self._ports[best]
-        least = port.queued_bytes
-        for at in range(count):
-            port = self._ports[self._sets[first + 2 * at]]
-            if port.queued_bytes < least:
-                best = port.number
-                least = port.queued_bytes
-        return best
+        return self._sets[first + 2 * at]

@@ -1,0 +1,98 @@
+# cython: annotation_typing=False, language_level=3, initializedcheck=False
+# cython: cdivision=True
+"""Load balancing per packet: the choice of a switch among equal-cost next hops.
+
+Balancing ``hash`` has no class here: it chooses per flow, see ``Forwarding``. To add a
+scheme, see docs/howto/add-a-balancing.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.switch.keyed_random import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.switch.port import Port
+
+__all__ = ["PACKET_BALANCINGS", "Adaptive", "PacketBalancing", "Random", "RoundRobin"]
+
+_NODE_STREAM = 1 << 42
+
+
+class PacketBalancing:
+    """The choices of one switch.
+
+    Args:
+        node: Number of the switch.
+        seed: Seed of random choices, 0 to below 2**64.
+    """
+
+    __slots__ = ("_count", "_node", "_seed")
+
+    def __init__(self, node: int, seed: int) -> None:
+        self._node = node
+        self._seed = seed
+        # Number of choices so far, for schemes that take turns.
+        self._count = 0
+
+    def choose(self, ports: list[Port], packet: int) -> int:
+        """Return the index of one of at least two egress ports.
+
+        Args:
+            ports: Ports on shortest paths that are up.
+            packet: Number of the packet for random choices, see ``packet_number``.
+        """
+        raise NotImplementedError
+
+
+class Random(PacketBalancing):
+    """A random port for each packet."""
+
+    __slots__ = ()
+
+    def choose(self, ports: list[Port], packet: int) -> int:
+        """Return the index of a random port."""
+        return draw(self._seed, _NODE_STREAM + self._node, packet) * len(ports) >> 32
+
+
+class RoundRobin(PacketBalancing):
+    """The ports in turn."""
+
+    __slots__ = ()
+
+    def choose(self, ports: list[Port], packet: int) -> int:
+        """Return the index of the next port."""
+        number = self._count
+        self._count = number + 1
+        return number % len(ports)
+
+
+class Adaptive(PacketBalancing):
+    """The port with the shortest queue, and equal queues in turn."""
+
+    __slots__ = ()
+
+    def choose(self, ports: list[Port], packet: int) -> int:
+        """Return the index of the port with the shortest queue."""
+        number = self._count
+        self._count = number + 1
+        best = number % len(ports)
+        port = ports[best]
+        least = port.queued_bytes
+        for at in range(len(ports)):
+            port = ports[at]
+            if port.queued_bytes < least:
+                best = at
+                least = port.queued_bytes
+        return best
+
+
+PACKET_BALANCINGS: Mapping[str, type[PacketBalancing]] = {
+    "random": Random,
+    "round_robin": RoundRobin,
+    "adaptive": Adaptive,
+}
+"""Class of each ``Balancing`` except ``hash``."""
