@@ -41,4 +41,4 @@ def of_files(path: Path | str, more: str = "") -> str:
 def planned_run(experiment: Experiment, jobs: Sequence[LoadedJob], run_id: str) -> Plan:
     """Return the plan of a run of *experiment* before its fabric exists."""
     resolved = resolve(experiment, jobs)
-    return resolved.plan(resolved.planned_ports(), run_id)
+    return resolved.expected_plan(run_id)

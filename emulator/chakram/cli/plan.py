@@ -63,7 +63,7 @@ def _summary(
         save_plan(save, settings, resolved.jobs)
     progress.phase("placing ranks")
     return summarize_plan(
-        resolved.plan(resolved.planned_ports(), "plan"),
+        resolved.expected_plan("plan"),
         resolved.jobs,
         dilation=settings.dilation,
         warnings=resolved.warnings(),

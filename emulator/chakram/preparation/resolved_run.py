@@ -65,17 +65,19 @@ class ResolvedRun:
         """Return the fabric of the run; None if the experiment does not describe it."""
         return self.experiment.fabric.to_topology(self.ports_needed)
 
-    def planned_ports(self) -> tuple[PortPlan, ...]:
-        """Return the ports of a run, as far as they are known before the run starts.
-
-        Raises:
-            FabricError: If the fabric cannot have that shape.
-        """
-        return self.experiment.fabric.planned_ports(self.ports_needed)
-
     def warnings(self) -> list[str]:
         """Return warnings about settings that may have unexpected effects."""
         return experiment_warnings(self.experiment, self.transport)
+
+    def expected_plan(self, run_id: str, *, alone: str | None = None) -> Plan:
+        """Return the plan of a run over the ports that are known before it starts.
+
+        Raises:
+            FabricError: If the fabric cannot have that shape.
+            PlanError: As `plan`.
+        """
+        ports = self.experiment.fabric.planned_ports(self.ports_needed)
+        return self.plan(ports, run_id, alone=alone)
 
     def plan(
         self,

@@ -54,7 +54,8 @@ def test_a_plan_of_ipv6_has_its_addresses_and_longer_packets() -> None:
         "kind: namespaces", "kind: namespaces\n  addressing: ipv6"
     )
     experiment, usual = parse_experiment(text), parse_experiment(EXPERIMENT)
-    ports = resolve(experiment, load_jobs(experiment)).planned_ports()
+    run = resolve(experiment, load_jobs(experiment))
+    ports = experiment.fabric.planned_ports(run.ports_needed)
     assert [port.address for port in ports] == [f"2001:2::{n}" for n in range(1, 5)]
     summary, of_ipv4 = summary_of(experiment), summary_of(usual)
     assert (summary.family, of_ipv4.family) == ("ipv6", "ipv4")
