@@ -37,15 +37,15 @@ from chakram.config.experiment import load_experiment
 from chakram.control.plan_file import MAGIC
 from chakram.foundation.errors import ChakramError
 from chakram.preparation.saved_plans import load_plan
-from chakram.switch.profiles import LinkEnd
+from chakram.switch.headroom import LinkEnd
 from chakram.switch.sonic import port_names, read_sonic
 from tests import mutants
 from tests.leaks import own_lab
 from tests.made_runs import ODD_LINKS, made_run
 from tests.run_directories import begin
 from tests.small_run import small_rows
+from tests.sonic_tables import TABLES
 from tests.support import why_no_lab
-from tests.unit.switch.test_sonic import TABLES
 
 ENDS = (0, 2, 3, 4, 6)
 LONGEST_S = 20.0

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.switch.fault_schedule import FaultSchedule
+from chakram.switch.headroom import LinkEnd
 from chakram.switch.model import SwitchModel
 from chakram.switch.packet_outcomes import DELIVERED, QUEUED
 from chakram.switch.packet_slots import (
@@ -28,7 +29,7 @@ from chakram.switch.packet_slots import (
     SIZE,
 )
 from chakram.switch.port import NEVER
-from chakram.switch.profiles import LinkEnd, fifo, host
+from chakram.switch.profiles import fifo, host
 from chakram.switch.settings import HostSpec, PortSpec, SwitchSpec
 from tests.property.model_check import check_model
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chakram.switch.faults import FaultKind
-    from chakram.switch.profiles import LinkEnd
+    from chakram.switch.headroom import LinkEnd
     from chakram.switch.settings import Balancing, WatchdogAction
 
 SOME_FAULTS: tuple[FaultKind, ...] = ("down", "loss", "degrade", "pause_storm")

@@ -167,30 +167,44 @@ def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -
 
 @app.command()
 def convert(
-    infragraph: Annotated[
-        Path, typer.Argument(help="InfraGraph document (YAML, schema 3.1).")
+    document: Annotated[
+        Path,
+        typer.Argument(
+            help="InfraGraph document (YAML, schema 3.1), or config_db.json of a SONiC "
+            "switch."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Print the fabric section for an InfraGraph document."""
+    """Print the fabric section for an InfraGraph or SONiC file."""
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
         graph_section,
         read_infragraph,
     )
     from chakram.foundation.bounded_reading import read_bounded
+    from chakram.switch.sonic import checked_tables, is_config_db, parse_config_db
 
+    source = str(document)
     text = read_bounded(
-        infragraph,
+        document,
         limit_bytes=SIZE_LIMIT_BYTES,
         error=ConfigError,
-        size_hint="is this an InfraGraph document?",
+        size_hint="is this an InfraGraph document or a config_db.json?",
     )
-    topology = read_infragraph(text, source=str(infragraph))
-    section = {"kind": "namespaces", "topology": {"graph": graph_section(topology)}}
+    unused: tuple[str, ...] = ()
+    if is_config_db(text):
+        found = checked_tables(parse_config_db(text, where=source), where=source)
+        unused = found.unused
+        section: dict[str, Any] = {"switches": {"sonic": found.used}}
+    else:
+        topology = read_infragraph(text, source=source)
+        section = {"kind": "namespaces", "topology": {"graph": graph_section(topology)}}
     if as_json:
-        print_json("fabric-section", {"fabric": section})
+        print_json("fabric-section", {"fabric": section, "unused": list(unused)})
         return
+    for line in unused:
+        print(f"# not used: {line}")
     _print_yaml({"fabric": section})
 
 

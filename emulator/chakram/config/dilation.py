@@ -8,11 +8,13 @@ lists the exceptions and their reasons.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from chakram.config.jobs import Compute, Job
 from chakram.config.transport import Transport
+from chakram.fabric.fabric_types.link_settings import SwitchesSettings
 from chakram.foundation.units import LONGEST_TIME_NS, exact_time
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
@@ -24,6 +26,7 @@ from chakram.settings.quantities import (
     dilation_hint,
     too_slow,
 )
+from chakram.switch.sonic import stretched_watchdog
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -104,6 +107,9 @@ def _changes(section: Model, dilation: int) -> dict[str, Any]:
         new = _value(value, stretches(field), dilation)
         if new is not value:
             changes[name] = new
+    if isinstance(section, SwitchesSettings) and section.sonic is not None:
+        tables = stretched_watchdog(json.loads(section.sonic), dilation)
+        changes["sonic"] = json.dumps(tables)
     if isinstance(section, Compute):
         changes["scale"] = section.scale * dilation
     if isinstance(section, Transport):

@@ -8,7 +8,7 @@ from chakram.foundation.units import about_size, format_size, format_time
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.switch.profiles import LinkEnd, ns3_overrun_bytes
+from chakram.switch.headroom import LinkEnd, ns3_overrun_bytes
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment

@@ -9,22 +9,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from chakram.foundation.declared_settings import Setting
+from chakram.switch.headroom import LinkEnd, headroom_bytes, ns3_headroom_bytes
 from chakram.switch.settings import (
     CLASSES,
+    FULL_QUANTA,
     NO_LIMIT_BYTES,
-    Balancing,
     BufferLimit,
+    ForwardingSettings,
+    MarkAt,
     PauseSettings,
     PoolSettings,
     PortSettings,
+    Quanta,
     SwitchSettings,
     WatchdogSettings,
     WredSettings,
 )
+from chakram.switch.sonic import CONFIG_DB, NO_LIMIT_POOL, read_sonic
 
 if TYPE_CHECKING:
     from chakram.switch.ecmp import EcmpHash
@@ -33,9 +40,7 @@ if TYPE_CHECKING:
 DSCP_IS_CLASS = tuple(dscp // 8 for dscp in range(64))
 """Class of each DSCP: its class selector, e.g. 3 for DSCP 26 and 6 for DSCP 48."""
 
-_BITS_PER_BYTE_NS = 8 * 10**9
-_KIB = 1024
-_MIB = 1024 * 1024
+_BUFFER_BYTES = 32 * 1024 * 1024
 
 _NS3_RESERVED_BYTES = 4096
 _NS3_XON_OFFSET_BYTES = 3072
@@ -43,65 +48,6 @@ _NS3_FRAME_BYTES = 43
 _NS3_ALPHA_SHIFT = -3
 
 _SONIC_LOSSLESS = (3, 4)
-_SONIC_FRAME_BYTES = 60
-_PEER_RESPONSE_QUANTA = 40
-_BYTES_PER_QUANTUM = 64
-
-
-class LinkEnd:
-    """Rate and delay of a port's link, on which settings depend.
-
-    Attributes:
-        rate_bps: Rate; None for no limit.
-        delay_ns: One-way propagation delay.
-    """
-
-    __slots__ = ("delay_ns", "rate_bps")
-
-    def __init__(self, *, rate_bps: int | None, delay_ns: int) -> None:
-        self.rate_bps = rate_bps
-        self.delay_ns = delay_ns
-
-    def bytes_in(self, time_ns: int) -> int:
-        """Return the bytes that the link carries in a time, rounded up."""
-        return -(-(self.rate_bps or 0) * time_ns // _BITS_PER_BYTE_NS)
-
-
-def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
-    """Return the bytes that can still arrive after a port pauses its sender.
-
-    The formula covers two packets: one that delays the pause frame, and one that the
-    sender has already begun. It also covers a full link in both directions, and the
-    sender's response time. Source: IEEE 802.1Qbb, annex O, and the formula of SONiC's
-    buffer manager.
-
-    Args:
-        end: End of the link.
-        mtu: Bytes of the largest packet.
-        cell_bytes: Size of a memory cell. A packet that is one byte longer than a cell
-            occupies two cells.
-    """
-    nbytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns)
-    nbytes += _PEER_RESPONSE_QUANTA * _BYTES_PER_QUANTUM + 2 * _SONIC_FRAME_BYTES
-    if cell_bytes > 1:
-        # The worst packets are one byte longer than a cell.
-        nbytes = nbytes * 2 * cell_bytes // (cell_bytes + 1)
-    return -(-nbytes // _KIB) * _KIB
-
-
-def ns3_headroom_bytes(end: LinkEnd) -> int:
-    """Return the headroom of the RDMA models for ns-3, which ignores packet sizes."""
-    return 3 * end.bytes_in(end.delay_ns)
-
-
-def ns3_overrun_bytes(end: LinkEnd, *, mtu: int) -> int:
-    """Return how many bytes beyond the ns-3 headroom can arrive after a pause.
-
-    One packet leaves before the pause frame and one arrives after it. The link is full
-    in both directions.
-    """
-    needed_bytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns) + _NS3_FRAME_BYTES
-    return max(0, needed_bytes - ns3_headroom_bytes(end))
 
 
 def fifo(
@@ -170,7 +116,7 @@ def host(
 def ns3(
     ends: Sequence[LinkEnd],
     *,
-    buffer_bytes: int = 32 * _MIB,
+    buffer_bytes: int = _BUFFER_BYTES,
     wred: Sequence[WredSettings | None] | None = None,
     classes: tuple[int, ...] = (3,),
 ) -> SwitchSettings:
@@ -241,13 +187,13 @@ def ns3(
 def sonic(
     ends: Sequence[LinkEnd],
     *,
-    buffer_bytes: int = 32 * _MIB,
+    buffer_bytes: int = _BUFFER_BYTES,
     mtu: int = 9216,
     cell_bytes: int = 1,
     classes: tuple[int, ...] = _SONIC_LOSSLESS,
     wred: Sequence[WredSettings | None] | None = None,
     watchdog: WatchdogSettings | None = None,
-    quanta: int = 65_535,
+    quanta: int = FULL_QUANTA,
     response_ns: int = 0,
 ) -> SwitchSettings:
     """Return a switch with dynamic ingress and egress limits, as in SONiC's templates.
@@ -328,30 +274,38 @@ Thresholds = tuple[int, int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(ForwardingSettings):
     """Common properties of all switches of a fabric.
 
     Attributes:
-        name: Name of the known switch that they resemble.
-        buffer_bytes: Memory of a switch; not used by ``fifo``.
-        mark_at: When the queue length is used for marks, ``enqueue`` or ``dequeue``;
-            None for the default of the known switch.
-        balancing: How they choose among equal-cost next hops.
-        cut_through: Whether packets may begin to leave before they have arrived
-            completely.
-        quanta: Duration of a pause, in 512 bit times; used by ``sonic`` only.
-        watchdog: Watchdog of every port, or None; used by ``sonic`` only.
         mtu: Bytes of the largest packet, for headroom.
+        config_db: Tables of a SONiC switch that has all other settings, as JSON; see
+            ``chakram.switch.sonic``.
     """
 
-    name: ProfileName = "fifo"
-    buffer_bytes: int = 32 * _MIB
-    mark_at: Literal["enqueue", "dequeue"] | None = None
-    balancing: Balancing = "hash"
-    cut_through: bool = False
-    quanta: int = 65_535
-    watchdog: WatchdogSettings | None = None
+    name: Annotated[ProfileName, Setting(key="profile")] = "fifo"
+    """fifo: one queue per port, limited by its link; ns3: the RDMA switch model of
+    ns-3; sonic: a switch with two lossless classes that pauses its senders."""
+    buffer_bytes: Annotated[
+        int | None, Setting(default=_BUFFER_BYTES, example="32MiB")
+    ] = None
+    """Packet memory of a switch, shared by all ports. Not used by fifo. With sonic:
+    size of the largest pool, the other pools in proportion; null: as in sonic."""
+    mark_at: Annotated[MarkAt | None, Setting()] = None
+    """Queue length that determines ECN marks: the length when a packet arrives
+    (enqueue), or the length that remains when it leaves (dequeue). Default: enqueue for
+    fifo, else dequeue."""
+    quanta: Annotated[Quanta, Setting()] = FULL_QUANTA
+    """sonic only: duration of a pause that is not refreshed, in units of 512 bit times
+    of the port."""
+    watchdog: Annotated[
+        WatchdogSettings | None,
+        Setting(example={"detection": "200ms", "action": "drop"}),
+    ] = None
+    """sonic only: watchdog that ends pause storms. Default: none, or that of the
+    file in sonic."""
     mtu: int = 9216
+    config_db: str | None = None
 
     def switch(
         self,
@@ -379,12 +333,15 @@ class Profile:
             )
             for each in thresholds
         ]
-        if self.name == "ns3":
-            settings = ns3(ends, buffer_bytes=self.buffer_bytes, wred=wred)
+        buffer_bytes = self.buffer_bytes or _BUFFER_BYTES
+        if self.config_db is not None:
+            settings = self._configured(json.loads(self.config_db), ends, wred)
+        elif self.name == "ns3":
+            settings = ns3(ends, buffer_bytes=buffer_bytes, wred=wred)
         elif self.name == "sonic":
             settings = sonic(
                 ends,
-                buffer_bytes=self.buffer_bytes,
+                buffer_bytes=buffer_bytes,
                 mtu=self.mtu,
                 wred=wred,
                 watchdog=self.watchdog,
@@ -401,9 +358,64 @@ class Profile:
             queue_bytes: Queue limit of its link, for switches without classes.
         """
         settings = host(queue_bytes=queue_bytes if self.name == "fifo" else None)
+        if self.config_db is not None:
+            classes = read_sonic(json.loads(self.config_db), (), where=CONFIG_DB)
+            return replace(settings, class_of_dscp=classes.class_of_dscp)
         if self.name == "ns3":
             return replace(settings, time_per_packet="nearest")
         return settings
+
+    def _configured(
+        self,
+        tables: Mapping[str, Any],
+        ends: Sequence[LinkEnd],
+        wred: Sequence[WredSettings | None],
+    ) -> SwitchSettings:
+        """Return the settings in the tables, with those of this profile applied.
+
+        The ECN thresholds of a link replace those of its lossless classes.
+        """
+        settings = read_sonic(tables, ends, where=CONFIG_DB)
+        pools = [each for each in settings.pools if each.name != NO_LIMIT_POOL]
+        if self.buffer_bytes is not None and pools:
+            sizes = [each.shared_bytes for each in pools]
+            largest = max((each for each in sizes if each < NO_LIMIT_BYTES), default=0)
+            pools = [
+                each
+                if largest and each.shared_bytes == NO_LIMIT_BYTES
+                else replace(
+                    each,
+                    shared_bytes=each.shared_bytes * self.buffer_bytes // largest
+                    if largest
+                    else self.buffer_bytes,
+                )
+                for each in pools
+            ]
+        return replace(
+            settings,
+            pools=(*pools, PoolSettings(name=NO_LIMIT_POOL)),
+            ports=tuple(
+                self._configured_port(port, own)
+                for port, own in zip(settings.ports, wred, strict=True)
+            ),
+        )
+
+    def _configured_port(
+        self, port: PortSettings, own: WredSettings | None
+    ) -> PortSettings:
+        marks = [
+            own if own is not None and klass in port.pause.classes else mark
+            for klass, mark in enumerate(port.wred)
+        ]
+        if self.mark_at is not None:
+            marks = [each and replace(each, at=self.mark_at) for each in marks]
+        is_watched = self.watchdog is not None and port.pause.classes
+        return replace(
+            port,
+            wred=tuple(marks),
+            pause=replace(port.pause, quanta=self.quanta),
+            watchdog=self.watchdog if is_watched else port.watchdog,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

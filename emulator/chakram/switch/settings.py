@@ -4,12 +4,18 @@ They cover buffers, marking, pauses and scheduling. Rates are in bits per second
 layer-2 packets, sizes in bytes, times in nanoseconds. ``chakram.switch.profiles`` has
 the settings of known switches, and ``chakram.switch.sonic`` reads the settings of a
 SONiC switch.
+
+A ``Setting`` declares a key of ``fabric.switches`` in the experiment file; the
+docstring below the field is its help.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_args
+
+from chakram.foundation.declared_settings import Setting
+from chakram.foundation.field_bounds import Within
 
 CLASSES = 8
 """Traffic classes of a port."""
@@ -21,8 +27,15 @@ NO_LIMIT_BYTES = 1 << 60
 
 MAX_ALPHA_SHIFT = 16
 
+FULL_QUANTA = 65_535
+
+Quanta = Annotated[int, Within(1, FULL_QUANTA)]
+"""Duration of a pause, in 512 bit times of the port."""
+
+MarkAt = Literal["enqueue", "dequeue"]
+
 Balancing = Literal["hash", "random", "round_robin", "adaptive"]
-BALANCINGS: tuple[Balancing, ...] = ("hash", "random", "round_robin", "adaptive")
+BALANCINGS: tuple[Balancing, ...] = get_args(Balancing)
 
 WatchdogAction = Literal["drop", "forward", "alert"]
 
@@ -117,7 +130,7 @@ class WredSettings:
     kmax_bytes: int
     probability: float
     average_shift: int = 0
-    at: Literal["enqueue", "dequeue"] = "dequeue"
+    at: MarkAt = "dequeue"
 
     def __post_init__(self) -> None:
         if not 0 <= self.kmin_bytes <= self.kmax_bytes < 1 << 31:
@@ -136,22 +149,22 @@ class PauseSettings:
 
     Attributes:
         classes: Lossless classes, whose senders are paused instead of losing packets.
-        quanta: Duration of a pause that is not refreshed, in 512 bit times of the port,
-            1 to 65,535; None for a pause that lasts until it is ended.
+        quanta: Duration of a pause that is not refreshed; None for a pause that lasts
+            until it is ended.
         frame_bytes: Size of a pause frame.
         response_ns: Time until a paused sender obeys.
     """
 
     classes: tuple[int, ...] = ()
-    quanta: int | None = 65_535
+    quanta: Quanta | None = FULL_QUANTA
     frame_bytes: int = 60
     response_ns: int = 0
 
     def __post_init__(self) -> None:
         if any(not 0 <= each < CLASSES for each in self.classes):
             raise ValueError(f"classes {self.classes} are not all in 0..{CLASSES - 1}")
-        if self.quanta is not None and not 1 <= self.quanta <= 65_535:
-            raise ValueError(f"quanta of {self.quanta} are not in 1..65535")
+        if self.quanta is not None and not 1 <= self.quanta <= FULL_QUANTA:
+            raise ValueError(f"quanta of {self.quanta} are not in 1..{FULL_QUANTA}")
         if self.frame_bytes < 1 or self.response_ns < 0:
             raise ValueError(
                 "a pause frame must have at least 1 byte, and a response at least 0 ns"
@@ -160,23 +173,18 @@ class PauseSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogSettings:
-    """Watchdog of a port for classes that stay paused.
+    """Watchdog of a switch for queues that stay paused."""
 
-    A queue counts as stormed if it had packets, was paused and sent nothing for
-    *detection_ns*. It returns to normal after *restoration_ns* without a pause frame.
-
-    Attributes:
-        detection_ns: See above.
-        restoration_ns: See above.
-        action: Treatment of a stormed queue: ``drop`` its packets and new ones,
-            ``forward`` despite the pause, or only ``alert``.
-        poll_ns: Interval between checks.
-    """
-
-    detection_ns: int
-    restoration_ns: int
-    action: WatchdogAction = "drop"
-    poll_ns: int = 100_000_000
+    detection_ns: Annotated[int, Setting(above=0)] = 200_000_000
+    """Time after which the watchdog acts on a nonempty queue that is paused and sends
+    nothing."""
+    restoration_ns: Annotated[int, Setting(above=0)] = 200_000_000
+    """Time without a pause frame after which the queue returns to normal."""
+    action: Annotated[WatchdogAction, Setting()] = "drop"
+    """Action on such a queue. drop: drop queued and new packets; forward: send despite
+    the pause; alert: only count."""
+    poll_ns: Annotated[int, Setting(above=0)] = 100_000_000
+    """Interval between checks."""
 
     def __post_init__(self) -> None:
         if min(self.detection_ns, self.restoration_ns, self.poll_ns) <= 0:
@@ -213,7 +221,23 @@ class PortSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchSettings:
+class ForwardingSettings:
+    """How a switch forwards packets."""
+
+    balancing: Annotated[Balancing, Setting()] = "hash"
+    """Choice among equal-cost next hops. hash: by a hash of the flow; random,
+    round_robin: independently for each packet; adaptive: the shortest queue."""
+    cut_through: Annotated[
+        bool,
+        Setting(key="latency", words={"store_and_forward": False, "cut_through": True}),
+    ] = False
+    """When a packet starts to leave. store_and_forward: after the whole packet has
+    arrived; cut_through: with its first bits, if the egress port is idle and no faster
+    than the ingress port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchSettings(ForwardingSettings):
     """Settings of a switch.
 
     Attributes:
@@ -221,9 +245,6 @@ class SwitchSettings:
         ports: Settings of each port, in order.
         class_of_dscp: Class of a packet, by DSCP.
         cell_bytes: Size of the cells of memory that packets occupy; 1 for exact sizes.
-        cut_through: Whether a packet begins to leave before its last bit arrives, if
-            its egress is idle and no faster than the ingress.
-        balancing: How it chooses among equal-cost next hops.
         time_per_packet: ``exact``, or ``nearest`` to round serialization delays to
             whole nanoseconds, as ns-3 does.
     """
@@ -232,8 +253,6 @@ class SwitchSettings:
     ports: tuple[PortSettings, ...]
     class_of_dscp: tuple[int, ...]
     cell_bytes: int = 1
-    cut_through: bool = False
-    balancing: Balancing = "hash"
     time_per_packet: Literal["exact", "nearest"] = "exact"
 
     def __post_init__(self) -> None:

@@ -11,11 +11,12 @@ Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ConfigError
-from chakram.switch.profiles import LinkEnd, headroom_bytes
+from chakram.switch.headroom import LinkEnd, headroom_bytes
 from chakram.switch.settings import (
     CLASSES,
     NO_LIMIT_BYTES,
@@ -28,11 +29,154 @@ from chakram.switch.settings import (
     WredSettings,
 )
 
-_FREE = "no limit"
+CONFIG_DB = "config_db.json"
+
+NO_LIMIT_POOL = "no limit"
+"""Pool of the classes that have no buffer profile."""
+
+_PORT_TABLES = ("BUFFER_PG", "BUFFER_QUEUE", "QUEUE")
+_USED: Mapping[str, tuple[str, ...]] = {
+    "PORT": ("lanes",),
+    "BUFFER_POOL": ("size", "xoff"),
+    "BUFFER_PROFILE": (
+        *("pool", "size", "xon", "xoff", "xon_offset", "dynamic_th", "static_th"),
+    ),
+    "BUFFER_PG": ("profile",),
+    "BUFFER_QUEUE": ("profile",),
+    "QUEUE": ("scheduler", "wred_profile"),
+    "SCHEDULER": ("type", "weight"),
+    "WRED_PROFILE": (
+        *("ecn", "wred_green_enable", "green_min_threshold", "green_max_threshold"),
+        "green_drop_probability",
+    ),
+    "PORT_QOS_MAP": (
+        *("pfc_enable", "dscp_to_tc_map", "tc_to_queue_map", "tc_to_pg_map"),
+        *("pfc_to_pg_map", "pfc_to_queue_map"),
+    ),
+    "DSCP_TO_TC_MAP": (),
+    "TC_TO_QUEUE_MAP": (),
+    "TC_TO_PRIORITY_GROUP_MAP": (),
+    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": (),
+    "MAP_PFC_PRIORITY_TO_QUEUE": (),
+    "PFC_WD": ("detection_time", "restoration_time", "action", "POLL_INTERVAL"),
+}
+"""Fields that the model uses, by table. Of maps, it uses all."""
+
+_MARKS_GREEN = ("ecn_green", "ecn_green_yellow", "ecn_green_red", "ecn_all")
+_WATCHDOG_TIMES = ("detection_time", "restoration_time", "POLL_INTERVAL")
 _MTU = 9216
 _MS_NS = 10**6
+_POLL_MS = 100
 _MAX_PORTS = 1024
 _PROBABILITY = 100  # maximum of WRED, in percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTables:
+    """The tables of a SONiC switch.
+
+    Attributes:
+        used: Tables, rows and fields that the model uses.
+        unused: Descriptions of the others.
+    """
+
+    used: Mapping[str, Mapping[str, Any]]
+    unused: tuple[str, ...]
+
+
+def is_config_db(data: bytes) -> bool:
+    """Return whether a document is a JSON object with the tables of a switch."""
+    try:
+        tables = parse_config_db(data, where="")
+    except ConfigError:
+        return False
+    return not {"DEVICE_METADATA", *_USED}.isdisjoint(tables)
+
+
+def parse_config_db(data: bytes, *, where: str) -> Mapping[str, Any]:
+    """Return the tables in a ``config_db.json``.
+
+    Raises:
+        ConfigError: If it is not a JSON object.
+    """
+    hint = f"use the {CONFIG_DB} of a SONiC switch"
+    tables = parse_json(data, where, error=ConfigError, hint=hint)
+    if not isinstance(tables, dict):
+        raise ConfigError(where, "is not a JSON object", hint)
+    return tables
+
+
+def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
+    """Check the tables of a switch, and select what the model uses.
+
+    Args:
+        tables: The parsed file.
+        where: Name of the file, for errors.
+
+    Raises:
+        ConfigError: As `read_sonic`.
+    """
+    used: dict[str, dict[str, Any]] = {}
+    unused: list[str] = []
+    for table in _USED.keys() & tables.keys():
+        rows = _table(tables, table, where)
+        used[table] = {
+            str(name): {
+                str(key): value
+                for key, value in _row(rows, name, f"{where}: {table}").items()
+                if not _USED[table] or key in _USED[table]
+            }
+            for name in rows
+        }
+        fields = {str(key) for row in rows.values() for key in row}
+        others = ", ".join(sorted(fields - {*_USED[table]})) if _USED[table] else ""
+        unused += [f"{table}: {others}"] if others else []
+    ports = port_names(used, where=where)
+    ends = [LinkEnd(rate_bps=None, delay_ns=0)] * len(ports)
+    settings = read_sonic(used, ends, where=where)
+    for table in _PORT_TABLES:
+        for name in used.get(table, ()):
+            if not {*name.partition("|")[0].split(",")} & {*ports}:
+                unused.append(f"{table}.{name}: is of no port in PORT")
+    unused += [
+        f"BUFFER_POOL.{name}: has no size, which means no limit"
+        for name, row in used.get("BUFFER_POOL", {}).items()
+        if "size" not in row
+    ]
+    unlimited = ", ".join(
+        name
+        for name, port in zip(ports, settings.ports, strict=True)
+        if any(port.ingress[each].pool == NO_LIMIT_POOL for each in port.pause.classes)
+    )
+    if unlimited:
+        unused.append(
+            f"BUFFER_PG: has no profile for the lossless classes of {unlimited}, "
+            "which therefore never pause"
+        )
+    others = ", ".join(sorted(tables.keys() - _USED.keys()))
+    return ConfigTables(
+        used={table: used[table] for table in _USED if table in used},
+        unused=(*sorted(unused), *([f"tables: {others}"] if others else [])),
+    )
+
+
+def stretched_watchdog(tables: Mapping[str, Any], factor: int) -> dict[str, Any]:
+    """Return tables with the times of the watchdog multiplied."""
+    if "PFC_WD" not in tables:
+        return dict(tables)
+    rows = {
+        name: {
+            key: int(value) * factor
+            if key in _WATCHDOG_TIMES and str(value).strip().isdecimal()
+            else value
+            for key, value in row.items()
+        }
+        for name, row in {
+            "GLOBAL": {"POLL_INTERVAL": _POLL_MS},
+            **tables["PFC_WD"],
+        }.items()
+    }
+    return {**tables, "PFC_WD": rows}
 
 
 def port_names(tables: Mapping[str, Any], *, where: str) -> list[str]:
@@ -107,15 +251,15 @@ class _Reader:
             )
             for name, row, at in self._rows("BUFFER_POOL")
         }
-        if _FREE in self._pools:
+        if NO_LIMIT_POOL in self._pools:
             raise ConfigError(
                 f"{where}: BUFFER_POOL",
-                f"names a pool {_FREE!r}",
+                f"names a pool {NO_LIMIT_POOL!r}",
                 "choose another name",
             )
 
     def pools(self) -> tuple[PoolSettings, ...]:
-        return (*self._pools.values(), PoolSettings(name=_FREE))
+        return (*self._pools.values(), PoolSettings(name=NO_LIMIT_POOL))
 
     def class_of_dscp(self, port: str) -> tuple[int, ...]:
         """Return the class of each DSCP: the queue of its traffic class."""
@@ -131,7 +275,7 @@ class _Reader:
         self._check_priorities(name, paused)
         ingress = self._limits("BUFFER_PG", name)
         egress = self._limits("BUFFER_QUEUE", name)
-        free = BufferLimit(pool=_FREE)
+        free = BufferLimit(pool=NO_LIMIT_POOL)
         incoming: list[BufferLimit] = []
         for klass in range(CLASSES):
             limit = ingress.get(klass, free)
@@ -254,6 +398,9 @@ class _Reader:
             profile, place = self._named("WRED_PROFILE", name, f"{at}.wred_profile")
             if str(profile.get("wred_green_enable", "true")).lower() != "true":
                 continue
+            # Without ECN, such a queue drops packets, which the model does not do.
+            if str(profile.get("ecn", "ecn_all")).lower() not in _MARKS_GREEN:
+                continue
             if "green_min_threshold" not in profile:
                 continue
             lowest = self._number(profile, "green_min_threshold", place, 0)
@@ -293,7 +440,11 @@ class _Reader:
             _row(rows, "GLOBAL", f"{self._where}: PFC_WD") if "GLOBAL" in rows else {}
         )
         poll = self._number(
-            common, "POLL_INTERVAL", f"{self._where}: PFC_WD.GLOBAL", 100, lowest=1
+            common,
+            "POLL_INTERVAL",
+            f"{self._where}: PFC_WD.GLOBAL",
+            _POLL_MS,
+            lowest=1,
         )
         restoration = self._number(row, "restoration_time", at, 2 * detection, lowest=1)
         return WatchdogSettings(

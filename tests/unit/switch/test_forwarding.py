@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.switch.balancing import PACKET_BALANCINGS
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.keyed_random import flow_hash
 from chakram.switch.profiles import Profile, fifo
+from chakram.switch.settings import BALANCINGS
 from tests.leaf_spines import clos
 from tests.property.modelled_switches import flow_to, ring, two_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.switch.headroom import LinkEnd
     from chakram.switch.model import SwitchModel
-    from chakram.switch.profiles import LinkEnd
     from chakram.switch.settings import SwitchSettings
 
 LEAVES, SPINES, HOSTS = 3, 4, 2
@@ -123,3 +125,7 @@ def test_what_is_sprayed_has_no_path() -> None:
     assert not forwarding.has_path(0)
     target = wires.model.port(wires.model.host_port(1)).node
     assert {forwarding.egress(0, 0, 0, target, 0) for _ in range(4)} == {1, 2}
+
+
+def test_every_balancing_but_hash_has_a_class() -> None:
+    assert {"hash", *PACKET_BALANCINGS} == {*BALANCINGS}

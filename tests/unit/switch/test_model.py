@@ -10,6 +10,7 @@ import pytest
 from chakram.predict.simulator.switch_fabric import buffer_cycle
 from chakram.switch.counters import port_counters
 from chakram.switch.faults import LinkFault
+from chakram.switch.headroom import LinkEnd, headroom_bytes
 from chakram.switch.keyed_random import packet_number
 from chakram.switch.model import SwitchModel
 from chakram.switch.packet_outcomes import (
@@ -33,7 +34,7 @@ from chakram.switch.packet_slots import (
     SIZE,
 )
 from chakram.switch.port import NEVER
-from chakram.switch.profiles import LinkEnd, fifo, headroom_bytes, ns3, sonic
+from chakram.switch.profiles import fifo, ns3, sonic
 from chakram.switch.settings import (
     BufferLimit,
     PauseSettings,

@@ -3,110 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from typing import Any
 
 import pytest
 
 from chakram.foundation.errors import ConfigError
-from chakram.switch.profiles import LinkEnd, headroom_bytes
+from chakram.switch.headroom import LinkEnd, headroom_bytes
 from chakram.switch.settings import WatchdogSettings, WredSettings
-from chakram.switch.sonic import port_names, read_sonic
+from chakram.switch.sonic import (
+    checked_tables,
+    port_names,
+    read_sonic,
+    stretched_watchdog,
+)
+from tests.sonic_tables import TABLES, tables
 
 END = LinkEnd(rate_bps=100 * 10**9, delay_ns=500)
-
-TABLES: dict[str, Any] = {
-    "PORT": {
-        "Ethernet4": {"lanes": "5,6,7,8", "speed": "100000"},
-        "Ethernet0": {"lanes": "1,2,3,4", "speed": "100000"},
-    },
-    "BUFFER_POOL": {
-        "ingress_lossless_pool": {
-            "type": "ingress",
-            "mode": "dynamic",
-            "size": "12766208",
-            "xoff": "4194112",
-        },
-        "egress_lossless_pool": {
-            "type": "egress",
-            "mode": "static",
-            "size": "12766208",
-        },
-        "egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "7326924"},
-    },
-    "BUFFER_PROFILE": {
-        "pg_lossless_100000_5m_profile": {
-            "pool": "ingress_lossless_pool",
-            "size": "1248",
-            "xon": "2288",
-            "xoff": "165568",
-            "xon_offset": "2496",
-            "dynamic_th": "-3",
-        },
-        "egress_lossless_profile": {
-            "pool": "egress_lossless_pool",
-            "size": "0",
-            "static_th": "12766208",
-        },
-        "egress_lossy_profile": {
-            "pool": "[BUFFER_POOL|egress_lossy_pool]",
-            "size": "1518",
-            "dynamic_th": "3",
-        },
-    },
-    "BUFFER_PG": {
-        "Ethernet0|3-4": {"profile": "pg_lossless_100000_5m_profile"},
-        "Ethernet4|3-4": {"profile": "[BUFFER_PROFILE|pg_lossless_100000_5m_profile]"},
-    },
-    "BUFFER_QUEUE": {
-        "Ethernet0,Ethernet4|3-4": {"profile": "egress_lossless_profile"},
-        "Ethernet0,Ethernet4|0-2": {"profile": "egress_lossy_profile"},
-    },
-    "WRED_PROFILE": {
-        "AZURE_LOSSLESS": {
-            "ecn": "ecn_all",
-            "wred_green_enable": "true",
-            "green_min_threshold": "250000",
-            "green_max_threshold": "2097152",
-            "green_drop_probability": "5",
-        }
-    },
-    "SCHEDULER": {
-        "scheduler.0": {"type": "DWRR", "weight": "14"},
-        "scheduler.1": {"type": "DWRR", "weight": "15"},
-        "strict": {"type": "STRICT"},
-    },
-    "QUEUE": {
-        "Ethernet0|3": {"wred_profile": "AZURE_LOSSLESS", "scheduler": "scheduler.1"},
-        "Ethernet0|0": {"scheduler": "[SCHEDULER|scheduler.0]"},
-        "Ethernet0|6": {"scheduler": "strict"},
-    },
-    "DSCP_TO_TC_MAP": {"AZURE": {"8": "0", "26": "3", "34": "4", "48": "6", "3": "3"}},
-    "TC_TO_QUEUE_MAP": {"AZURE": {str(each): str(each) for each in range(8)}},
-    "TC_TO_PRIORITY_GROUP_MAP": {
-        "AZURE": {"0": "0", "1": "0", "3": "3", "4": "4", "6": "0"}
-    },
-    "PORT_QOS_MAP": {
-        "Ethernet0": {
-            "pfc_enable": "3,4",
-            "dscp_to_tc_map": "AZURE",
-            "tc_to_queue_map": "AZURE",
-            "tc_to_pg_map": "[TC_TO_PRIORITY_GROUP_MAP|AZURE]",
-        },
-    },
-    "PFC_WD": {
-        "GLOBAL": {"POLL_INTERVAL": "200"},
-        "Ethernet0": {
-            "action": "drop",
-            "detection_time": "400",
-            "restoration_time": "600",
-        },
-    },
-}
-
-
-def tables() -> dict[str, Any]:
-    return copy.deepcopy(TABLES)
 
 
 def test_ports_stand_in_the_order_of_their_lanes() -> None:
@@ -261,3 +173,75 @@ def test_junk_raises_our_error_or_is_read(table: str, junk: object) -> None:
 def test_more_links_than_ports_are_refused() -> None:
     with pytest.raises(ConfigError, match="has 2 entries for 3 links"):
         read_sonic(tables(), [END] * 3, where="db")
+
+
+def test_only_what_the_model_uses_is_kept_and_the_rest_is_named() -> None:
+    said = tables()
+    said["DEVICE_METADATA"] = {"localhost": {"hwsku": "ACS-MSN2700"}}
+    said["VLAN"] = {}
+    found = checked_tables(said, where="db")
+    assert found.unused == (
+        "BUFFER_POOL: mode, type",
+        "PORT: speed",
+        "tables: DEVICE_METADATA, VLAN",
+    )
+    assert found.used["PORT"]["Ethernet0"] == {"lanes": "1,2,3,4"}
+    assert found.used["DSCP_TO_TC_MAP"] == TABLES["DSCP_TO_TC_MAP"]
+    ends = [END, END]
+    settings = read_sonic(said, ends, where="db")
+    assert read_sonic(found.used, ends, where="db") == settings
+    assert checked_tables(found.used, where="db").unused == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "note"),
+    [
+        (
+            "QUEUE",
+            {"chassis|asic0|Ethernet0|3": {"wred_profile": "AZURE_LOSSLESS"}},
+            "QUEUE.chassis|asic0|Ethernet0|3: is of no port in PORT",
+        ),
+        (
+            "BUFFER_PG",
+            {"Ethernet0|3": {"profile": "pg_lossless_100000_5m_profile"}},
+            "BUFFER_PG: has no profile for the lossless classes of Ethernet0, which "
+            "therefore never pause",
+        ),
+        (
+            "BUFFER_POOL",
+            {
+                **TABLES["BUFFER_POOL"],
+                "egress_lossless_pool": {"percentage": "50"},
+            },
+            "BUFFER_POOL.egress_lossless_pool: has no size, which means no limit",
+        ),
+    ],
+)
+def test_what_the_model_cannot_express_is_named(
+    table: str, rows: dict[str, Any], note: str
+) -> None:
+    said = tables()
+    said[table] = rows
+    assert note in checked_tables(said, where="db").unused
+
+
+def test_a_queue_that_drops_instead_of_marking_marks_nothing() -> None:
+    said = tables()
+    said["WRED_PROFILE"]["AZURE_LOSSLESS"]["ecn"] = "ecn_none"
+    assert read_sonic(said, [END], where="db").ports[0].wred == (None,) * 8
+
+
+def test_dilation_stretches_the_times_of_the_watchdog() -> None:
+    said = tables()
+    watchdog = (
+        read_sonic(stretched_watchdog(said, 10), [END], where="db").ports[0].watchdog
+    )
+    assert watchdog == WatchdogSettings(
+        detection_ns=4 * 10**9, restoration_ns=6 * 10**9, poll_ns=2 * 10**9
+    )
+    del said["PFC_WD"]["GLOBAL"]
+    stretched = read_sonic(stretched_watchdog(said, 10), [END], where="db")
+    assert stretched.ports[0].watchdog is not None
+    assert stretched.ports[0].watchdog.poll_ns == 10**9
+    del said["PFC_WD"]
+    assert stretched_watchdog(said, 10) == said

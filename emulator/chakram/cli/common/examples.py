@@ -207,7 +207,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram fabric show configs/fat-tree.yaml --out fat-tree.html",
         "chakram fabric show configs/fat-tree.yaml --infragraph > fat-tree.infra.yaml",
     ),
-    "fabric convert": ("chakram fabric convert fat-tree.infra.yaml",),
+    "fabric convert": (
+        "chakram fabric convert fat-tree.infra.yaml",
+        "chakram fabric convert config_db.json",
+    ),
     "fabric down": ("chakram fabric down lab1", "chakram fabric down --all"),
     "fabric status": ("chakram fabric status", "chakram fabric status --json"),
     "algorithms": (

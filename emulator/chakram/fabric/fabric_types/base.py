@@ -97,7 +97,7 @@ SWITCHED_SECTIONS = (
     "GraphShape",
     "GraphLink",
     "SwitchesSettings",
-    "Watchdog",
+    "WatchdogSettings",
     "LinkFaultSettings",
     "LinksSettings",
     "LinkSettings",

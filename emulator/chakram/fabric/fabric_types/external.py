@@ -215,7 +215,7 @@ class ExternalFabric(FabricKind):
         mistakes += _check_isolation(self)
         mistakes += _check_tls(self)
         if self.switches is not None:
-            mistakes += self.switches.check()
+            mistakes += self.switches.check(None if mistakes else self.to_topology())
         return mistakes
 
     def _check_shape(self, topology: TopologySettings) -> list[Mistake]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    model_validator,
+)
 
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import ConfigError
+from chakram.settings.declared_sections import field_values, section_of
 from chakram.settings.located_errors import Mistake
 from chakram.settings.quantities import (
     Model,
@@ -14,12 +26,17 @@ from chakram.settings.quantities import (
     Rate,
     Size,
     Time,
-    Whole,
     ZeroableSize,
     problem,
+    resolved_path,
 )
-from chakram.switch.profiles import Profile, ProfileName
-from chakram.switch.settings import Balancing, WatchdogAction, WatchdogSettings
+from chakram.switch.profiles import Profile
+from chakram.switch.sonic import (
+    CONFIG_DB,
+    checked_tables,
+    parse_config_db,
+    port_names,
+)
 from chakram.topology.common_topologies import LinkKind
 from chakram.topology.topology import EcnThresholds
 
@@ -128,84 +145,99 @@ class LinksSettings(Model):
 
 
 _ETHERNET_BYTES = 14
+_CONFIG_DB_LIMIT_BYTES = 16 << 20
 
 
-class Watchdog(Model):
-    """Watchdog of a switch for queues that stay paused."""
+def _config_db(value: object, info: ValidationInfo) -> str:
+    """Return the tables of a SONiC switch, from a file or as written, as JSON."""
+    where, tables = CONFIG_DB, value
+    try:
+        if isinstance(value, str):
+            where = value
+            text = read_bounded(
+                resolved_path(value, info),
+                limit_bytes=_CONFIG_DB_LIMIT_BYTES,
+                error=ConfigError,
+                size_hint="use the config_db.json of a SONiC switch",
+            )
+            tables = parse_config_db(text, where=where)
+        if not isinstance(tables, dict):
+            raise problem("is not a file or its tables", f"e.g. {CONFIG_DB}")
+        return json.dumps(checked_tables(tables, where=where).used)
+    except ConfigError as error:
+        raise problem(f"{error.where}: {error.found}", error.hint or "") from None
 
-    detection_ns: Time = Field(default=200_000_000, alias="detection", gt=0)
-    """Time after which the watchdog acts on a nonempty queue that is paused and sends
-    nothing."""
-    restoration_ns: Time = Field(default=200_000_000, alias="restoration", gt=0)
-    """Time without a pause frame after which the queue returns to normal."""
-    action: WatchdogAction = "drop"
-    """Action on such a queue. drop: drop queued and new packets; forward: send despite
-    the pause; alert: only count."""
-    poll_ns: Time = Field(default=100_000_000, alias="poll", gt=0)
-    """Interval between checks."""
+
+ConfigDb = Annotated[
+    str,
+    PlainValidator(_config_db, json_schema_input_type=str | dict[str, Any]),
+    PlainSerializer(json.loads, return_type=dict[str, Any], when_used="json"),
+]
+"""Tables of a SONiC switch as JSON: what the model uses of its ``config_db.json``."""
 
 
-class SwitchesSettings(Model):
+class SwitchesSettings(section_of(Profile)):  # type: ignore[misc] # a made class
     """Switch model of simulations, and of runs with modeled switches."""
 
-    profile: ProfileName = "fifo"
-    """fifo: one queue per port, limited by its link; ns3: the RDMA switch model of
-    ns-3; sonic: a switch with two lossless classes that pauses its senders."""
-    buffer_bytes: Size = Field(default=32 << 20, alias="buffer", examples=["32MiB"])
-    """Packet memory of a switch, shared by all ports. Not used by fifo."""
-    mark_at: Literal["enqueue", "dequeue"] | None = None
-    """Queue length that determines ECN marks: the length when a packet arrives
-    (enqueue), or the length that remains when it leaves (dequeue). Default: enqueue for
-    fifo, else dequeue."""
-    balancing: Balancing = "hash"
-    """Choice among equal-cost next hops. hash: by a hash of the flow; random,
-    round_robin: independently for each packet; adaptive: the shortest queue."""
-    latency: Literal["store_and_forward", "cut_through"] = "store_and_forward"
-    """When a packet starts to leave. store_and_forward: after the whole packet has
-    arrived; cut_through: with its first bits, if the egress port is idle and no faster
-    than the ingress port."""
+    sonic: ConfigDb | None = Field(default=None, examples=["config_db.json"])
+    """config_db.json of a SONiC switch: a file, or its tables. Its buffers, classes,
+    marks, pauses, queues and watchdog replace those of the profile. Implies profile:
+    sonic."""
 
-    quanta: Whole = Field(default=65_535, ge=1, le=65_535)
-    """sonic only: duration of a pause that is not refreshed, in units of 512 bit times
-    of the port."""
-    watchdog: Watchdog | None = Field(
-        default=None, examples=[{"detection": "200ms", "action": "drop"}]
-    )
-    """sonic only: watchdog that ends pause storms. Default: none."""
+    @model_validator(mode="before")
+    @classmethod
+    def _take_from_file(cls, data: object) -> object:
+        if isinstance(data, dict) and data.get("sonic") is not None:
+            return {"profile": "sonic", "buffer": None, **data}
+        return data
 
     @property
     def cuts_through(self) -> bool:
         """Whether packets may start to leave before they have arrived completely."""
-        return self.latency == "cut_through"
+        return bool(field_values(self, Profile)["cut_through"])
 
-    def check(self) -> list[Mistake]:
-        """Reject settings that the profile does not support."""
-        if self.profile == "sonic":
-            return []
+    @property
+    def marks(self) -> bool:
+        """Whether the configuration of a SONiC switch has queues that mark packets."""
+        return self.sonic is not None and '"wred_profile"' in self.sonic
+
+    def check(self, topology: Topology | None) -> list[Mistake]:
+        """Reject settings that the profile or the shape does not support."""
+        if self.name == "sonic":
+            return [] if self.sonic is None else _check_ports(self.sonic, topology)
         return [
             Mistake(
                 location=("fabric", "switches", name),
-                found=f"has no effect for switches of profile {self.profile}",
+                found=f"has no effect for switches of profile {self.name}",
                 hint="write profile: sonic, or remove it",
             )
-            for name in ("quanta", "watchdog")
-            if name in self.model_fields_set
+            for name in ("quanta", "watchdog", "sonic")
+            if name in self.model_fields_set and getattr(self, name) is not None
         ]
 
     def to_profile(self, mtu: int) -> Profile:
         """Return the profile. *mtu* is the size of the largest IP packet."""
         return Profile(
-            name=self.profile,
-            buffer_bytes=self.buffer_bytes,
-            mark_at=self.mark_at,
-            balancing=self.balancing,
-            cut_through=self.cuts_through,
-            quanta=self.quanta,
-            watchdog=None
-            if self.watchdog is None
-            else WatchdogSettings(**self.watchdog.model_dump()),
+            **field_values(self, Profile),
             mtu=mtu + _ETHERNET_BYTES,
+            config_db=self.sonic,
         )
+
+
+def _check_ports(config_db: str, topology: Topology | None) -> list[Mistake]:
+    """Check that the switch of a file has enough ports for every switch."""
+    if topology is None:
+        return []
+    nports = len(port_names(json.loads(config_db), where=CONFIG_DB))
+    return [
+        Mistake(
+            location=("fabric", "switches", "sonic"),
+            found=f"has {nports} entries in PORT, but {switch} has {nlinks} links",
+            hint="use the config_db.json of a switch with enough ports",
+        )
+        for switch in topology.switches
+        if (nlinks := len(topology.links_of(switch))) > nports
+    ][:1]
 
 
 def with_given_queues(topology: Topology, links: LinksSettings) -> Topology:

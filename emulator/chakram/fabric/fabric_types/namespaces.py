@@ -92,7 +92,7 @@ class NamespaceFabric(LocalFabric):
         if not mistakes:
             mistakes = _check_room(self)
         if self.switches is not None:
-            mistakes += self.switches.check()
+            mistakes += self.switches.check(None if mistakes else self.to_topology())
         return mistakes + _check_captures(self) + super().check()
 
     @property
@@ -112,8 +112,9 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def may_mark(self) -> bool:
-        """Whether any link has ECN thresholds."""
-        return any(each.ecn for each in self.links.all)
+        """Whether any link has ECN thresholds, or the switches mark by themselves."""
+        marks = self.switches is not None and self.switches.marks
+        return marks or any(each.ecn for each in self.links.all)
 
     @property
     def is_modelled(self) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
+from chakram.switch.headroom import LinkEnd
 from chakram.switch.model import SwitchModel
-from chakram.switch.profiles import LinkEnd
 from chakram.switch.settings import HostSpec, PortSpec, SwitchSpec
 
 if TYPE_CHECKING:
