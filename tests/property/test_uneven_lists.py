@@ -25,10 +25,10 @@ from chakram.predict.simulator.burst_size import program_traffic
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.plan_summary import summarize_plan
-from chakram.program.check import ProgramChecks
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
+from chakram.program.program_check import ProgramChecks
 from chakram.topology.common_topologies import single_switch
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits

@@ -38,9 +38,9 @@ from chakram.foundation.field_bounds import (
     inside,
     rows,
 )
-from chakram.program.check import ProgramChecks, are_ends, largest
 from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
 from chakram.program.operations import RankProgram, RankSplits
+from chakram.program.program_check import ProgramChecks, are_ends, largest
 
 if TYPE_CHECKING:
     from chakram.program.columns import Column
@@ -345,7 +345,7 @@ def _decode_splits(message: pb.RankSplits) -> RankSplits:
 def decode_columns(message: pb.OperationColumns) -> OperationColumns:
     """Convert a message to columns; raise Fault if they are inconsistent.
 
-    ``chakram.program.check`` checks columns against their program.
+    ``chakram.program.program_check`` checks columns against their program.
     """
     kinds = message.kinds
     inside("kinds", kinds, AtMost(_MAX_OPERATIONS).take)

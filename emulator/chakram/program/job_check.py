@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.split_sizes import mismatch
 from chakram.collectives.uneven_messages import matrix_bytes, passed_bytes
-from chakram.program.check import (
+from chakram.program.program_check import (
     ColumnsCheck,
     ProgramChecks,
     fill_edges,

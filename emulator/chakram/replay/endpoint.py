@@ -27,7 +27,7 @@ from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.program.operations import POINT_TO_POINT
 from chakram.records.row_layout import RecordRows
-from chakram.replay.assembly import (
+from chakram.replay.endpoint_parts import (
     CongestionSettings,
     burst_time_ns,
     make_engine,

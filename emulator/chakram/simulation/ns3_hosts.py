@@ -8,7 +8,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.predict.levels.packet_messages import PacketLevel
 from chakram.predict.simulator.message_hosts import Ns3Hosts
 from chakram.predict.simulator.switch_fabric import SwitchFabric
-from chakram.replay.assembly import CongestionSettings
+from chakram.replay.endpoint_parts import CongestionSettings
 from chakram.switch.profiles import Profile
 
 if TYPE_CHECKING:

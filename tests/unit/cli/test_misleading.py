@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint.warnings import LintWarningKind
+from chakram.chakra.lint.computation_warnings import LintWarningKind
 from chakram.cli import main
 from tests.trace_bytes import collective, metadata, node
 

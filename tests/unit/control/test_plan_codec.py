@@ -20,7 +20,6 @@ from chakram.plan.plan import (
     RunSettings,
 )
 from chakram.plan.transport import TransportPlan
-from chakram.program.check import ColumnsCheck, ProgramChecks
 from chakram.program.columns import OperationColumns
 from chakram.program.operations import (
     POINT_TO_POINT,
@@ -29,6 +28,7 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.program.program_check import ColumnsCheck, ProgramChecks
 from chakram_agent.shards import shard_part
 from tests.plans import parse_plan, plan_bytes, queue_pair, rewritten, ring_plan
 

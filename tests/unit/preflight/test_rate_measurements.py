@@ -17,7 +17,7 @@ from chakram.preflight.pair_results import Measured, expected_bps, report_of
 from chakram.preflight.rate_measurements import JOB, Figures, measurement, read_flows
 from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, shifted
-from chakram.program.check import ProgramChecks
+from chakram.program.program_check import ProgramChecks
 from chakram.records.row_layout import FLOW_FIELDS
 from chakram.topology.common_topologies import single_switch
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports

@@ -9,7 +9,6 @@ import pytest
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
-from chakram.program.check import ProgramChecks
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
@@ -17,6 +16,7 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
+from chakram.program.program_check import ProgramChecks
 
 GROUPS = (
     ProcessGroup(name="g", ranks=(0, 1)),

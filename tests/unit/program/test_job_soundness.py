@@ -10,8 +10,8 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.split_sizes import Splits
-from chakram.program.check import are_ends, largest
 from chakram.program.job_check import check_job
+from chakram.program.program_check import are_ends, largest
 from tests.made_plans import (
     collective,
     compute,

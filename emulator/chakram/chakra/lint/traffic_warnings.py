@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from chakram.chakra.lint.computation_warnings import LintWarningKind, check_computation
 from chakram.chakra.lint.rule_table import RULES
-from chakram.chakra.lint.warnings import LintWarningKind, check_computation
 from chakram.chakra.read.producers import ONE_RANK_PER_FILE
 from chakram.chakra.read.reader_options import counted_name
 from chakram.chakra.trace_warning import TraceWarning, WarningKind, warning_at

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.et_codec import NodeType
+from chakram.chakra.lint.computation_warnings import LintWarningKind
 from chakram.chakra.lint.findings import (
     ERROR_RULES,
     NOTE_RULE,
@@ -17,7 +18,6 @@ from chakram.chakra.lint.findings import (
 )
 from chakram.chakra.lint.problems import ProblemKind
 from chakram.chakra.lint.rule_table import RULES, Severity
-from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions
 from chakram.chakra.trace_warning import WarningKind

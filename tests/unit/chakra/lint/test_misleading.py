@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chakram.chakra.lint.computation_warnings import LintWarningKind
 from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.lint.traffic_warnings import KINDS_LISTED, summarize_warnings
-from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.chakra.trace_warning import TraceWarning
 
 

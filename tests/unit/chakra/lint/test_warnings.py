@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chakram.chakra.lint import traffic_warnings
+from chakram.chakra.lint.computation_warnings import LintWarningKind, check_computation
 from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
-from chakram.chakra.lint.warnings import LintWarningKind, check_computation
 from chakram.chakra.trace_warning import TraceWarning
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from chakram.plan.transport import TransportPlan
-from chakram.replay.assembly import (
+from chakram.replay.endpoint_parts import (
     CongestionSettings,
     burst_time_ns,
     make_queue_pair,
