@@ -296,12 +296,23 @@ def check_fields(value: Any) -> None:
     Raises:
         Fault: For the first field that violates its bounds.
     """
-    for name, each in declared_fields(type(value)).items():
+    kind: Any = type(value)
+    for name, may_be_none, takers in _checks(kind):
         held = getattr(value, name)
-        if held is None and each.may_be_none:
+        if held is None and may_be_none:
             continue
         try:
-            for take in each.takers:
+            for take in takers:
                 take(held)
         except Fault as fault:
             raise fault.below(name) from None
+
+
+@cache
+def _checks(kind: Any) -> tuple[tuple[str, bool, Sequence[Callable[..., Any]]], ...]:
+    """Return name, whether None is allowed, and bounds of each field that has any."""
+    return tuple(
+        (name, each.may_be_none, each.takers)
+        for name, each in declared_fields(kind).items()
+        if each.takers
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from chakram.foundation.declared_settings import Setting
@@ -65,21 +66,19 @@ def fifo(
     """
     marks = wred if wred is not None else [None] * len(ends)
     free = BufferLimit(pool="memory")
+    limits = [
+        free if nbytes is None else replace(free, static_bytes=nbytes)
+        for nbytes in queue_bytes
+    ]
     return SwitchSettings(
         pools=(PoolSettings(name="memory"),),
         ports=tuple(
             PortSettings(
                 ingress=(free,) * CLASSES,
-                egress=(
-                    BufferLimit(
-                        pool="memory",
-                        static_bytes=NO_LIMIT_BYTES if nbytes is None else nbytes,
-                    ),
-                )
-                * CLASSES,
+                egress=(limit,) * CLASSES,
                 wred=(mark,) * CLASSES,
             )
-            for nbytes, mark in zip(queue_bytes, marks, strict=True)
+            for limit, mark in zip(limits, marks, strict=True)
         ),
         class_of_dscp=(0,) * 64,
     )
@@ -95,22 +94,10 @@ def host(
         pause: Priority flow control of the port; None for the default. Traffic classes
             are the same as at switches.
     """
-    free = BufferLimit(pool="memory")
-    limit = BufferLimit(
-        pool="memory",
-        static_bytes=NO_LIMIT_BYTES if queue_bytes is None else queue_bytes,
-    )
-    return SwitchSettings(
-        pools=(PoolSettings(name="memory"),),
-        ports=(
-            PortSettings(
-                ingress=(free,) * CLASSES,
-                egress=(limit,) * CLASSES,
-                pause=pause or PauseSettings(),
-            ),
-        ),
-        class_of_dscp=DSCP_IS_CLASS,
-    )
+    link = LinkEnd(rate_bps=None, delay_ns=0)
+    settings = fifo([link], queue_bytes=[queue_bytes])
+    port = replace(settings.ports[0], pause=pause or PauseSettings())
+    return replace(settings, ports=(port,), class_of_dscp=DSCP_IS_CLASS)
 
 
 def ns3(
@@ -290,7 +277,7 @@ class Profile(ForwardingSettings):
         int | None, Setting(default=_BUFFER_BYTES, example="32MiB")
     ] = None
     """Packet memory of a switch, shared by all ports. Not used by fifo. With sonic:
-    size of the largest pool, the other pools in proportion; null: as in sonic."""
+    size of the largest pool, with the others in proportion; null: sizes of sonic."""
     mark_at: Annotated[MarkAt | None, Setting()] = None
     """Queue length that determines ECN marks: the length when a packet arrives
     (enqueue), or the length that remains when it leaves (dequeue). Default: enqueue for
@@ -359,8 +346,7 @@ class Profile(ForwardingSettings):
         """
         settings = host(queue_bytes=queue_bytes if self.name == "fifo" else None)
         if self.config_db is not None:
-            classes = read_sonic(json.loads(self.config_db), (), where=CONFIG_DB)
-            return replace(settings, class_of_dscp=classes.class_of_dscp)
+            return replace(settings, class_of_dscp=_classes_in(self.config_db))
         if self.name == "ns3":
             return replace(settings, time_per_packet="nearest")
         return settings
@@ -376,28 +362,27 @@ class Profile(ForwardingSettings):
         The ECN thresholds of a link replace those of its lossless classes.
         """
         settings = read_sonic(tables, ends, where=CONFIG_DB)
-        pools = [each for each in settings.pools if each.name != NO_LIMIT_POOL]
-        if self.buffer_bytes is not None and pools:
+        pools = settings.pools
+        if self.buffer_bytes is not None:
             sizes = [each.shared_bytes for each in pools]
-            largest = max((each for each in sizes if each < NO_LIMIT_BYTES), default=0)
-            pools = [
+            finite = [each for each in sizes if each < NO_LIMIT_BYTES]
+            largest = max(finite, default=0) or NO_LIMIT_BYTES
+            pools = tuple(
                 each
-                if largest and each.shared_bytes == NO_LIMIT_BYTES
+                if each.name == NO_LIMIT_POOL
                 else replace(
                     each,
-                    shared_bytes=each.shared_bytes * self.buffer_bytes // largest
-                    if largest
-                    else self.buffer_bytes,
+                    shared_bytes=min(each.shared_bytes, largest)
+                    * self.buffer_bytes
+                    // largest,
                 )
                 for each in pools
-            ]
+            )
+        ports = zip(settings.ports, wred, strict=True)
         return replace(
             settings,
-            pools=(*pools, PoolSettings(name=NO_LIMIT_POOL)),
-            ports=tuple(
-                self._configured_port(port, own)
-                for port, own in zip(settings.ports, wred, strict=True)
-            ),
+            pools=pools,
+            ports=tuple(self._configured_port(port, own) for port, own in ports),
         )
 
     def _configured_port(
@@ -416,6 +401,12 @@ class Profile(ForwardingSettings):
             pause=replace(port.pause, quanta=self.quanta),
             watchdog=self.watchdog if is_watched else port.watchdog,
         )
+
+
+@lru_cache(maxsize=1)
+def _classes_in(config_db: str) -> tuple[int, ...]:
+    """Return the class of each DSCP in the tables of a SONiC switch."""
+    return read_sonic(json.loads(config_db), (), where=CONFIG_DB).class_of_dscp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

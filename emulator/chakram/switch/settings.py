@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from chakram.foundation.declared_settings import Setting
-from chakram.foundation.field_bounds import Within
+from chakram.foundation.field_bounds import (
+    MAX_TIME_NS,
+    OneOf,
+    TimeNs,
+    Within,
+    check_fields,
+)
 
 CLASSES = 8
 """Traffic classes of a port."""
@@ -39,9 +45,23 @@ BALANCINGS: tuple[Balancing, ...] = get_args(Balancing)
 
 WatchdogAction = Literal["drop", "forward", "alert"]
 
+_Bytes = Annotated[int, Within(0, NO_LIMIT_BYTES)]
+_Alpha = Annotated[int, Within(-MAX_ALPHA_SHIFT, MAX_ALPHA_SHIFT)]
+_Threshold = Annotated[int, Within(0, (1 << 31) - 1)]
+_Interval = Annotated[int, Within(1, MAX_TIME_NS), Setting(above=0)]
+
+
+class _Checked:
+    """Base of settings, which refuses values out of bounds with a ``ValueError``."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
+class PoolSettings(_Checked):
     """Memory that ports and classes share.
 
     Attributes:
@@ -52,24 +72,12 @@ class PoolSettings:
     """
 
     name: str
-    shared_bytes: int = NO_LIMIT_BYTES
-    headroom_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.shared_bytes < 0:
-            raise ValueError(
-                f"pool {self.name}: {self.shared_bytes} shared bytes, but must not be "
-                "negative"
-            )
-        if self.headroom_bytes is not None and self.headroom_bytes < 0:
-            raise ValueError(
-                f"pool {self.name}: headroom of {self.headroom_bytes} bytes, but must "
-                "not be negative"
-            )
+    shared_bytes: _Bytes = NO_LIMIT_BYTES
+    headroom_bytes: _Bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BufferLimit:
+class BufferLimit(_Checked):
     """Limit on the memory that one class of a port occupies, at ingress or egress.
 
     Attributes:
@@ -87,26 +95,12 @@ class BufferLimit:
     """
 
     pool: str
-    reserved_bytes: int = 0
-    alpha_shift: int | None = None
-    static_bytes: int = NO_LIMIT_BYTES
-    headroom_bytes: int = 0
-    xon_bytes: int = 0
-    xon_offset_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        for name in (
-            "reserved_bytes",
-            "static_bytes",
-            "headroom_bytes",
-            "xon_bytes",
-            "xon_offset_bytes",
-        ):
-            if not 0 <= getattr(self, name) <= NO_LIMIT_BYTES:
-                raise ValueError(f"{name} of {getattr(self, name)} is out of range")
-        shift = self.alpha_shift
-        if shift is not None and not -MAX_ALPHA_SHIFT <= shift <= MAX_ALPHA_SHIFT:
-            raise ValueError(f"alpha of 2^{shift} is out of range")
+    reserved_bytes: _Bytes = 0
+    alpha_shift: _Alpha | None = None
+    static_bytes: _Bytes = NO_LIMIT_BYTES
+    headroom_bytes: _Bytes = 0
+    xon_bytes: _Bytes = 0
+    xon_offset_bytes: _Bytes = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,21 +120,18 @@ class WredSettings:
             dropped on arrival.
     """
 
-    kmin_bytes: int
-    kmax_bytes: int
-    probability: float
-    average_shift: int = 0
+    kmin_bytes: _Threshold
+    kmax_bytes: _Threshold
+    probability: Annotated[float, Within(0.0, 1.0)]
+    average_shift: Annotated[int, Within(0, 15)] = 0
     at: MarkAt = "dequeue"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.kmin_bytes <= self.kmax_bytes < 1 << 31:
+        check_fields(self)
+        if self.kmin_bytes > self.kmax_bytes:
             raise ValueError(
                 f"thresholds {self.kmin_bytes}..{self.kmax_bytes} are not a range"
             )
-        if not 0.0 <= self.probability <= 1.0:
-            raise ValueError(f"{self.probability} is not a probability")
-        if not 0 <= self.average_shift <= 15:
-            raise ValueError(f"average_shift {self.average_shift} is not in 0..15")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,38 +148,29 @@ class PauseSettings:
 
     classes: tuple[int, ...] = ()
     quanta: Quanta | None = FULL_QUANTA
-    frame_bytes: int = 60
-    response_ns: int = 0
+    frame_bytes: Annotated[int, Within(1, 1 << 16)] = 60
+    response_ns: TimeNs = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if any(not 0 <= each < CLASSES for each in self.classes):
             raise ValueError(f"classes {self.classes} are not all in 0..{CLASSES - 1}")
-        if self.quanta is not None and not 1 <= self.quanta <= FULL_QUANTA:
-            raise ValueError(f"quanta of {self.quanta} are not in 1..{FULL_QUANTA}")
-        if self.frame_bytes < 1 or self.response_ns < 0:
-            raise ValueError(
-                "a pause frame must have at least 1 byte, and a response at least 0 ns"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchdogSettings:
+class WatchdogSettings(_Checked):
     """Watchdog of a switch for queues that stay paused."""
 
-    detection_ns: Annotated[int, Setting(above=0)] = 200_000_000
+    detection_ns: _Interval = 200_000_000
     """Time after which the watchdog acts on a nonempty queue that is paused and sends
     nothing."""
-    restoration_ns: Annotated[int, Setting(above=0)] = 200_000_000
+    restoration_ns: _Interval = 200_000_000
     """Time without a pause frame after which the queue returns to normal."""
     action: Annotated[WatchdogAction, Setting()] = "drop"
     """Action on such a queue. drop: drop queued and new packets; forward: send despite
     the pause; alert: only count."""
-    poll_ns: Annotated[int, Setting(above=0)] = 100_000_000
+    poll_ns: _Interval = 100_000_000
     """Interval between checks."""
-
-    def __post_init__(self) -> None:
-        if min(self.detection_ns, self.restoration_ns, self.poll_ns) <= 0:
-            raise ValueError("the times of a watchdog must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +206,7 @@ class PortSettings:
 class ForwardingSettings:
     """How a switch forwards packets."""
 
-    balancing: Annotated[Balancing, Setting()] = "hash"
+    balancing: Annotated[Balancing, OneOf(BALANCINGS), Setting()] = "hash"
     """Choice among equal-cost next hops. hash: by a hash of the flow; random,
     round_robin: independently for each packet; adaptive: the shortest queue."""
     cut_through: Annotated[
@@ -252,10 +234,11 @@ class SwitchSettings(ForwardingSettings):
     pools: tuple[PoolSettings, ...]
     ports: tuple[PortSettings, ...]
     class_of_dscp: tuple[int, ...]
-    cell_bytes: int = 1
+    cell_bytes: Annotated[int, Within(1, 4096)] = 1
     time_per_packet: Literal["exact", "nearest"] = "exact"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
             raise ValueError(f"the names of pools must differ, but are {names}")
@@ -267,10 +250,6 @@ class SwitchSettings(ForwardingSettings):
             not 0 <= each < CLASSES for each in self.class_of_dscp
         ):
             raise ValueError(f"class_of_dscp needs {DSCPS} classes of 0..{CLASSES - 1}")
-        if not 1 <= self.cell_bytes <= 4096:
-            raise ValueError(f"cells of {self.cell_bytes} bytes are not in 1..4096")
-        if self.balancing not in BALANCINGS:
-            raise ValueError(f"balancing {self.balancing!r} is not one of {BALANCINGS}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

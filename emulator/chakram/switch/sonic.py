@@ -34,7 +34,6 @@ CONFIG_DB = "config_db.json"
 NO_LIMIT_POOL = "no limit"
 """Pool of the classes that have no buffer profile."""
 
-_PORT_TABLES = ("BUFFER_PG", "BUFFER_QUEUE", "QUEUE")
 _USED: Mapping[str, tuple[str, ...]] = {
     "PORT": ("lanes",),
     "BUFFER_POOL": ("size", "xoff"),
@@ -118,26 +117,24 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
     """
     used: dict[str, dict[str, Any]] = {}
     unused: list[str] = []
-    for table in _USED.keys() & tables.keys():
-        rows = _table(tables, table, where)
-        used[table] = {
-            str(name): {
-                str(key): value
-                for key, value in _row(rows, name, f"{where}: {table}").items()
-                if not _USED[table] or key in _USED[table]
-            }
-            for name in rows
-        }
-        fields = {str(key) for row in rows.values() for key in row}
-        others = ", ".join(sorted(fields - {*_USED[table]})) if _USED[table] else ""
-        unused += [f"{table}: {others}"] if others else []
+    for table, known in _USED.items():
+        others: set[str] = set()
+        for name in _table(tables, table, where):
+            row = _row(tables[table], name, f"{where}: {table}")
+            kept = {str(key): row[key] for key in row if not known or key in known}
+            used.setdefault(table, {})[str(name)] = kept
+            others |= {str(key) for key in row} - kept.keys()
+        if others:
+            unused.append(f"{table}: {', '.join(sorted(others))}")
     ports = port_names(used, where=where)
     ends = [LinkEnd(rate_bps=None, delay_ns=0)] * len(ports)
     settings = read_sonic(used, ends, where=where)
-    for table in _PORT_TABLES:
-        for name in used.get(table, ()):
-            if not {*name.partition("|")[0].split(",")} & {*ports}:
-                unused.append(f"{table}.{name}: is of no port in PORT")
+    unused += [
+        f"{table}.{name}: is of no port in PORT"
+        for table in ("BUFFER_PG", "BUFFER_QUEUE", "QUEUE")
+        for name in used.get(table, ())
+        if {*ports}.isdisjoint(name.partition("|")[0].split(","))
+    ]
     unused += [
         f"BUFFER_POOL.{name}: has no size, which means no limit"
         for name, row in used.get("BUFFER_POOL", {}).items()
@@ -153,11 +150,10 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
             f"BUFFER_PG: has no profile for the lossless classes of {unlimited}, "
             "which therefore never pause"
         )
-    others = ", ".join(sorted(tables.keys() - _USED.keys()))
-    return ConfigTables(
-        used={table: used[table] for table in _USED if table in used},
-        unused=(*sorted(unused), *([f"tables: {others}"] if others else [])),
-    )
+    unused.sort()
+    if tables.keys() - _USED.keys():
+        unused.append(f"tables: {', '.join(sorted(tables.keys() - _USED.keys()))}")
+    return ConfigTables(used=used, unused=tuple(unused))
 
 
 def stretched_watchdog(tables: Mapping[str, Any], factor: int) -> dict[str, Any]:

@@ -330,19 +330,28 @@ def test_shared_headroom_is_the_limit_of_all() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: BufferLimit(pool="p", alpha_shift=17), "out of range"),
-        (lambda: BufferLimit(pool="p", headroom_bytes=-1), "headroom_bytes of -1"),
+        (
+            lambda: BufferLimit(pool="p", alpha_shift=17),
+            "alpha_shift: 17 is not in -16..16",
+        ),
+        (
+            lambda: BufferLimit(pool="p", headroom_bytes=-1),
+            "headroom_bytes: -1 is not in",
+        ),
         (
             lambda: WredSettings(kmin_bytes=2, kmax_bytes=1, probability=1.0),
             "not a range",
         ),
         (
             lambda: WredSettings(kmin_bytes=1, kmax_bytes=1, probability=2.0),
-            "not a probability",
+            "probability: 2.0 is not in 0.0..1.0",
         ),
         (lambda: PauseSettings(classes=(8,)), "not all in 0..7"),
-        (lambda: PauseSettings(quanta=70_000), "not in 1..65535"),
-        (lambda: WatchdogSettings(detection_ns=0, restoration_ns=1), "positive"),
+        (lambda: PauseSettings(quanta=70_000), "quanta: 70000 is not in 1..65535"),
+        (
+            lambda: WatchdogSettings(detection_ns=0, restoration_ns=1),
+            "detection_ns: 0 is not in 1..",
+        ),
         (
             lambda: LinkFault(kind="loss", port=0, at_ns=0, until_ns=1),
             "needs probability",
