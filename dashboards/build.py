@@ -22,38 +22,60 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from dashboards.panels import SOURCE
-from dashboards.queries import JOB, RUN, rate
-from dashboards.run_boards import BOTH, add_courses, add_jobs, add_results
-from dashboards.wire_boards import (
-    add_congestion,
-    add_ports,
-    add_queue_pairs,
-    add_switches,
+from dashboards.collective_rows import (
+    add_collectives,
+    add_flows,
+    add_lost_time,
+    add_run,
 )
-from dashboards.wire_rows import add_generator, add_transport
-from dashboards.work_rows import add_collectives, add_flows, add_lost_time, add_run
+from dashboards.comparison_rows import BOTH, add_courses, add_results
+from dashboards.fabric_counters import ANY_FABRIC, LINK_COUNTERS, SWITCH_COUNTERS
+from dashboards.fabric_rows import add_links, add_switches
+from dashboards.job_rows import add_jobs
+from dashboards.panels import BAD, BLUE, GOOD, SOURCE, WARNING
+from dashboards.queries import JOB, RUN, rate
+from dashboards.queue_pair_rows import add_congestion, add_ports, add_queue_pairs
+from dashboards.transport_rows import add_generator, add_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = Path(__file__).parent / "grafana"
 
+RUN_METRICS = {
+    ANY_FABRIC: "chakram_run_info",
+    LINK_COUNTERS: "chakram_link_bytes_total",
+    SWITCH_COUNTERS: "chakram_switch_cpu_seconds_total",
+}
+"""Metric of the runs that a dashboard lists, by what it needs."""
+
 VARIABLES = {
-    "job": ("Scrape job", "job", "chakram_run_info"),
-    "instance": ("Instance", "instance", "chakram_run_info"),
-    "run_id": ("Run", "run_id", "chakram_run_info"),
-    "run_a": ("Run A", "run_id", "chakram_run_info"),
-    "run_b": ("Run B", "run_id", "chakram_run_info"),
+    "job": ("Scrape job", "job", ""),
+    "instance": ("Instance", "instance", ""),
+    "run_id": ("Run", "run_id", ""),
+    "run_a": ("Run A", "run_id", ""),
+    "run_b": ("Run B", "run_id", ""),
     "collective": ("Collective", "collective", "chakram_collectives_total"),
     "chakram_job": ("Job", "chakram_job", "chakram_iterations_total"),
 }
-"""Variables by name: title, label that has the values, and metric with that label."""
+"""Variables by name: title, label that has the values, and metric with that label.
+Without a metric, it is the one of ``RUN_METRICS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A dashboard."""
+    """A dashboard.
+
+    Attributes:
+        uid: Its identifier in Grafana, and the name of its file.
+        title: Its title.
+        about: Its description.
+        variables: Names of its variables, see ``VARIABLES``.
+        rows: Functions that add its rows.
+        selector: Selector of the runs that it shows.
+        needs: What a fabric must provide for all panels to show values; also a tag of
+            the dashboard.
+    """
 
     uid: str
     title: str
@@ -61,6 +83,7 @@ class Board:
     variables: tuple[str, ...]
     rows: tuple[Callable[[dashboard.Dashboard], None], ...]
     selector: str = RUN
+    needs: str = ANY_FABRIC
 
 
 BOARDS = (
@@ -87,24 +110,14 @@ BOARDS = (
         selector=BOTH,
     ),
     Board(
-        uid="chakram-switch",
-        title="Chakram: switches and congestion",
-        about=(
-            "Queues, marks, pauses and drops of modelled switches, and congestion as "
-            "seen by the endpoints."
-        ),
-        variables=("job", "instance", "run_id"),
-        rows=(add_switches, add_congestion),
-    ),
-    Board(
         uid="chakram-queue-pairs",
         title="Chakram: queue pairs and ports",
         about=(
-            "Rates, retransmissions and round trips of queue pairs, and counters of "
-            "ports."
+            "Rates, retransmissions and round trips of queue pairs, congestion as seen "
+            "by the endpoints, and counters of ports."
         ),
         variables=("job", "instance", "run_id"),
-        rows=(add_queue_pairs, add_ports),
+        rows=(add_queue_pairs, add_congestion, add_ports),
     ),
     Board(
         uid="chakram-jobs",
@@ -113,10 +126,29 @@ BOARDS = (
         variables=("job", "instance", "run_id", "chakram_job"),
         rows=(add_jobs,),
     ),
+    Board(
+        uid="chakram-links",
+        title="Chakram: links (namespaces)",
+        about="Links of a lab. Lists only runs with fabric.kind: namespaces.",
+        variables=("job", "instance", "run_id"),
+        rows=(add_links,),
+        needs=LINK_COUNTERS,
+    ),
+    Board(
+        uid="chakram-switch",
+        title="Chakram: modelled switches (switch: model)",
+        about=(
+            "Queues, marks, pauses and drops of modelled switches. Lists only runs "
+            "with fabric.switch: model."
+        ),
+        variables=("job", "instance", "run_id"),
+        rows=(add_switches,),
+        needs=SWITCH_COUNTERS,
+    ),
 )
 
 
-def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
+def add_variables(board: dashboard.Dashboard, of: Board) -> None:
     """Add the variables; earlier variables filter the values of later ones.
 
     Only some metrics have the labels of variables after the run. These variables
@@ -128,8 +160,9 @@ def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
         .type("prometheus")
     )
     chosen: list[str] = []
-    for name in names:
-        title, label, metric = VARIABLES[name]
+    for name in of.variables:
+        title, label, own_metric = VARIABLES[name]
+        metric = own_metric or RUN_METRICS[of.needs]
         selector = f"{{{', '.join(chosen)}}}" if chosen else ""
         is_one = name.startswith("run_") and name != "run_id"
         variable = (
@@ -149,7 +182,7 @@ def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
         )
         if not is_one:
             variable = variable.multi(True).include_all(True).all_value(".+")
-            if metric == "chakram_run_info":
+            if not own_metric:
                 chosen.append(f'{label}=~"${name}"')
         board.with_variable(variable)
 
@@ -161,9 +194,9 @@ def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
     """
     iterations = JOB if "chakram_job" in of.variables else of.selector
     times = (
-        ("Start", "green", "chakram_run_start_time_seconds", of.selector),
-        ("End", "red", "chakram_run_end_time_seconds", of.selector),
-        ("Iterations", "blue", "chakram_iteration_end_time_seconds", iterations),
+        ("Start", GOOD, "chakram_run_start_time_seconds", of.selector),
+        ("End", BAD, "chakram_run_end_time_seconds", of.selector),
+        ("Iterations", BLUE, "chakram_iteration_end_time_seconds", iterations),
     )
     for name, color, metric, selector in times:
         what = "Iteration of {{chakram_job}}" if name == "Iterations" else name
@@ -178,7 +211,7 @@ def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
         for what in ("drops", "disturbances")
     )
     board.annotation(
-        _annotation("Faults", "orange", f"({disturbed}) > 0")
+        _annotation("Faults", WARNING, f"({disturbed}) > 0")
         .enable(True)
         .title_format("Packets disturbed by injected faults in run {{run_id}}")
     )
@@ -200,7 +233,7 @@ def build(of: Board) -> dict[str, Any]:
         dashboard.Dashboard(of.title)
         .uid(of.uid)
         .description(of.about)
-        .tags(["chakram"])
+        .tags(["chakram", of.needs])
         .editable()
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .time("now-5m", "now")
@@ -215,7 +248,7 @@ def build(of: Board) -> dict[str, Any]:
             .keep_time(True)
         )
     )
-    add_variables(board, of.variables)
+    add_variables(board, of)
     add_annotations(board, of)
     for add in of.rows:
         add(board)

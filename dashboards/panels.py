@@ -1,8 +1,8 @@
-"""Panels of the dashboards, all in the same style."""
+"""Panels of the dashboards, all in the same style and with the same colors."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grafana_foundation_sdk.builders import (
     bargauge,
@@ -12,10 +12,12 @@ from grafana_foundation_sdk.builders import (
     stat,
     timeseries,
 )
+from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import (
     BigValueColorMode,
     BigValueGraphMode,
     DataSourceRef,
+    GraphThresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
     ScaleDistribution,
@@ -25,6 +27,8 @@ from grafana_foundation_sdk.models.common import (
     VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import (
+    DynamicConfigValue,
+    FieldColorModeId,
     Threshold,
     ThresholdsMode,
     ValueMap,
@@ -33,10 +37,31 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from dashboards.norms import MAX_LOSS_SHARE, MAX_RETRANSMITTED_SHARE
+from dashboards.queries import rate, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+EVENTS_PER_SECOND = "eps"
+"""Unit of Grafana that the library does not name."""
 
 STAT_HEIGHT = 4
 GRAPH_HEIGHT = 8
+
+# Category10, the palette of the report.
+BLUE, ORANGE, GREEN, RED, GREY = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#b8b8b8"
+
+GOOD, WARNING, BAD = GREEN, ORANGE, RED
+"""Colors on either side of a norm. No other value of a figure is colored."""
+
+ACTIVITY_COLORS = {"compute": RED, "exposed": BLUE, "idle": GREY}
+"""Colors of the activities of ranks, as in the report."""
+
+RUN_COLORS = {"A": BLUE, "B": ORANGE}
+"""Colors of the two runs that a dashboard compares."""
 
 
 def query(expr: str, legend: str = "", **options: Any) -> prometheus.Dataquery:
@@ -65,10 +90,30 @@ def figure(
         .color_mode(BigValueColorMode.VALUE)
         .graph_mode(BigValueGraphMode.NONE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-        .color_scheme(dashboard.FieldColor().mode("thresholds"))
+        .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
         .thresholds(thresholds((None, "text")))
     )
     return with_queries(panel, queries)
+
+
+def retransmitted_share() -> stat.Panel:
+    """Return the panel that shows the share of retransmitted packets."""
+    return figure(
+        "Retransmitted",
+        "Share of the packets sent that were retransmissions.",
+        query(
+            ratio(
+                rate("chakram_retransmitted_packets_total"),
+                rate("chakram_tx_packets_total"),
+            ),
+            "retransmitted",
+        ),
+        unit=units.PercentUnit,
+    ).thresholds(
+        thresholds(
+            (None, GOOD), (MAX_LOSS_SHARE, WARNING), (MAX_RETRANSMITTED_SHARE, BAD)
+        )
+    )
 
 
 def bars(
@@ -84,6 +129,7 @@ def bars(
         .min(0)
         .height(GRAPH_HEIGHT)
         .span(span)
+        .color_scheme(_by_name())
         .orientation(VizOrientation.HORIZONTAL)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     )
@@ -103,6 +149,7 @@ def graph(
         .min(0)
         .height(GRAPH_HEIGHT)
         .span(span)
+        .color_scheme(_by_name())
         .line_width(1)
         .fill_opacity(8)
         .show_points(VisibilityMode.NEVER)
@@ -120,6 +167,36 @@ def graph(
         )
     )
     return with_queries(panel, queries)
+
+
+def _by_name() -> dashboard.FieldColor:
+    """Return the color mode in which a name has the same color in every panel."""
+    return dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME)
+
+
+def colored(panel: Any, colors: Mapping[str, str], *, pattern: str) -> Any:
+    """Give series fixed colors.
+
+    Args:
+        panel: The panel.
+        colors: Colors by name.
+        pattern: Regular expression for the series of a name, with ``{}`` for the name.
+    """
+    for name, color in colors.items():
+        value = {"mode": FieldColorModeId.FIXED, "fixedColor": color}
+        panel = panel.override_by_regexp(
+            pattern.format(name), [DynamicConfigValue(id_val="color", value=value)]
+        )
+    return panel
+
+
+def with_limit(panel: timeseries.Panel, limit: float) -> timeseries.Panel:
+    """Draw a dashed line at the value that a norm does not allow to exceed."""
+    return panel.thresholds(
+        thresholds((None, "transparent"), (limit, BAD))
+    ).thresholds_style(
+        common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+    )
 
 
 def with_queries(panel: Any, queries: tuple[prometheus.Dataquery, ...]) -> Any:

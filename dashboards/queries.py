@@ -9,6 +9,10 @@ WINDOW = "[$__rate_interval]"
 IDENTITY = "job, instance, run_id, collective, message_size"
 
 
+MOST = 12
+"""Limit on the series of a panel that shows hosts or links."""
+
+
 def rate(metric: str, selector: str = RUN) -> str:
     """Return the rate of a counter over the panel's window."""
     return f"rate({metric}{{{selector}}}{WINDOW})"
@@ -20,6 +24,11 @@ def quantile(
     """Return a quantile of a histogram, by collective or another label."""
     buckets = rate(f"{metric}_bucket", selector)
     return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
+
+
+def top(expression: str) -> str:
+    """Return a query for the series with the largest values."""
+    return f"topk({MOST}, {expression})"
 
 
 def ratio(part: str, whole: str) -> str:

@@ -53,7 +53,7 @@ def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
     tmp_path: Path,
 ) -> None:
     require("prometheus", prometheus_missing())
-    lint = pytest.importorskip("dashboards.lint", exc_type=ImportError)
+    query_files = pytest.importorskip("dashboards.query_files", exc_type=ImportError)
     jobs = [
         moe(4) | {"name": "front", "size_scale": "1/128", "placement": PORTS},
         moe(4)
@@ -82,12 +82,12 @@ def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
         prometheus.wait_for_all(["up"], timeout_s=PATIENCE_S)
         ended = completed(experiment, "--metrics", address)
         series, end_s = last_series(prometheus)
-        done, planned = iterations_shown(lint, prometheus, end_s)
+        done, planned = iterations_shown(query_files, prometheus, end_s)
         run_id = ended.results.manifest.run_id
         runs = {"run_a": run_id, "run_b": run_id}
         queries = [
             (query.where, query.measured(runs, window=WINDOW))
-            for query in lint.all_queries()
+            for query in query_files.all_queries()
         ]
         silent = unanswered(prometheus, queries, end_s)
     assert "\n".join(silent) == ""
@@ -110,7 +110,7 @@ def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
         later, end_s = last_series(prometheus)
         asked = [
             (query.where, with_recorded(query.measured(runs, window=WHOLE_RUN)))
-            for query in lint.all_queries()
+            for query in query_files.all_queries()
         ]
         silent = [
             f"{where}: {expr}"
@@ -200,10 +200,12 @@ def last_series(prometheus: Prometheus) -> tuple[Series, float]:
     return found, last_s
 
 
-def iterations_shown(lint: Any, prometheus: Prometheus, time_s: float) -> list[float]:
+def iterations_shown(
+    query_files: Any, prometheus: Prometheus, time_s: float
+) -> list[float]:
     """Return what the dashboard showed of iterations then: done, and planned."""
     shown = []
-    for query in lint.all_queries():
+    for query in query_files.all_queries():
         if query.where == "chakram-run.json: Iterations":
             (item,) = prometheus.query(query.substituted(), time_s=time_s)
             shown.append(float(item["value"][1]))

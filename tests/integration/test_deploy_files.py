@@ -79,7 +79,7 @@ def test_everything_that_is_mounted_is_there() -> None:
     provider = load("grafana/provisioning/dashboards/chakram.yaml")["providers"][0]
     dashboards = mounted[provider["options"]["path"]]
     names = sorted(path.name for path in dashboards.glob("*.json"))
-    assert len(names) == 5
+    assert len(names) == 6
     home = compose["services"]["grafana"]["environment"][
         "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
     ]

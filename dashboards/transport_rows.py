@@ -1,17 +1,19 @@
-"""Rows of the run dashboard about the wire and the traffic generator."""
+"""Rows about traffic on the wire and the traffic generator."""
 
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import units
 
-from dashboards.panels import graph, query
-from dashboards.queries import COLLECTIVE, RUN, rate, ratio
+from chakram.records.run_records import GENERATOR_BOUND_PERCENT
+from dashboards.norms import ONE_IS_TOO_MANY
+from dashboards.panels import EVENTS_PER_SECOND, graph, query, with_limit
+from dashboards.queries import COLLECTIVE, RUN, rate, ratio, share
 
 
 def add_transport(board: dashboard.Dashboard) -> None:
     """Add the row for traffic on the wire."""
-    board.with_row(dashboard.Row("Fabric and transport"))
+    board.with_row(dashboard.Row("Transport"))
     sent, received = rate("chakram_tx_bytes_total"), rate("chakram_rx_bytes_total")
     board.with_panel(
         graph(
@@ -26,15 +28,14 @@ def add_transport(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Losses and retransmissions",
-            "Retransmitted packets by reason, negative acknowledgements, timeouts, and "
-            "packets that arrived out of sequence or twice.",
+            "Retransmitted packets by reason, negative acknowledgements, and packets "
+            "that arrived out of sequence or twice.",
             query(
                 f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
                 "retransmitted: {{reason}}",
             ),
             query(f"sum({rate('chakram_nak_received_total')})", "NAK received"),
             query(f"sum({rate('chakram_nak_sent_total')})", "NAK sent"),
-            query(f"sum({rate('chakram_ack_timeouts_total')})", "timeouts"),
             query(
                 f"sum({rate('chakram_out_of_sequence_packets_total')})",
                 "out of sequence",
@@ -63,17 +64,14 @@ def add_transport(board: dashboard.Dashboard) -> None:
             unit=units.PercentUnit,
         )
     )
-    links = rate("chakram_link_bytes_total")
     board.with_panel(
         graph(
-            "Links",
-            "The 12 most loaded directions of fabric links.",
+            "Timeouts",
+            "Acknowledgement timeouts, by agent.",
             query(
-                f"topk(12, 8 * sum by (link, direction) ({links}))",
-                "{{link}} {{direction}}",
+                f"sum by (agent) ({rate('chakram_ack_timeouts_total')})", "{{agent}}"
             ),
-            unit=units.BitsPerSecondSI,
-            span=12,
+            unit=EVENTS_PER_SECOND,
         )
     )
     board.with_panel(
@@ -87,9 +85,18 @@ def add_transport(board: dashboard.Dashboard) -> None:
                 f"sum by (reason) ({rate('chakram_invalid_packets_total')})",
                 "invalid: {{reason}}",
             ),
-            query(f"sum({rate('chakram_send_retries_total')})", "send buffer full"),
             unit=units.PacketsPerSecond,
-            span=12,
+        )
+    )
+    board.with_panel(
+        graph(
+            "Send retries",
+            "Failed sends, by agent: the kernel had no buffer space, or the interface "
+            "was down.",
+            query(
+                f"sum by (agent) ({rate('chakram_send_retries_total')})", "{{agent}}"
+            ),
+            unit=EVENTS_PER_SECOND,
         )
     )
 
@@ -100,28 +107,46 @@ def add_generator(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Waiting for the generator",
-            "Seconds per second that due packets waited for the data plane, summed "
-            "over flows.",
+            "Mean number of flows whose due packets wait for the data plane.",
             query(
                 f"sum by (agent) ({rate('chakram_generator_wait_seconds_total')})",
                 "{{agent}}",
             ),
             unit=units.Short,
-            span=6,
+        )
+    )
+    bound = f"chakram_generator_bound_collectives_total{{{COLLECTIVE}}}"
+    board.with_panel(
+        graph(
+            "Generator-bound collectives",
+            "Measured collectives so far that waited for the generator for more than "
+            f"{GENERATOR_BOUND_PERCENT} % of their time. Their times describe the "
+            "generator.",
+            query(f"sum({bound}) or vector(0)", "generator-bound"),
+            unit=units.Short,
+        )
+    )
+    board.with_panel(
+        with_limit(
+            graph(
+                "Samples dropped",
+                "Records lost so far because a queue was full.",
+                query(
+                    f"sum by (agent) (chakram_samples_dropped_total{{{RUN}}})",
+                    "{{agent}}",
+                ),
+                unit=units.Short,
+            ),
+            ONE_IS_TOO_MANY,
         )
     )
     board.with_panel(
         graph(
-            "Generator lag and clocks",
-            "Longest time so far that due work waited for the data plane, and the "
-            "uncertainty of the clocks.",
+            "Longest generator lag",
+            "Longest time so far that due work waited for the data plane.",
             query(
                 f"max by (agent) (chakram_generator_lag_max_seconds{{{RUN}}})",
-                "{{agent}} longest lag",
-            ),
-            query(
-                f"max(chakram_agent_clock_uncertainty_seconds{{{RUN}}})",
-                "clock uncertainty",
+                "{{agent}}",
             ),
             unit=units.Seconds,
             span=6,
@@ -133,23 +158,31 @@ def add_generator(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Data plane",
-            "CPU usage of the data plane in cores, and the share of its rounds that "
-            "started more than 1 ms late.",
+            "Late rounds",
+            "Share of the rounds of the data plane that started more than 1 ms late.",
+            query(share(late, rounds, "agent"), "{{agent}}"),
+            unit=units.PercentUnit,
+            span=6,
+        )
+    )
+    board.with_panel(
+        graph(
+            "CPU of the data plane",
+            "CPU usage of the data plane in cores, by agent.",
             query(f"sum by (agent) ({rate('chakram_cpu_seconds_total')})", "{{agent}}"),
-            query(ratio(late, rounds), "late rounds"),
             unit=units.Short,
             span=6,
         )
     )
-    bound = rate("chakram_generator_bound_collectives_total", COLLECTIVE)
     board.with_panel(
         graph(
-            "Data quality",
-            "Samples lost so far, and generator-bound collectives per second.",
-            query(f"sum(chakram_samples_dropped_total{{{RUN}}})", "samples dropped"),
-            query(f"sum({bound}) or vector(0)", "generator-bound /s"),
-            unit=units.Short,
+            "Clock uncertainty",
+            "Uncertainty of the offset between the clocks of agent and controller.",
+            query(
+                f"max by (agent) (chakram_agent_clock_uncertainty_seconds{{{RUN}}})",
+                "{{agent}}",
+            ),
+            unit=units.Seconds,
             span=6,
         )
     )

@@ -1,4 +1,4 @@
-"""Rows of the run dashboard about its work: collectives, lost time, flows."""
+"""Rows about the state of a run, its collectives, lost time and flows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from grafana_foundation_sdk.models.common import (
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 
 from dashboards.panels import (
+    ACTIVITY_COLORS,
+    BAD,
+    EVENTS_PER_SECOND,
+    GOOD,
     GRAPH_HEIGHT,
     SOURCE,
     bars,
+    colored,
     figure,
     graph,
     logarithmic,
     query,
-    thresholds,
+    retransmitted_share,
     with_queries,
     words,
 )
@@ -36,7 +41,6 @@ from dashboards.queries import (
     WINDOW,
     quantile,
     rate,
-    ratio,
 )
 
 
@@ -77,7 +81,8 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "Bus bandwidth",
-            "Bus bandwidth over all collectives, as defined by nccl-tests.",
+            "Bus bandwidth over all collectives, as defined by nccl-tests, in bytes "
+            "per second.",
             query(f"sum({bus_bytes}) / sum({busy_seconds})", "busbw"),
             unit=units.BytesPerSecondSI,
         )
@@ -91,20 +96,7 @@ def add_run(board: dashboard.Dashboard) -> None:
             unit=units.Seconds,
         )
     )
-    board.with_panel(
-        figure(
-            "Retransmitted",
-            "Share of the packets sent that were retransmissions.",
-            query(
-                ratio(
-                    rate("chakram_retransmitted_packets_total"),
-                    rate("chakram_tx_packets_total"),
-                ),
-                "retransmitted",
-            ),
-            unit=units.PercentUnit,
-        ).thresholds(thresholds((None, "green"), (0.0001, "orange"), (0.01, "red")))
-    )
+    board.with_panel(retransmitted_share())
     board.with_panel(
         figure(
             "Generator",
@@ -112,7 +104,7 @@ def add_run(board: dashboard.Dashboard) -> None:
             "network's.",
             query(f"max(chakram_generator_bound{{{RUN}}})", "generator"),
             unit=units.NoUnit,
-        ).mappings([words(v0=("kept up", "green"), v1=("BOUND", "red"))])
+        ).mappings([words(v0=("kept up", GOOD), v1=("BOUND", BAD))])
     )
     board.with_panel(
         figure(
@@ -130,8 +122,9 @@ def add_collectives(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Bus bandwidth, measured and predicted",
-            "By collective, as defined by nccl-tests. Dashed: the same collectives "
-            "with the times of bound, alone and simulation.",
+            "By collective, as defined by nccl-tests, in bytes per second. Dashed: the "
+            "same collectives with the times of bound, alone and simulation, which "
+            "need `predict`.",
             query(BUS_BANDWIDTH, "{{collective}}"),
             query(PREDICTED_BUS_BANDWIDTH, "{{collective}} {{source}}"),
             unit=units.BytesPerSecondSI,
@@ -177,14 +170,19 @@ def add_collectives(board: dashboard.Dashboard) -> None:
     )
     activity = rate("chakram_rank_seconds_total", f'{JOB}, activity!="communication"')
     board.with_panel(
-        graph(
-            "Rank activity",
-            "Shares of time: compute, exposed communication, idle.",
-            query(
-                f"sum by (activity) ({activity}) / on () group_left () sum({activity})",
-                "{{activity}}",
+        colored(
+            graph(
+                "Rank activity",
+                "Shares of time: compute, exposed communication, idle.",
+                query(
+                    f"sum by (activity) ({activity}) "
+                    f"/ on () group_left () sum({activity})",
+                    "{{activity}}",
+                ),
+                unit=units.PercentUnit,
             ),
-            unit=units.PercentUnit,
+            ACTIVITY_COLORS,
+            pattern="/^{}$/",
         )
         .stacking(common.StackingConfig().mode(StackingMode.NORMAL))
         .fill_opacity(40)
@@ -199,7 +197,7 @@ def add_collectives(board: dashboard.Dashboard) -> None:
                 f"({rate('chakram_collectives_total', COLLECTIVE)})",
                 "{{collective}} {{message_size}}",
             ),
-            unit="ops",
+            unit=EVENTS_PER_SECOND,
         )
     )
 
@@ -290,13 +288,22 @@ def add_flows(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         graph(
-            "Flows",
-            "Flows completed per second, by outcome, and flows in flight.",
-            query(
-                f"sum by (outcome) ({rate('chakram_flows_completed_total')})",
-                "{{outcome}} /s",
-            ),
+            "Flows in flight",
+            "Messages posted and not yet finished.",
             query(f"sum(chakram_flows_active{{{RUN}}})", "in flight"),
             unit=units.Short,
+            span=4,
+        )
+    )
+    board.with_panel(
+        graph(
+            "Flows completed",
+            "Flows completed per second, by outcome.",
+            query(
+                f"sum by (outcome) ({rate('chakram_flows_completed_total')})",
+                "{{outcome}}",
+            ),
+            unit=EVENTS_PER_SECOND,
+            span=4,
         )
     )

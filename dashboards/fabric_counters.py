@@ -1,0 +1,42 @@
+"""What only some fabric types provide, and the metrics that come from it.
+
+``tests/e2e/test_dashboards_by_fabric.py`` runs an experiment on every fabric type and
+compares the answered queries with these tables.
+"""
+
+from __future__ import annotations
+
+from chakram.metrics.catalogue import SERIES, SWITCHES
+
+ANY_FABRIC = "any fabric"
+LINK_COUNTERS = "link counters"
+SWITCH_COUNTERS = "switch counters"
+SIMULATION = "simulation"
+
+PROVIDED = {
+    "loopback": frozenset({ANY_FABRIC}),
+    "external": frozenset({ANY_FABRIC, SIMULATION}),
+    "namespaces": frozenset({ANY_FABRIC, SIMULATION, LINK_COUNTERS}),
+    "namespaces, switch: model": frozenset(
+        {ANY_FABRIC, SIMULATION, LINK_COUNTERS, SWITCH_COUNTERS}
+    ),
+}
+"""What a fabric type provides. Chakram reads no counters of real switches. It simulates
+real hosts if the experiment has ``fabric.topology``. ``loopback`` has no topology."""
+
+
+def needed_for(series: str, source: str | None) -> str:
+    """Return what a fabric must provide for a series to exist.
+
+    Args:
+        series: Name of the series.
+        source: Value of its label ``source``; None: any.
+    """
+    metric = SERIES.get(series)
+    if metric is None:
+        return ANY_FABRIC
+    if metric.scope == SWITCHES:
+        return SWITCH_COUNTERS
+    if metric.name == "chakram_link_bytes_total":
+        return LINK_COUNTERS
+    return SIMULATION if source == "simulate" else ANY_FABRIC
