@@ -104,7 +104,7 @@ def least_ns(
 @pytest.mark.parametrize(
     ("kind", "way"), [(Sent, bursts), (Ack, acks), (Cnp, cnps), (Timer, timers)]
 )
-def test_an_empty_hook(
+def test_empty_hook_costs_little(
     kind: type[CongestionControl],
     way: Callable[[CongestionControl], Callable[[], object]],
 ) -> None:

@@ -28,7 +28,7 @@ PLAIN_LEAST = 2_000
 
 
 @pytest.mark.asyncio
-async def test_a_switch_passes_enough_packets_on(
+async def test_switch_forwards_enough_packets_per_second(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Saturated, delivered; marks, pauses and counters on."""

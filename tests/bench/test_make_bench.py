@@ -40,7 +40,7 @@ def commands_of_bench(*variables: str) -> list[str]:
     ).stdout.splitlines()
 
 
-def test_a_clean_clone_gets_what_measuring_programs_import(tmp_path: Path) -> None:
+def test_clean_clone_installs_the_requirements_of_benchmarks(tmp_path: Path) -> None:
     require("make", missing_program("make"))
     commands = commands_of_bench(f"VENV={tmp_path}/venv")
     assert any("install" in each and ".[dev]" in each for each in commands)
@@ -114,7 +114,7 @@ def test_an_earlier_commit_is_built_and_measured_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("can", "ratio"), [(True, 2.0), (False, None)])
-def test_two_trees_are_measured_alternating(
+def test_two_trees_are_measured_alternately(
     can: bool, ratio: float | None, tmp_path: Path
 ) -> None:
     require("git", missing_program("git"))

@@ -70,7 +70,9 @@ def encoder() -> WireEncoder:
     return encoder
 
 
-def test_making_and_encoding_a_burst(sender: PortEngine, encoder: WireEncoder) -> None:
+def test_building_and_encoding_a_burst_is_fast(
+    sender: PortEngine, encoder: WireEncoder
+) -> None:
     def work() -> None:
         burst = sender.next_burst(0)
         assert burst is not None
@@ -79,7 +81,7 @@ def test_making_and_encoding_a_burst(sender: PortEngine, encoder: WireEncoder) -
     assert best_us(work) < limit_us(compiled=8, plain=200)
 
 
-def test_receiving_and_acknowledging_a_burst(
+def test_receiving_and_acknowledging_a_burst_is_fast(
     sender: PortEngine, encoder: WireEncoder
 ) -> None:
     receiver = make_port(0x12, 0x11)
@@ -104,7 +106,7 @@ def test_receiving_and_acknowledging_a_burst(
 
 
 @pytest.mark.parametrize(("path_mtu", "limit_ns"), [(4096, 110), (1024, 60)])
-def test_looking_at_a_packet_costs_little(path_mtu: int, limit_ns: int) -> None:
+def test_inspecting_a_packet_costs_little(path_mtu: int, limit_ns: int) -> None:
     """Of many short turns with and without the fastest third: others work here, too."""
     if not status().is_compiled():
         pytest.skip("uncompiled a sample is looked at")
@@ -155,7 +157,7 @@ def test_looking_at_a_packet_costs_little(path_mtu: int, limit_ns: int) -> None:
     assert full_ns - off_ns < at_most(limit_ns)
 
 
-def test_a_burst_without_bytes(sender: PortEngine) -> None:
+def test_burst_without_bytes_is_fast(sender: PortEngine) -> None:
     receiver = make_port(0x12, 0x11)
     begin(receiver)
 

@@ -31,14 +31,14 @@ def limit_us(compiled: float, plain: float) -> float:
     return at_most(compiled if status().is_compiled() else plain)
 
 
-def test_a_packet_of_a_large_message() -> None:
+def test_packet_of_a_large_message_is_simulated_quickly() -> None:
     result, spent_us = measured(
         *world_plan([collective("all_reduce", sized(8 << 20, 8 << 10))], nranks=8)
     )
     assert spent_us / result.events < limit_us(compiled=4, plain=40)
 
 
-def test_a_message_of_a_long_program_of_many_ranks() -> None:
+def test_message_of_a_long_program_is_simulated_quickly() -> None:
     # 32 ranks, 1,000 operations each, in groups of 4 and in the world.
     nranks, operations = 32, sized(500, 16)
     world = world_group(nranks)

@@ -90,7 +90,7 @@ def run_both(found: Hosts, folder: Path, jobs: list[dict[str, Any]]) -> tuple[in
     return front_end_ns - min(starts["front"]), max(ends["back"]) - front_end_ns
 
 
-def test_a_controller_that_dies_ends_the_background_on_every_host(
+def test_death_of_the_controller_ends_background_jobs_on_every_host(
     found: Hosts, tmp_path: Path
 ) -> None:
     jobs = [

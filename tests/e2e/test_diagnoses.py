@@ -24,14 +24,16 @@ NAMED = (1006, 1007)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", NAMED)
-def test_what_a_draw_plants_is_named_first(tmp_path: Path, seed: int) -> None:
+def test_planted_cause_of_a_random_draw_is_ranked_first(
+    tmp_path: Path, seed: int
+) -> None:
     outcome = judged(seed, tmp_path / "draw")
     assert outcome.is_hit, outcome.line()
     assert outcome.is_saving_right is not False, outcome.line()
 
 
 @pytest.mark.slow
-def test_a_clean_draw_is_not_accused(tmp_path: Path) -> None:
+def test_clean_draw_has_no_cause(tmp_path: Path) -> None:
     outcome = judged(3, tmp_path / "draw", clean=True)
     assert outcome.is_hit, outcome.line()
 
@@ -41,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Draw:
     return draw(1, Simulations(tmp_path_factory.mktemp("draw")), kind="slow compute")
 
 
-def test_a_draw_follows_from_its_seed_and_its_plant_costs_what_it_says(
+def test_draw_repeats_with_its_seed_and_its_fault_has_the_stated_cost(
     tmp_path: Path, made: Draw
 ) -> None:
     look = Simulations(tmp_path)
@@ -52,7 +54,7 @@ def test_a_draw_follows_from_its_seed_and_its_plant_costs_what_it_says(
     assert look(made.design).mean_ns == made.time_ns
 
 
-def test_the_judge_holds_an_answer_to_the_plant(made: Draw) -> None:
+def test_judge_compares_an_answer_with_the_planted_cause(made: Draw) -> None:
     (place, *_) = made.plants[0].places
     share = made.savings(0)[0]
     right = _answer("slow compute", f"{place}, forward0", share)
@@ -76,7 +78,7 @@ def test_the_judge_holds_an_answer_to_the_plant(made: Draw) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_graph", [False, True])
-def test_interfaces_of_links_are_those_of_the_product(
+def test_interface_names_of_links_equal_those_of_labs(
     tmp_path: Path, is_graph: bool
 ) -> None:
     look = Simulations(tmp_path)
@@ -91,7 +93,7 @@ def test_interfaces_of_links_are_those_of_the_product(
     assert len(kinds) > 2
 
 
-def test_what_an_experiment_declares_is_not_done_to_its_lab_and_vice_versa(
+def test_declared_faults_are_not_planted_and_planted_ones_not_declared(
     made: Draw,
 ) -> None:
     name = made.design.shape.wires[0].name

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("netns")
 DILATION = 1000
 
 
-def test_a_clos_of_400_gigabits_runs_and_is_told_undilated(
+def test_dilated_clos_of_400_gigabit_reports_undilated_values(
     tmp_path: Path, chakram_data: Path
 ) -> None:
     trace = chakram_data / "traces/astra_sim_microbenchmarks/all_reduce/4npus_1MB"

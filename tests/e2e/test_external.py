@@ -190,7 +190,7 @@ HERE = {"no-certificate", "not-allowed"}
         for name, refusal in REFUSALS.items()
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_sentence(
+def test_impossible_experiment_is_refused_in_one_sentence(
     found: Hosts,
     tmp_path: Path,
     fabric: Callable[[Hosts], dict[str, Any]],
@@ -211,7 +211,7 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(
     [pytest.param(signal.SIGKILL, marks=pytest.mark.soak), signal.SIGSTOP],
     ids=["killed", "frozen"],
 )
-def test_hosts_fall_silent_without_their_controller(
+def test_hosts_stop_sending_without_their_controller(
     found: Hosts, tmp_path: Path, number: int
 ) -> None:
     experiment = write_experiment(

@@ -21,5 +21,5 @@ def _two_cores(found: Hosts) -> Iterator[None]:
         yield
 
 
-def test_nobody_is_missed_on_full_cores(found: Hosts, tmp_path: Path) -> None:
+def test_no_agent_is_declared_lost_on_full_cores(found: Hosts, tmp_path: Path) -> None:
     check_a_run_on_full_cores(found, tmp_path)

@@ -32,7 +32,7 @@ WAITS = re.compile(
     ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
     indirect=True,
 )
-def test_the_watchdog_names_who_waits_for_whom(tmp_path: Path, kind: str) -> None:
+def test_watchdog_names_the_waiting_ranks(tmp_path: Path, kind: str) -> None:
     experiment = write_experiment(
         tmp_path,
         [moe(4)],
@@ -111,7 +111,7 @@ def test_a_transport_that_gives_up_names_its_peer(tmp_path: Path, kind: str) -> 
     assert re.search(r"^# Retransmitted: .* after \d+ timeouts, ", ended.output, re.M)
 
 
-def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
+def test_run_ends_at_its_time_limit(tmp_path: Path) -> None:
     experiment = write_experiment(
         tmp_path,
         [moe(4)],

@@ -161,7 +161,7 @@ def processes(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_verb_answers_of_what_is_complete(
+def test_every_command_uses_complete_records_only(
     processes: dict[str, RunProcess], tmp_path: Path, name: str
 ) -> None:
     (run,) = processes[name].runs.iterdir()

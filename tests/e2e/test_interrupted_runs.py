@@ -104,7 +104,7 @@ def test_a_run_is_interrupted_before_it_has_begun(
     assert bool(ended.output) is began
 
 
-def test_who_insists_need_not_wait(
+def test_second_interrupt_ends_the_run_at_once(
     going: RunProcess, endless: Path, state_root: Path
 ) -> None:
     family = going.family()
@@ -128,7 +128,7 @@ def test_who_insists_need_not_wait(
         (by_a_supervisor, "SIGTERM", ()),
     ],
 )
-def test_an_interrupted_simulation_says_so_in_its_directory(
+def test_interrupted_simulation_is_marked_in_its_directory(
     endless: Path,
     stop: Callable[[RunProcess], None],
     name: str,
@@ -146,7 +146,7 @@ def test_an_interrupted_simulation_says_so_in_its_directory(
     assert (manifest.status, manifest.reason) == (FAILED, ended.sentence)
 
 
-def test_a_run_goes_on_when_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
+def test_run_continues_when_its_output_pipe_closes(tmp_path: Path) -> None:
     experiment = write_experiment(tmp_path, [moe(4)], fabric("loopback", 4))
     reader, writer = os.pipe()
     os.close(reader)

@@ -53,7 +53,7 @@ def check_links(results: RunResults) -> None:
     [pytest.param(kind, marks=pytest.mark.soak) for kind in ("namespaces", "loopback")],
     indirect=True,
 )
-def test_a_mixture_of_experts_sends_what_its_programs_say(
+def test_mixture_of_experts_sends_the_bytes_of_its_programs(
     tmp_path: Path, chakram_data: Path, kind: str
 ) -> None:
     path = chakram_data / "traces/stage/moe_mixtral_ep4_tp2_8r"
@@ -83,9 +83,7 @@ def test_a_mixture_of_experts_sends_what_its_programs_say(
     ["loopback", pytest.param("namespaces", marks=pytest.mark.soak)],
     indirect=True,
 )
-def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
-    tmp_path: Path, kind: str
-) -> None:
+def test_every_byte_arrives_once_with_1_percent_loss(tmp_path: Path, kind: str) -> None:
     lossy, whole = tmp_path / "lossy", tmp_path / "whole"
     for folder in (lossy, whole):
         folder.mkdir()
@@ -111,7 +109,7 @@ def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
 
 
 @pytest.mark.usefixtures("netns")
-def test_a_run_takes_the_packets_and_bytes_that_its_simulation_says(
+def test_run_sends_the_packets_and_bytes_of_its_simulation(
     tmp_path: Path,
 ) -> None:
     experiment = write_experiment(

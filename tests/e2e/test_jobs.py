@@ -41,7 +41,7 @@ def test_two_jobs_share_a_fabric(tmp_path: Path, kind: str) -> None:
         assert sent["right"][rank] == (messages, nbytes // 2)
 
 
-def test_jobs_share_ports_and_repeat_each_in_its_own_way(tmp_path: Path) -> None:
+def test_jobs_share_ports_and_repeat_independently(tmp_path: Path) -> None:
     # What repeats until the others end does more than its own three iterations where
     # they leave it the time; how long that takes is up to the machine.
     for start_ms in (100, 1_000, 10_000):

@@ -46,7 +46,7 @@ def wait_for_the_end_of_traffic(family: list[Member]) -> None:
     )
 
 
-def test_a_killed_controller_takes_everything_with_it(
+def test_killed_controller_ends_all_its_processes(
     going: RunProcess, endless: Path, state_root: Path
 ) -> None:
     family = going.family()
@@ -107,7 +107,7 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
     ],
     ids=["agent", "shard"],
 )
-def test_a_run_without_a_part_of_it_ends_and_says_why(
+def test_run_that_loses_a_process_ends_with_the_reason(
     going: RunProcess, state_root: Path, victim: str, sentence: str
 ) -> None:
     family = going.family()

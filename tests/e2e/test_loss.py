@@ -28,9 +28,7 @@ def messages(results: RunResults) -> dict[tuple[object, ...], int]:
     ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
     indirect=True,
 )
-def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
-    tmp_path: Path, kind: str
-) -> None:
+def test_every_byte_arrives_once_with_1_percent_loss(tmp_path: Path, kind: str) -> None:
     lossy, whole = tmp_path / "lossy", tmp_path / "whole"
     for folder in (lossy, whole):
         folder.mkdir()
@@ -57,7 +55,7 @@ def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
     assert messages(results) == messages(completed(reference, verb="simulate").results)
 
 
-def test_what_is_sent_again_to_a_rank_at_its_end_is_counted(tmp_path: Path) -> None:
+def test_retransmissions_to_a_finished_rank_are_counted(tmp_path: Path) -> None:
     # The receiver is done when it has everything; its acknowledgement is lost.
     trace = {"synth": "incast", "ranks": 2, "size": "4KiB", "barrier": False}
     experiment = write_experiment(

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("netns")
 @pytest.mark.parametrize(
     "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
 )
-def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
+def test_run_has_the_paths_and_bytes_of_its_simulation(
     tmp_path: Path, family: str
 ) -> None:
     experiment = write_experiment(
@@ -116,7 +116,7 @@ def test_an_incast_over_lossless_switches_loses_nothing(tmp_path: Path) -> None:
     assert heard["h0"] == 0
 
 
-def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -> None:
+def test_declared_link_faults_happen_and_are_in_the_samples(tmp_path: Path) -> None:
     slow = {"kind": "degrade", "link": "h1-s0", "direction": "up", "rate": "20Mbit"}
     loss = {"kind": "loss", "link": "h2-s0", "direction": "down", "probability": 0.05}
     experiment = write_experiment(
@@ -198,7 +198,7 @@ def test_traffic_recovers_from_a_fault(tmp_path: Path) -> None:
     assert row["fault"] in {each.fault for each in why_of(results).causes}
 
 
-def test_sprayed_packets_are_kept_until_what_they_overtook_has_come(
+def test_sprayed_packets_are_kept_until_missing_ones_arrive(
     tmp_path: Path,
 ) -> None:
     experiment = write_experiment(

@@ -37,7 +37,7 @@ def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> 
     assert of_catalogue == "emulator/chakram/records/counter_definitions.py"
 
 
-def test_what_is_counted_is_a_column_and_a_metric(tmp_path: Path) -> None:
+def test_new_counter_is_a_column_and_a_metric(tmp_path: Path) -> None:
     tree = patched_tree(GUIDE, tmp_path / "tree", "tools")
     experiment = tmp_path / "experiment.yaml"
     runs = tmp_path / "runs"

@@ -49,7 +49,7 @@ def test_the_patch_is_a_module_and_a_line() -> None:
     assert len(new.splitlines()) < 90
 
 
-def test_the_kind_stands_in_the_schema_and_is_simulated_and_run(
+def test_new_fabric_type_is_in_the_schema_and_can_be_simulated_and_run(
     tmp_path: Path,
 ) -> None:
     tree = patched_tree(GUIDE, tmp_path / "tree")

@@ -65,7 +65,7 @@ def experiment(folder: Path, ranges: int) -> Path:
     return path
 
 
-def test_a_setting_is_a_declaration_and_what_acts_on_it() -> None:
+def test_new_setting_is_a_declaration_and_its_use() -> None:
     files = re.findall(r"^\+\+\+ b/(\S+)$", patch_of(GUIDE), re.MULTILINE)
     assert files == [
         "emulator/chakram/plan/transport.py",
@@ -74,15 +74,13 @@ def test_a_setting_is_a_declaration_and_what_acts_on_it() -> None:
     ]
 
 
-def test_the_message_has_it(tree: Path) -> None:
+def test_new_setting_is_in_the_protobuf_message(tree: Path) -> None:
     proto = (tree / "emulator/chakram/control/chakram.proto").read_text()
     (number,) = re.findall(r'Setting\((\d+), key="adaptive', patch_of(GUIDE))
     assert f"  uint32 adaptive_ranges = {number};\n}}" in proto
 
 
-def test_what_is_written_reaches_agents_and_queue_pairs_act_on_it(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_new_setting_reaches_agents_and_queue_pairs(tree: Path, tmp_path: Path) -> None:
     path = str(experiment(tmp_path, 3))
     said = python_of(tree, tmp_path, "-c", RUN_AND_WAIT, path)
     (run,) = (tmp_path / "runs").glob("*/plan.json")
@@ -93,7 +91,7 @@ def test_what_is_written_reaches_agents_and_queue_pairs_act_on_it(
     assert all(2 <= wait < 4 for wait in waits[1:])
 
 
-def test_the_reference_tells_of_it(tree: Path, tmp_path: Path) -> None:
+def test_new_setting_is_in_the_reference(tree: Path, tmp_path: Path) -> None:
     python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
     page = (tmp_path / "experiment.md").read_text()
     assert "| `ranges` | How many ranges there are" in page

@@ -28,7 +28,7 @@ print(nbformat.writes(notebook))
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_cell_of_the_example_does_what_it_says() -> None:
+def test_every_cell_of_the_example_notebook_runs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE],
         cwd=REPO_ROOT,

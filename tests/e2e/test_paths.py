@@ -40,7 +40,7 @@ def paths(results: RunResults) -> dict[tuple[object, ...], str | None]:
 @pytest.mark.parametrize(
     "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
 )
-def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
+def test_uplinks_carry_the_predicted_bytes(tmp_path: Path, family: str) -> None:
     """The shape of ``configs/quickstart.yaml``, with fewer bytes."""
     if not takes_hash_seeds():
         pytest.skip("this kernel does not say how it hashes: it is before Linux 6.11")
@@ -74,7 +74,7 @@ def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
     assert None not in paths(ran).values()
 
 
-def test_paths_that_a_kernel_decides_by_itself_are_unknown(
+def test_paths_chosen_by_an_unknown_kernel_hash_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

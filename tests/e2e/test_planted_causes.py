@@ -56,7 +56,7 @@ def test_two_causes_at_once_are_among_the_first_three(
 
 
 @pytest.mark.soak
-def test_where_the_time_of_a_quickstart_goes_is_known(tmp_path: Path) -> None:
+def test_quickstart_time_is_fully_explained(tmp_path: Path) -> None:
     """The best of some: what others take of the machine is nobody's."""
     shares = []
     for attempt in range(QUICKSTARTS):

@@ -130,7 +130,7 @@ def simulated(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Plac
     return place
 
 
-def test_both_are_simulated(simulated: Place) -> None:
+def test_both_plug_ins_are_simulated(simulated: Place) -> None:
     flows = simulated.flows()
     assert "star(hubs=2)" in flows["algorithm"]
     assert notified(flows) > 10
@@ -141,7 +141,7 @@ def test_both_are_simulated(simulated: Place) -> None:
 
 
 @pytest.mark.usefixtures("netns")
-def test_both_are_run_in_a_lab(place: Place) -> None:
+def test_both_plug_ins_run_in_a_lab(place: Place) -> None:
     place.run("run", experiment(place.folder, AIMD))
     flows = place.flows()
     assert place.manifest()["status"] == "complete"
@@ -156,7 +156,7 @@ LOOPBACK = {"kind": "loopback", "ports": 4, "rate": "100Mbit"}
 @pytest.mark.parametrize(
     "verb", [pytest.param("simulate", marks=pytest.mark.soak), "run"]
 )
-def test_a_hook_that_fails_ends_the_run_by_its_name(
+def test_failing_hook_ends_the_run_and_is_named(
     installed: Path, tmp_path: Path, verb: str
 ) -> None:
     broken = tmp_path / "installed"
@@ -176,7 +176,7 @@ def test_a_hook_that_fails_ends_the_run_by_its_name(
     assert told in " ".join(said.split())
 
 
-def test_who_has_it_not_is_told_what_there_is(tmp_path: Path) -> None:
+def test_missing_plug_in_is_reported_with_the_available_ones(tmp_path: Path) -> None:
     said = Place(tmp_path).run("simulate", experiment(tmp_path, AIMD, LOOPBACK), code=2)
     text = " ".join(said.split())
     assert "transport.congestion_control.aimd: unknown key" in text
@@ -187,7 +187,7 @@ def sources(tree: Path) -> tuple[Path, ...]:
     return tree / "emulator", tree / "agents"
 
 
-def test_a_control_of_ours_is_one_module_and_its_declaration(
+def test_built_in_control_is_one_module_and_its_declaration(
     installed: Path, simulated: Place, tmp_path: Path
 ) -> None:
     text = patch_of("congestion-control.md")
@@ -210,7 +210,7 @@ def test_a_control_of_ours_is_one_module_and_its_declaration(
 
 
 @pytest.mark.soak  # runs the compiler
-def test_a_control_of_ours_is_compiled(installed: Path, tmp_path: Path) -> None:
+def test_built_in_control_is_compiled(installed: Path, tmp_path: Path) -> None:
     require("compiler", missing_compiler())
     tree = patched_tree("congestion-control.md", tmp_path / "tree")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -226,7 +226,7 @@ def test_a_control_of_ours_is_compiled(installed: Path, tmp_path: Path) -> None:
     assert ".so'" in where
 
 
-def test_an_algorithm_of_ours_is_one_module_and_its_rows(tmp_path: Path) -> None:
+def test_built_in_algorithm_is_one_module_and_its_rows(tmp_path: Path) -> None:
     text = patch_of("algorithm.md")
     module = "emulator/chakram/collectives/algorithms/star.py"
     named = re.findall(r"^\+\+\+ b/(.*)$", text, re.M)
@@ -250,7 +250,7 @@ def test_an_algorithm_of_ours_is_one_module_and_its_rows(tmp_path: Path) -> None
             "pytest",
             "-q",
             "-k",
-            "star or there or default",
+            "star or listed or default",
             "-p",
             "no:cacheprovider",
         ),

@@ -22,7 +22,7 @@ CORES = len(os.sched_getaffinity(0))
 @pytest.mark.parametrize(
     ("shards", "niceness"), [(CORES - 1, -20), (CORES, 0)], ids=["a-core", "no-core"]
 )
-def test_data_plane_processes_go_first_where_a_core_is_left(
+def test_data_plane_processes_have_priority_if_a_core_remains(
     shards: int, niceness: int, tmp_path: Path
 ) -> None:
     require("cores", None if CORES > 1 else "there is one core only")

@@ -50,7 +50,7 @@ def host_bytes(results: RunResults) -> dict[tuple[str, str], int]:
     }
 
 
-def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
+def test_simulation_matches_the_run(tmp_path: Path) -> None:
     experiment = write_experiment(
         tmp_path,
         [moe(4)],

@@ -150,7 +150,7 @@ def test_a_run_that_requires_it_is_refused_with_the_finding(
     assert manifest.preflight["passed"] is False
 
 
-def test_a_run_that_is_warned_goes_on_and_says_so_on_top(
+def test_run_with_preflight_warnings_continues_with_a_banner(
     found: Hosts, tmp_path: Path
 ) -> None:
     preflight = SHORT | {"action": "warn"}
@@ -164,7 +164,7 @@ def test_a_run_that_is_warned_goes_on_and_says_so_on_top(
     assert warned.results.manifest.status == COMPLETE
 
 
-def test_a_run_on_a_sound_fabric_follows_its_preflight(
+def test_run_on_an_intact_fabric_follows_its_preflight(
     netns: None, tmp_path: Path
 ) -> None:
     experiment = write_experiment(
@@ -186,7 +186,7 @@ def test_a_run_on_a_sound_fabric_follows_its_preflight(
         assert 0.5 <= row["together_share"] < 1.1
 
 
-def test_ports_of_loopback_are_tested_for_what_they_need(tmp_path: Path) -> None:
+def test_loopback_ports_are_tested_for_their_requirements(tmp_path: Path) -> None:
     experiment = write_experiment(
         tmp_path, [moe(2, dp=1)], {"kind": "loopback"}, preflight={"pairs": "latency"}
     )

@@ -176,7 +176,7 @@ def test_a_mixture_of_experts_sends_its_recorded_splits(
 @pytest.mark.parametrize(
     "algorithm", ["direct", pytest.param("pairwise", marks=pytest.mark.soak)]
 )
-def test_a_simulated_mixture_of_experts_does_so_too(
+def test_simulated_mixture_of_experts_sends_its_recorded_splits(
     tmp_path: Path, chakram_data: Path, algorithm: str
 ) -> None:
     trace = chakram_data / "traces" / MOE
@@ -196,7 +196,7 @@ def test_a_simulated_mixture_of_experts_does_so_too(
     ["loopback", pytest.param("namespaces", marks=pytest.mark.soak)],
     indirect=True,
 )
-def test_two_expert_groups_of_gloo_are_told_apart(tmp_path: Path, kind: str) -> None:
+def test_two_gloo_expert_groups_are_distinguished(tmp_path: Path, kind: str) -> None:
     path = experiment(tmp_path, SIX, fabric(kind, 6))
     check_six_ranks(completed(path).results)
 

@@ -72,7 +72,7 @@ def in_each_way(kind: str, op: str, nranks: int) -> object:
     ],
     indirect=["kind"],
 )
-def test_a_microbenchmark_sends_what_its_closed_form_says(
+def test_microbenchmark_sends_the_bytes_of_its_closed_form(
     tmp_path: Path, chakram_data: Path, kind: str, op: str, nranks: int
 ) -> None:
     trace = chakram_data / "traces/astra_sim_microbenchmarks" / op / f"{nranks}npus_1MB"
@@ -129,7 +129,7 @@ def expected(programs: Sequence[RankProgram]) -> dict[int, tuple[int, int]]:
     ],
     indirect=["kind"],
 )
-def test_a_mixture_of_experts_sends_what_its_programs_say(
+def test_mixture_of_experts_sends_the_bytes_of_its_programs(
     tmp_path: Path, chakram_data: Path, kind: str, name: str, nranks: int
 ) -> None:
     path = chakram_data / "traces/stage" / name

@@ -49,7 +49,7 @@ AT_THE_END = re.compile(
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("netns")
-def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
+def test_prometheus_has_the_values_of_a_run_live_at_its_end_and_backfilled(
     tmp_path: Path,
 ) -> None:
     require("prometheus", prometheus_missing())

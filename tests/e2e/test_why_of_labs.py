@@ -85,7 +85,7 @@ def test_a_slow_port_is_named_with_its_direction_and_rate(
     assert 0.4 < first["saving"]["share"] < 0.75
 
 
-def test_a_clean_lab_is_not_accused(
+def test_clean_lab_has_no_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = explained(tmp_path / "clean", capsys)

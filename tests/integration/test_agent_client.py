@@ -82,14 +82,14 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_an_agent_that_ends_the_session_is_lost(tmp_path: Path) -> None:
+async def test_agent_that_ends_the_session_counts_as_lost(tmp_path: Path) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
         with pytest.raises(AgentError, match="it has ended the session"):
             async for _ in client.events():
                 pass
 
 
-async def test_a_session_that_breaks_off_names_the_network_where_both_sides_ran(
+async def test_broken_session_blames_the_network_if_both_sides_ran(
     tmp_path: Path,
 ) -> None:
     class Broken(FakeAgent):
@@ -121,19 +121,21 @@ async def test_events_that_contradict_themselves_are_refused(tmp_path: Path) -> 
                 pass
 
 
-async def test_an_error_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+async def test_unreadable_error_details_are_reported_as_an_error(
+    tmp_path: Path,
+) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
         with pytest.raises(PeerError, match="are not a valid ErrorDetail"):
             await client.abort("enough")
 
 
-async def test_a_fault_of_the_agent_is_said(tmp_path: Path) -> None:
+async def test_internal_error_of_the_agent_is_reported(tmp_path: Path) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
         with pytest.raises(AgentError, match="the call failed: UNKNOWN"):
             await client.arm(0)
 
 
-async def test_an_agent_that_does_not_answer_is_said(
+async def test_silent_agent_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
@@ -142,7 +144,7 @@ async def test_an_agent_that_does_not_answer_is_said(
             await client.reset()
 
 
-async def test_a_plan_that_is_too_long_is_not_sent(
+async def test_too_long_plan_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Quiet(FakeAgent):
@@ -200,7 +202,7 @@ async def reset_while_read(client: AgentClient) -> None:
             following.cancel()
 
 
-async def test_an_agent_that_freezes_at_the_end_is_not_waited_for_in_full(
+async def test_controller_limits_its_wait_for_a_frozen_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen = SlowToEnd(pings=None)
@@ -214,7 +216,7 @@ async def test_an_agent_that_freezes_at_the_end_is_not_waited_for_in_full(
     assert frozen.pings == 1
 
 
-async def test_an_agent_that_is_slow_at_the_end_is_waited_for(
+async def test_controller_waits_for_a_slow_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowToEnd(pings=2)

@@ -69,7 +69,7 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
         await end(agent)
 
 
-async def test_a_controller_that_was_stopped_is_named(tmp_path: Path) -> None:
+async def test_suspended_controller_is_named(tmp_path: Path) -> None:
     agent = await agent_process(socket_in(tmp_path))
     controller = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
@@ -97,7 +97,7 @@ async def test_a_controller_that_was_stopped_is_named(tmp_path: Path) -> None:
         await end(agent)
 
 
-async def test_an_agent_that_was_stopped_has_no_traffic_and_says_so(
+async def test_suspended_agent_sends_nothing_and_reports_its_stall(
     tmp_path: Path,
 ) -> None:
     target = socket_in(tmp_path)

@@ -45,7 +45,7 @@ def snapshot(**values: int) -> CountersSnapshot:
     return CountersSnapshot(time_ns=0, values=counters, loads=(load,))
 
 
-def test_an_agent_serves_what_it_counts_and_nothing_of_runs() -> None:
+def test_agent_serves_its_counters_but_no_metrics_of_runs() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
     metrics.start()
     try:
@@ -69,7 +69,7 @@ def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:
     return found
 
 
-def test_queue_pairs_are_no_series_but_a_page_of_their_own() -> None:
+def test_queue_pairs_have_a_page_instead_of_series() -> None:
     count, width = 2_500, len(QUEUE_PAIR_FIELDS)
     rows = RecordRows()
     rows.queue_pairs.extend(range(count * width))
@@ -110,7 +110,7 @@ def test_queue_pairs_are_no_series_but_a_page_of_their_own() -> None:
         metrics.close()
 
 
-def test_an_address_that_is_taken_is_said() -> None:
+def test_metrics_address_in_use_is_reported() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
     try:
         address = metrics.url.removeprefix("http://").removesuffix("/metrics")

@@ -101,7 +101,7 @@ def split(bursts: list[tuple[bytes, int, bool, int]]) -> list[bytes]:
     ]
 
 
-def test_a_burst_arrives_as_the_packets_that_it_is(opener: Opener) -> None:
+def test_burst_arrives_as_its_packets(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B)
     burst = memoryview(bytes(range(256)) * 40)  # 3 segments of 3000 and a shorter one
     assert sender.send_burst(burst, 3000, 1, SOURCES[0], DATA)
@@ -130,7 +130,7 @@ def test_without_segmentation_packets_leave_one_by_one(
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_a_port_that_cannot_segment_says_so_and_sends_nothing(
+def test_port_without_segmentation_reports_it_and_sends_nothing(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoOffload(udp.UdpSockets):
@@ -168,7 +168,7 @@ def test_a_port_that_cannot_segment_says_so_and_sends_nothing(
     ("destination", "source_port", "error"),
     [(2, SOURCES[0], (ValueError, IndexError)), (1, 1, KeyError)],
 )
-def test_what_the_port_was_not_opened_with_is_refused(
+def test_datagram_larger_than_the_port_was_opened_for_is_refused(
     opener: Opener, destination: int, source_port: int, error: type[Exception]
 ) -> None:
     sender = opener(A)
@@ -180,7 +180,7 @@ def test_what_the_port_was_not_opened_with_is_refused(
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_bytes_are_read_when_they_are_sent_and_let_go_at_the_end(
+def test_bytes_are_read_when_sent_and_released_at_the_end(
     opener: Opener,
 ) -> None:
     sender, receiver = opener(A), opener(B)
@@ -211,11 +211,11 @@ def test_a_single_packet_arrives(opener: Opener) -> None:
     assert size in (0, len(data), 4096)
 
 
-def test_nothing_arrives_from_nobody(opener: Opener) -> None:
+def test_nothing_arrives_without_a_sender(opener: Opener) -> None:
     assert not opener(A).receive_burst()
 
 
-def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
+def test_unreachable_destination_is_no_error(opener: Opener) -> None:
     sender = opener(A)
     for _ in range(3):
         assert sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
@@ -231,7 +231,7 @@ def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
         (BurstKind.CNP, CNP_TOS),
     ],
 )
-def test_packets_carry_the_class_of_their_kind(
+def test_packets_carry_the_class_of_their_type(
     opener: Opener, kind: BurstKind, tos: int
 ) -> None:
     assert tos_of_one(opener, kind, marked=False) == tos
@@ -281,14 +281,14 @@ def test_a_marked_packet_keeps_its_class(
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_a_mark_of_congestion_is_seen(opener: Opener) -> None:
+def test_congestion_mark_is_read(opener: Opener) -> None:
     sender, receiver = opener(A, data_tos=26 << 2 | 3), opener(B)
     sender.send_burst(memoryview(bytes(2000)), 1000, 1, SOURCES[0], DATA)
     assert all(marked for _, _, marked, _ in arrivals(receiver))
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_what_finds_no_room_is_counted(opener: Opener) -> None:
+def test_packets_without_buffer_space_are_counted(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B, buffer_bytes=4096)
     for _ in range(200):
         sender.send_burst(memoryview(bytes(4000)), 4000, 1, SOURCES[0], DATA)
@@ -300,7 +300,7 @@ def test_what_finds_no_room_is_counted(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_an_address_is_taken_once(opener: Opener) -> None:
+def test_address_cannot_be_opened_twice(opener: Opener) -> None:
     opener(A)
     where = "[::1]" if opener.places == PLACES_IPV6 else "127.18.1.1"
     text = re.escape(f"{where}:{PORT}: the UDP port is taken")
@@ -309,7 +309,7 @@ def test_an_address_is_taken_once(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_what_a_port_can_do(opener: Opener) -> None:
+def test_port_reports_its_features(opener: Opener) -> None:
     capabilities = opener(A).capabilities
     assert capabilities.segmentation
     assert capabilities.coalescing
@@ -317,20 +317,20 @@ def test_what_a_port_can_do(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
-def test_too_long_a_packet_is_said(opener: Opener) -> None:
+def test_too_long_packet_is_reported(opener: Opener) -> None:
     sender = opener(A)
     with pytest.raises(AgentError, match="lower path_mtu"):
         sender.send_burst(memoryview(bytes(65_530)), 65_530, 1, SOURCES[0], DATA)
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
-def test_an_address_of_another_host_is_said(address: str) -> None:
+def test_address_of_another_host_is_reported(address: str) -> None:
     with pytest.raises(FabricError, match="no interface has that address"):
         open_port("udp:", options((address, PORT)))
 
 
 @pytest.mark.parametrize("opener", ["memory"], indirect=True)
-def test_a_full_memory_port_pushes_back(opener: Opener) -> None:
+def test_full_memory_port_refuses_packets(opener: Opener) -> None:
     sender, _ = opener(A), opener(B)
     while sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA):
         pass
@@ -338,13 +338,13 @@ def test_a_full_memory_port_pushes_back(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "udp", "verbs:mlx5_0", "memory:x"])
-def test_a_specification_that_is_not_known_is_named(text: str) -> None:
+def test_unknown_port_specification_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="known: udp:, memory:"):
         open_port(text, options(PLACES[A]))
 
 
 @pytest.mark.parametrize("interface", ["nonesuch0", "../eth0", "x" * 16])
-def test_an_interface_that_is_not_there_is_named(interface: str) -> None:
+def test_missing_interface_is_named_by_the_port(interface: str) -> None:
     with pytest.raises(FabricError, match="interface"):
         open_port(f"udp:{interface}", options(PLACES[A]))
 
@@ -355,14 +355,14 @@ def test_loopback_leaves_by_lo(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.18.1.2", "::1"])
-def test_loopback_may_be_asked_for_openly(address: str) -> None:
+def test_loopback_can_be_requested_explicitly(address: str) -> None:
     check_route(address, source=address)
 
 
 @pytest.mark.parametrize(
     ("address", "source"), [("127.18.1.2", "198.18.0.1"), ("::1", "2001:2::1")]
 )
-def test_what_only_seems_to_leave_the_machine_is_refused(
+def test_destination_that_is_routed_through_lo_is_refused(
     address: str, source: str
 ) -> None:
     with pytest.raises(FabricError, match="would go through lo"):
@@ -370,7 +370,7 @@ def test_what_only_seems_to_leave_the_machine_is_refused(
 
 
 @pytest.mark.parametrize("opener", ["udp ipv6", "udp ipv6 plain"], indirect=True)
-def test_peers_may_send_packets_without_a_checksum(opener: Opener) -> None:
+def test_packets_without_a_udp_checksum_are_accepted(opener: Opener) -> None:
     receiver = opener(B)
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.IPPROTO_UDP, 101, 1)  # UDP_NO_CHECK6_TX
@@ -379,6 +379,6 @@ def test_peers_may_send_packets_without_a_checksum(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.255.255.255", "224.0.0.1"])
-def test_no_packet_goes_to_many_hosts(address: str) -> None:
+def test_multicast_and_broadcast_are_refused(address: str) -> None:
     with pytest.raises(FabricError, match="broadcast address of a subnet"):
         check_route(address, source="127.0.0.1")

@@ -35,7 +35,7 @@ def probes() -> AgentPlan:
     return plan_probes(found, TRANSPORT, SETTINGS, run_id="r").agents[0]
 
 
-async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
+async def test_agent_reports_the_outcome_of_probes(tmp_path: Path) -> None:
     plan = probes()
     assert plan.probes is not None
     async with agent_in(tmp_path) as client:
@@ -54,7 +54,7 @@ async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
         assert report.sent.total() == plan.probes.packets_per_target
 
 
-async def test_what_others_send_late_counts_after_an_agent_has_finished(
+async def test_late_probes_count_after_an_agent_has_finished(
     tmp_path: Path,
 ) -> None:
     plan = probes()
@@ -98,7 +98,7 @@ async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:
             )
 
 
-async def test_nothing_of_an_aborted_run_is_told_after_a_reset(tmp_path: Path) -> None:
+async def test_reset_discards_all_results_of_an_aborted_run(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await client.prepare(probes())
         # Nobody reads what it tells of that.

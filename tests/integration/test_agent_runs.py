@@ -64,7 +64,7 @@ from tests.waiting import seconds_of
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_plan_for_what_is_not_installed_is_refused(tmp_path: Path) -> None:
+async def test_plan_that_needs_a_missing_plug_in_is_refused(tmp_path: Path) -> None:
     needs = PlugInUse(noun="congestion control", name="acme", package="acme 1.0")
     async with agent_in(tmp_path) as client:
         with pytest.raises(PlugInError) as caught:
@@ -176,7 +176,7 @@ async def test_abort_ends_the_traffic(tmp_path: Path) -> None:
         await client.reset()
 
 
-async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> None:
+async def test_all_records_have_arrived_when_an_abort_returns(tmp_path: Path) -> None:
     heard: list[AgentEvent] = []
     begun = asyncio.Event()
 
@@ -205,7 +205,7 @@ async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> Non
         await asyncio.gather(follower, return_exceptions=True)
 
 
-async def test_ranks_that_wait_say_for_whom(tmp_path: Path) -> None:
+async def test_waiting_ranks_report_the_peer_they_wait_for(tmp_path: Path) -> None:
     plan = ring_plan(transport=TransportPlan(retransmit_timeout_ns=10**12))
     settings = replace(plan.settings, drop_ratio=0.999999, seed=3)
     async with agent_in(tmp_path) as client:
@@ -261,7 +261,7 @@ async def test_a_missing_interface_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 2], ids=["by-the-shard", "by-the-agent"])
-async def test_what_is_no_namespace_holds_nobody_up(
+async def test_path_that_is_no_namespace_does_not_block_the_agent(
     tmp_path: Path, shards: int
 ) -> None:
     fifo = tmp_path / "fifo"
@@ -280,7 +280,7 @@ async def test_what_is_no_namespace_holds_nobody_up(
         assert (await client.describe()).phase == "IDLE"
 
 
-async def test_shards_do_not_go_before_their_agent(tmp_path: Path) -> None:
+async def test_shards_have_no_higher_priority_than_their_agent(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await client.prepare(ring_plan(shards=2))
         shards = children_of(os.getpid(), "chakram_agent.shard")
@@ -289,7 +289,7 @@ async def test_shards_do_not_go_before_their_agent(tmp_path: Path) -> None:
         assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in shards} == {ours}
 
 
-async def test_a_cap_is_said(tmp_path: Path) -> None:
+async def test_rate_cap_is_reported(tmp_path: Path) -> None:
     async with agent_in(tmp_path, policy=Policy(max_rate_bps=200_000_000)) as client:
         assert client.description.max_rate_bps == 200_000_000
         await start(client, ring_plan())
@@ -299,7 +299,7 @@ async def test_a_cap_is_said(tmp_path: Path) -> None:
         assert "port 0 (h0) sends at most 100Mbit/s: " in lines[0]
 
 
-async def test_orders_out_of_turn_are_refused(tmp_path: Path) -> None:
+async def test_commands_in_the_wrong_phase_are_refused(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await client.attach()
         with pytest.raises(UnexpectedEvent, match="in phase IDLE: cannot arm now"):
@@ -311,7 +311,7 @@ async def test_orders_out_of_turn_are_refused(tmp_path: Path) -> None:
             await client.prepare(ring_plan())
 
 
-async def test_one_controller_at_a_time(tmp_path: Path) -> None:
+async def test_agent_serves_one_controller_at_a_time(tmp_path: Path) -> None:
     async with (
         serving(socket_in(tmp_path)) as target,
         await AgentClient.connect(target, name="a") as client,

@@ -122,7 +122,7 @@ def memory_plan(**changes: Any) -> AgentPlan:
     return ring_plan(open_spec="memory:", **changes)
 
 
-def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
+def test_shard_finishes_and_waits_for_the_stop_command() -> None:
     with running() as talk:
         talk.set_up(memory_plan(iterations=3))
         talk.wait_for("ready")
@@ -144,7 +144,7 @@ def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
         talk.wait_for("stopped")
 
 
-def test_traffic_ends_without_a_sign_of_life_and_never_resumes() -> None:
+def test_traffic_ends_without_heartbeats_and_never_resumes() -> None:
     plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6))
     sent = PORT_FIELDS.index("tx_bytes")
     with running() as talk:
@@ -167,7 +167,7 @@ def test_traffic_ends_without_a_sign_of_life_and_never_resumes() -> None:
         talk.wait_for("stopped")
 
 
-def test_probes_end_without_a_sign_of_life() -> None:
+def test_probes_end_without_heartbeats() -> None:
     with running() as talk:
         talk.set_up(probe_plan())
         talk.wait_for("ready")
@@ -179,7 +179,7 @@ def test_probes_end_without_a_sign_of_life() -> None:
         assert talk.wait_for("failed").failed.error.found == LEASE_SENTENCE
 
 
-def test_what_arrives_after_the_work_is_done_is_counted_until_the_end() -> None:
+def test_packets_after_the_work_is_done_are_counted_until_the_end() -> None:
     plan = ring_plan()
     column = PORT_FIELDS.index("invalid_packets")
 
@@ -240,7 +240,7 @@ def test_the_counters_of_queue_pairs_are_read_while_they_work() -> None:
         talk.wait_for("stopped")
 
 
-def test_the_last_progress_comes_before_the_end() -> None:
+def test_last_progress_is_sent_before_the_end() -> None:
     with running() as talk:
         talk.set_up(memory_plan(iterations=3))
         talk.arm()
@@ -251,7 +251,7 @@ def test_the_last_progress_comes_before_the_end() -> None:
         assert progress.iterations == ((0, 3), (1, 3))
 
 
-def test_a_shard_that_is_stopped_hands_over_what_it_has() -> None:
+def test_stopped_shard_hands_over_its_records() -> None:
     plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6))
     with running() as talk:
         talk.set_up(plan)
@@ -266,7 +266,7 @@ def test_a_shard_that_is_stopped_hands_over_what_it_has() -> None:
         assert len(rows.flows) > 0
 
 
-def test_a_shard_can_be_stopped_before_it_is_set_up() -> None:
+def test_shard_can_be_stopped_before_setup() -> None:
     with running() as talk:
         talk.stop()
         talk.wait_for("stopped")
@@ -278,7 +278,7 @@ def test_a_shard_ends_with_its_agent() -> None:
         talk.wait_for("ready")
 
 
-def test_an_address_that_is_not_allowed_is_refused_here_too() -> None:
+def test_shard_refuses_an_address_that_is_not_allowed() -> None:
     with running() as talk:
         talk.set_up(memory_plan(), allow=("198.18.0.0/15",))
         failed = talk.wait_for("failed").failed
@@ -288,7 +288,7 @@ def test_an_address_that_is_not_allowed_is_refused_here_too() -> None:
         talk.wait_for("stopped")
 
 
-def test_a_plan_that_is_wrong_is_refused_here_too() -> None:
+def test_shard_refuses_an_invalid_plan() -> None:
     with running() as talk:
         plan = encode_plan(memory_plan())
         plan.peers.pop()
@@ -297,7 +297,7 @@ def test_a_plan_that_is_wrong_is_refused_here_too() -> None:
         assert "is not among the peers of the plan" in failed.error.found
 
 
-def test_a_port_that_cannot_be_opened_closes_the_others() -> None:
+def test_failure_to_open_a_port_closes_the_others() -> None:
     plan = memory_plan()
     ports = (plan.ports[0], replace(plan.ports[1], open="verbs:mlx5_0"))
     with running() as talk:
@@ -305,7 +305,7 @@ def test_a_port_that_cannot_be_opened_closes_the_others() -> None:
         assert talk.wait_for("failed").failed.error.kind == "ConfigError"
 
 
-def test_a_queue_pair_that_gives_up_is_a_failure() -> None:
+def test_queue_pair_that_gives_up_is_reported_as_a_failure() -> None:
     plan = memory_plan(
         transport=TransportPlan(retransmit_timeout_ns=1_000_000, retry_limit=1)
     )
@@ -320,7 +320,7 @@ def test_a_queue_pair_that_gives_up_is_a_failure() -> None:
         talk.wait_for("stopped")
 
 
-def test_ranks_that_stand_still_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_ranks_report_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_module, "STALLED_NS", 100_000_000)
     plan = memory_plan(transport=TransportPlan(retransmit_timeout_ns=10**12))
     settings = replace(plan.settings, drop_ratio=0.999999)
@@ -333,7 +333,7 @@ def test_ranks_that_stand_still_say_why(monkeypatch: pytest.MonkeyPatch) -> None
         talk.wait_for("stopped")
 
 
-def test_an_order_that_makes_no_sense_is_a_failure() -> None:
+def test_unknown_command_is_a_failure() -> None:
     with running() as talk:
         talk.set_up(memory_plan())
         talk.wait_for("ready")
@@ -342,7 +342,7 @@ def test_an_order_that_makes_no_sense_is_a_failure() -> None:
         assert failed.error.found == "sent setup to a shard that is already set up"
 
 
-def test_an_agent_that_takes_nothing_stops_the_shard(
+def test_agent_that_reads_nothing_stops_the_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # More than any single report has.

@@ -83,7 +83,7 @@ async def test_a_controller_of_another_authority_is_refused(certificates: Path) 
             await connect(target, tls(other, "controller", ca=lab))
 
 
-async def test_an_agent_cannot_command_another_one(certificates: Path) -> None:
+async def test_agent_cannot_control_another_agent(certificates: Path) -> None:
     lab = certificates / "lab"
     async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
         with pytest.raises(
@@ -112,12 +112,12 @@ async def test_an_agent_without_certificates_is_refused(certificates: Path) -> N
             await connect(target, tls(certificates / "lab", "controller"))
 
 
-async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+async def test_missing_certificates_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls\.ca: .*cannot be read"):
         await connect("127.0.0.1:1", tls(tmp_path, "controller"))
 
 
-async def test_files_that_do_not_fit_are_told(
+async def test_mismatched_key_and_certificate_are_reported(
     certificates: Path, tmp_path: Path
 ) -> None:
     lab = certificates / "lab"
@@ -154,7 +154,7 @@ async def test_the_world_is_served_with_certificates_only(listen: str) -> None:
             pass
 
 
-async def test_who_shows_no_certificate_keeps_nobody_out(
+async def test_clients_without_certificates_do_not_block_a_controller(
     certificates: Path, tmp_path: Path
 ) -> None:
     """More connections than the agent has descriptors, and nothing said on them."""
@@ -215,7 +215,7 @@ CLIENT_HELLO = "16030102000100" + "01fc0303"
     [("127.0.0.1", ""), ("127.0.0.2", ""), ("127.0.0.2", CLIENT_HELLO)],
     ids=["same source", "silent", "speaking"],
 )
-async def test_a_flood_without_certificates_shuts_no_controller_out(
+async def test_flood_of_clients_without_certificates_does_not_block_a_controller(
     certificates: Path, source: str, sent: str
 ) -> None:
     lab = certificates / "lab"
@@ -243,7 +243,7 @@ async def test_a_flood_without_certificates_shuts_no_controller_out(
             await client.abort("enough")
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_address_without_an_agent_is_reported(tmp_path: Path) -> None:
     nobody = (
         r"no agent listens at this address \(start it: chakram-agent serve --listen "
     )
@@ -259,7 +259,7 @@ async def test_only_the_owner_opens_the_socket(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-async def test_a_path_is_not_taken_from_another_agent(tmp_path: Path) -> None:
+async def test_socket_path_of_a_running_agent_is_not_replaced(tmp_path: Path) -> None:
     async with serving(f"unix:{tmp_path}/a") as target:
         with pytest.raises(PortInUse, match="another agent listens there"):
             async with serving(target):
@@ -267,7 +267,7 @@ async def test_a_path_is_not_taken_from_another_agent(tmp_path: Path) -> None:
         await connect(target, None)
 
 
-async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+async def test_leftover_socket_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(f"{tmp_path}/a")
     async with serving(f"unix:{tmp_path}/a") as target:
@@ -281,13 +281,13 @@ async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_path_that_is_too_long_is_said(tmp_path: Path) -> None:
+async def test_too_long_socket_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="shorter than 108 bytes"):
         async with serving(f"unix:{tmp_path}/{'a' * 108}"):
             pass
 
 
-async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
+async def test_command_reports_a_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -317,9 +317,7 @@ async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
         (["--metrics", "here"], "metrics.listen: 'here' is not an address with a port"),
     ],
 )
-async def test_wrong_options_are_said_by_the_command(
-    options: list[str], sentence: str
-) -> None:
+async def test_command_reports_wrong_options(options: list[str], sentence: str) -> None:
     code, complaint = await run_agent(*options)
     assert code == ConfigError.exit_code
     assert complaint.startswith(f"chakram-agent: {sentence}")

@@ -34,7 +34,7 @@ EVERY = [
 
 @pytest.mark.parametrize("nranks", [2, 5, 8])
 @pytest.mark.parametrize(("op", "name"), EVERY)
-def test_a_simulated_algorithm_ends_with_its_bytes(
+def test_simulated_algorithm_sends_its_number_of_bytes(
     op: CollectiveOp, name: str, nranks: int
 ) -> None:
     plan, topology = world_plan([collective(op, SIZE, algorithm=name)], nranks=nranks)

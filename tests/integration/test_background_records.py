@@ -84,7 +84,7 @@ def two_jobs() -> Plan:
 
 
 @pytest.mark.asyncio
-async def test_a_run_has_all_that_its_agents_counted(tmp_path: Path) -> None:
+async def test_run_includes_all_counters_of_its_agents(tmp_path: Path) -> None:
     plan = two_jobs()
     assert [len(agent.ranks) for agent in plan.agents] == [3, 1]
     collector = Collector()

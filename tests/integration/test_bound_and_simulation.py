@@ -89,7 +89,7 @@ def planned(op: CollectiveOp, name: str, topology: Topology, size: int) -> Plan:
         (CollectiveOp.BARRIER, AUTO, CLOS, 0.9),
     ],
 )
-def test_a_simulated_collective_takes_little_more_than_its_bound(
+def test_simulated_collective_takes_little_more_than_its_bound(
     op: CollectiveOp, name: str, topology: Topology, lowest: float
 ) -> None:
     plan = planned(op, name, topology, 2**18)
@@ -123,7 +123,7 @@ def ratio(
     return bound_ns / simulated[key], ceilings.get(key, 0) / simulated[key]
 
 
-def test_credits_slow_down_what_they_should() -> None:
+def test_credits_slow_down_rendezvous_messages() -> None:
     topology = single_switch(2, GBPS, host_delay_ns=50_000)
 
     def times(credits: int) -> tuple[int, int]:
@@ -154,7 +154,7 @@ class _Balanced:
         return lambda _switch, choices: flow.sender % choices
 
 
-def test_on_a_clos_the_hash_decides_how_far_from_the_bound_it_stays() -> None:
+def test_hash_determines_the_distance_from_the_bound_on_a_clos() -> None:
     topology = clos(2, 4, 4, GBPS, GBPS, host_delay_ns=1000, uplink_delay_ns=1000)
     plan = planned(CollectiveOp.REDUCE_SCATTER, "recursive_halving", topology, 2**18)
     ((key, bound_ns),) = bounds(plan, topology).times_ns.items()
@@ -167,7 +167,7 @@ def test_on_a_clos_the_hash_decides_how_far_from_the_bound_it_stays() -> None:
     assert collided > 1.3 * bound_ns
 
 
-def test_what_takes_long_is_not_simulated_alone() -> None:
+def test_long_collectives_are_not_simulated_alone() -> None:
     topology = single_switch(4, GBPS)
     group = world_group(4)
     rows = [
@@ -201,7 +201,7 @@ def test_what_takes_long_is_not_simulated_alone() -> None:
         (CollectiveOp.GATHER, "direct"),
     ],
 )
-def test_what_stays_within_a_host_is_no_traffic_of_the_fabric(
+def test_traffic_within_a_host_does_not_count_for_the_fabric(
     op: CollectiveOp, name: str, ranks_per_port: int, ports_per_host: int, rate: int
 ) -> None:
     bound, ceiling = ratio(

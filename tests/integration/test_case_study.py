@@ -79,7 +79,7 @@ def record(op: str, start_ns: int, end_ns: int, iteration: int = 0) -> Any:
     )
 
 
-def test_only_what_was_overlapped_throughout_counts() -> None:
+def test_only_fully_overlapped_collectives_count() -> None:
     others = [record("b", 10, 20), record("b", 20, 40)]
     counts = {
         (start, end): effects.is_overlapped(record("a", start, end), others)
@@ -94,7 +94,7 @@ def of_runs(study: Any, case: str, control: str, op: str) -> list[Any]:
     return [each[op] for each in study[case, control].values()]
 
 
-def test_the_all_reduce_is_what_a_mix_slows_down_and_congestion_control_more(
+def test_mix_slows_the_all_reduce_and_congestion_control_slows_it_more(
     study: Any,
 ) -> None:
     def bus(case: str, control: str) -> list[float]:
@@ -115,7 +115,7 @@ def test_the_all_reduce_is_what_a_mix_slows_down_and_congestion_control_more(
     assert max(apart) < 0.8 * min(alone)
 
 
-def test_the_all_to_all_pays_less_with_congestion_control_and_more_in_its_class(
+def test_all_to_all_is_slowed_less_by_congestion_control_than_by_classes(
     study: Any,
 ) -> None:
     def tails(case: str, control: str) -> list[float]:
@@ -129,7 +129,7 @@ def test_the_all_to_all_pays_less_with_congestion_control_and_more_in_its_class(
     assert min(tails("classes-apart", "dcqcn-nvidia")) > max(controlled)
 
 
-def test_the_tail_of_the_all_reduce_is_made_by_pace(study: Any) -> None:
+def test_pacing_causes_the_tail_of_the_all_reduce(study: Any) -> None:
     for each in of_runs(study, "mixed", "dcqcn-nvidia", "all_reduce"):
         assert each.tail_share("pace") > 0.1
     for each in of_runs(study, "mixed", "dcqcn-nvidia", "all_to_all"):

@@ -46,7 +46,7 @@ def on_the_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_a_simulation_whose_terminal_closes_ends_in_order(tmp_path: Path) -> None:
+def test_simulation_ends_cleanly_when_its_terminal_closes(tmp_path: Path) -> None:
     experiment = tmp_path / "endless.yaml"
     experiment.write_text(ENDLESS)
     master, slave = os.openpty()
@@ -97,7 +97,7 @@ def simulating(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[b
         process.kill()
 
 
-def test_what_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
+def test_nohup_run_survives_its_terminal(tmp_path: Path) -> None:
     with simulating(tmp_path) as (process, said):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ def test_what_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
         ), b"".join(said).decode()
 
 
-def test_an_abort_is_not_without_a_word(tmp_path: Path) -> None:
+def test_abort_prints_a_message(tmp_path: Path) -> None:
     with simulating(tmp_path) as (process, said):
         process.send_signal(signal.SIGABRT)
         assert process.stderr is not None
@@ -136,7 +136,7 @@ def test_ctrl_c_while_the_command_is_loaded_prints_no_traceback(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("arguments", [("dcqcn",), ("--version",)])
-def test_a_full_device_is_told_in_a_sentence(arguments: tuple[str, ...]) -> None:
+def test_full_device_is_reported_in_one_sentence(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
             [*CHAKRAM, *arguments],
@@ -171,7 +171,7 @@ def piped(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("arguments", PIPED, ids=" ".join)
-def test_a_reader_that_is_gone_does_not_change_the_exit_code(
+def test_closed_output_pipe_does_not_change_the_exit_code(
     arguments: tuple[str, ...],
 ) -> None:
     read = subprocess.run(
@@ -182,7 +182,7 @@ def test_a_reader_that_is_gone_does_not_change_the_exit_code(
     assert piped(*arguments).wait(PATIENCE_S) == read.returncode
 
 
-def test_a_simulation_without_a_reader_keeps_its_results(tmp_path: Path) -> None:
+def test_simulation_with_a_closed_output_pipe_keeps_its_results(tmp_path: Path) -> None:
     experiment = tmp_path / "short.yaml"
     experiment.write_text(ENDLESS.replace("1000000", "3"))
     runs = tmp_path / "runs"

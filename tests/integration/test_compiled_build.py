@@ -193,7 +193,7 @@ def test_a_build_without_changes_builds_nothing(built: Project) -> None:
 
 
 @pytest.mark.soak
-def test_an_edit_falls_back_until_the_next_build(project: Project) -> None:
+def test_edited_module_runs_uncompiled_until_the_next_build(project: Project) -> None:
     name = "emulator/chakram/axle.py"
     project.write(name, SOURCES[name] + "# edited\n")
     stale = "built from another version of chakram/axle.py"
@@ -215,7 +215,7 @@ def test_an_edit_falls_back_until_the_next_build(project: Project) -> None:
 
 
 @pytest.mark.soak
-def test_an_edited_declaration_builds_what_was_compiled_against_it(
+def test_edited_declaration_rebuilds_dependent_modules(
     project: Project,
 ) -> None:
     name = "emulator/chakram/axle.pxd"
@@ -240,7 +240,7 @@ def test_an_error_in_one_module_leaves_the_others_compiled(project: Project) -> 
 
 
 @pytest.mark.soak
-def test_without_what_all_share_nothing_is_compiled(project: Project) -> None:
+def test_nothing_is_compiled_without_the_shared_declarations(project: Project) -> None:
     (shared,) = project.root.glob("emulator/chakram/_cython*.so")
     shared.unlink()
     assert project.build(CC="false").returncode == 0

@@ -93,7 +93,7 @@ def corrupt(part: str, *, at_send: bool) -> PacketFault:
 @pytest.mark.parametrize("is_ipv6", [False, True])
 @pytest.mark.parametrize("at_send", [False, True])
 @pytest.mark.parametrize("part", ["any", "header", "payload"])
-def test_of_flipped_bits_each_is_counted_or_harmless(
+def test_every_flipped_bit_is_counted_or_harmless(
     part: str, at_send: bool, is_ipv6: bool
 ) -> None:
     counters, wrong = run(corrupt(part, at_send=at_send), is_ipv6=is_ipv6)
@@ -116,21 +116,23 @@ def test_of_flipped_bits_each_is_counted_or_harmless(
 
 
 @pytest.mark.parametrize("open_spec", ["udp:", "memory:"])
-def test_nothing_is_found_where_nothing_is_changed(open_spec: str) -> None:
+def test_unchanged_packets_have_no_errors(open_spec: str) -> None:
     counters, wrong = run(None, open_spec=open_spec)
     verified = total(counters, "verified")
     assert verified == total(counters, "packets_received") > NRANKS * SIZE / 1024 / 2
     assert wrong == total(counters, "icrc_errors") == 0
 
 
-def test_a_sample_is_a_sample() -> None:
+def test_sampled_checks_find_a_share_of_the_errors() -> None:
     counters, _ = run(None, verify_every=64)
     for each in counters:
         assert each.verified == each.packets_received // 64
 
 
 @pytest.mark.parametrize("verify_every", [0, 1])
-def test_without_icrcs_a_wrong_payload_is_taken_and_told(verify_every: int) -> None:
+def test_wrong_payload_is_accepted_and_reported_without_icrcs(
+    verify_every: int,
+) -> None:
     fault = replace(corrupt("payload", at_send=False), packets="data")
     counters, wrong = run(fault, verify_every=verify_every, icrc="off")
     assert total(counters, "icrc_errors") == 0

@@ -174,7 +174,7 @@ def exchange() -> Iterator[Exchange]:
         counters.close()
 
 
-def test_everything_went_wrong(exchange: Exchange) -> None:
+def test_every_counter_of_a_disturbed_run_is_used(exchange: Exchange) -> None:
     """Without that the other tests would compare noughts."""
     total = {
         name: sum(getattr(each, name) for each in exchange.pairs.values())
@@ -199,7 +199,7 @@ def test_everything_went_wrong(exchange: Exchange) -> None:
     assert exchange.failed == 1
 
 
-def test_samples_and_rows_say_what_the_engine_says(exchange: Exchange) -> None:
+def test_samples_and_rows_equal_the_counters_of_the_engine(exchange: Exchange) -> None:
     for rank, pair in exchange.pairs.items():
         expected = {
             "data_frames_tx": pair.packets_sent,
@@ -286,7 +286,7 @@ def test_slots_are_the_sums_over_the_engine(exchange: Exchange) -> None:
     assert found["flows_failed"] == 1
 
 
-def test_every_fault_has_a_count_of_its_own(exchange: Exchange) -> None:
+def test_every_fault_has_its_own_counter(exchange: Exchange) -> None:
     found = [exchange.values[fault_slot(index)] for index in range(MAX_FAULTS)]
     assert all(found[: len(FAULTS)])
     assert not any(found[len(FAULTS) :])

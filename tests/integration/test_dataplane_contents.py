@@ -95,7 +95,7 @@ def run(plane: DataPlane, until: Callable[[], bool]) -> None:
         plane.wait(1_000_000)
 
 
-def test_contents_arrive_where_they_belong(open_spec: str) -> None:
+def test_contents_arrive_at_their_addresses(open_spec: str) -> None:
     texts = [Random(number).randbytes(size) for number, size in enumerate(SIZES)]
     kept = {
         verb: MemoryRegion(sum(SIZES), address=ADDRESS, key=KEY) for verb in TRANSPORTS
@@ -147,19 +147,19 @@ def test_contents_arrive_where_they_belong(open_spec: str) -> None:
     assert receiver.progress_counter() == 2 * sum(SIZES)
 
 
-def test_a_queue_pair_that_is_there_is_not_added_again() -> None:
+def test_existing_queue_pair_is_not_added_twice() -> None:
     endpoint = make_endpoint(0, "memory:", {})
     with pytest.raises(PlanError, match="port 0: queue pair 33 already exists"):
         endpoint.add_queue_pair(pair_of(0, QPNS["write"]), TRANSPORTS["write"])
 
 
-def test_a_peer_that_is_no_member_is_refused() -> None:
+def test_peer_outside_of_the_group_is_refused_at_setup() -> None:
     endpoint = make_endpoint(0, "memory:", {})
     with pytest.raises(PeerError, match=r"127\.18\.9\.2 is not a member"):
         open_line(endpoint, TRANSPORTS["write"], policy=POLICY, members=())
 
 
-def test_what_the_agent_may_not_send_to_is_refused() -> None:
+def test_destination_that_is_not_allowed_is_refused() -> None:
     endpoint = make_endpoint(0, "memory:", {})
     nowhere = replace(POLICY, allow=())
     with pytest.raises(PlanError, match=r"127\.18\.9\.2"):

@@ -119,7 +119,7 @@ def test_every_byte_arrives_once(
     assert sum(line.received_bytes for line in plane.lines) > least
 
 
-def test_what_senders_mark_is_what_receivers_see(
+def test_receivers_count_the_marks_of_senders(
     kind: Kind, planes: list[DataPlane]
 ) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
@@ -180,7 +180,7 @@ class LateFinder(MemoryPort):
 
 
 @pytest.mark.parametrize("kind", ["memory"], indirect=True)
-def test_what_a_port_finds_out_late_is_sealed_again(
+def test_packets_are_sealed_again_after_a_late_change_of_the_port(
     kind: Kind, planes: list[DataPlane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_port, "MemoryPort", LateFinder)
@@ -205,7 +205,7 @@ def test_what_a_port_finds_out_late_is_sealed_again(
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_it_sleeps_while_nothing_is_due(kind: Kind, planes: list[DataPlane]) -> None:
+def test_loop_sleeps_while_nothing_is_due(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
@@ -229,7 +229,7 @@ def wait_for_less(plane: DataPlane) -> None:
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_what_is_watched_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> None:
+def test_watched_descriptor_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
@@ -246,7 +246,7 @@ def test_what_is_watched_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> N
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
 @pytest.mark.parametrize("lines", [1, 2])
-def test_what_arrives_ends_the_wait(
+def test_arriving_packet_ends_the_wait(
     kind: Kind, planes: list[DataPlane], lines: int
 ) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
@@ -264,7 +264,9 @@ def test_what_arrives_ends_the_wait(
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_noise_is_counted_and_does_no_harm(kind: Kind, planes: list[DataPlane]) -> None:
+def test_foreign_packets_are_counted_and_harmless(
+    kind: Kind, planes: list[DataPlane]
+) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)

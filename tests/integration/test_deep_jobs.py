@@ -34,7 +34,9 @@ sys.exit(main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["message", "flow", "packet"])
-def test_two_thousand_layers_need_no_deep_stack(level: str, tmp_path: Path) -> None:
+def test_two_thousand_layers_do_not_overflow_the_stack(
+    level: str, tmp_path: Path
+) -> None:
     path = tmp_path / "deep.yaml"
     path.write_text(EXPERIMENT)
     words = ["simulate", path, "--level", level, "--runs", tmp_path / "runs"]

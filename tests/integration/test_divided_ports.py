@@ -78,7 +78,7 @@ def arrived(receiver: socket.socket) -> list[bytes]:
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
-def test_every_packet_comes_to_the_shard_that_it_names(address: str) -> None:
+def test_every_packet_arrives_at_the_shard_of_its_queue_pair(address: str) -> None:
     with (
         receivers(address) as (udp_port, opened),
         socket.socket(family_of(address), socket.SOCK_DGRAM) as sender,
@@ -92,7 +92,7 @@ def test_every_packet_comes_to_the_shard_that_it_names(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
-def test_what_names_no_shard_comes_to_the_first(address: str) -> None:
+def test_packets_of_unknown_queue_pairs_arrive_at_the_first_shard(address: str) -> None:
     with (
         receivers(address) as (udp_port, opened),
         socket.socket(family_of(address), socket.SOCK_DGRAM) as sender,
@@ -104,7 +104,7 @@ def test_what_names_no_shard_comes_to_the_first(address: str) -> None:
         assert [arrived(each) for each in opened[1:]] == [[], [], []]
 
 
-def test_a_joined_run_comes_as_a_whole_to_the_shard_of_its_first_packet() -> None:
+def test_joined_packets_arrive_together_at_the_shard_of_the_first_one() -> None:
     """So the plan must not let packets for two shards share addresses and ports."""
     with (
         receivers("127.0.0.1") as (udp_port, opened),
@@ -124,7 +124,7 @@ def test_a_joined_run_comes_as_a_whole_to_the_shard_of_its_first_packet() -> Non
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
-def test_nobody_else_gets_a_place_that_is_taken(address: str) -> None:
+def test_place_in_a_socket_group_cannot_be_taken_twice(address: str) -> None:
     with receivers(address) as (udp_port, opened):
         with pytest.raises(PortInUse, match="taken by another program"):
             open_receivers("", address, udp_port, SHARDS)
@@ -231,7 +231,7 @@ async def test_ranks_of_one_port_live_in_several_shards(
 
 
 @pytest.mark.asyncio
-async def test_parts_of_a_port_keep_its_rate_together(tmp_path: Path) -> None:
+async def test_parts_of_a_port_share_its_rate(tmp_path: Path) -> None:
     rate_bps = 50_000_000
     plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=2)
     found = []
@@ -262,7 +262,7 @@ def goodput_bps(events: Sequence[AgentEvent]) -> float:
 
 
 @pytest.mark.asyncio
-async def test_a_part_that_is_killed_ends_the_run(tmp_path: Path) -> None:
+async def test_killed_part_of_a_port_ends_the_run(tmp_path: Path) -> None:
     # Slow, so that four processes leave cores to their agent and its controller.
     rate_bps = 50_000_000
     plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=100_000)

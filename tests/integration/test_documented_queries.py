@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_there_are_queries() -> None:
+def test_documents_contain_queries() -> None:
     assert len(QUERIES) >= 3
 
 
@@ -102,7 +102,7 @@ OF_RUNS = ("run_id", "world")
 
 
 @pytest.mark.usefixtures("folder")
-def test_flows_of_many_runs_are_told_apart_by_algorithm(folder: Path) -> None:
+def test_flows_of_many_runs_are_grouped_by_algorithm(folder: Path) -> None:
     with duckdb.connect() as connection:
         found = connection.execute(
             "SELECT DISTINCT run_id, collective, algorithm FROM "

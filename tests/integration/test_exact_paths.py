@@ -51,7 +51,7 @@ LARGE = {
     "name",
     [*SMALL, *(pytest.param(each, marks=pytest.mark.soak) for each in LARGE)],
 )
-def test_the_path_of_a_recorded_trace_is_exact(
+def test_critical_path_of_a_recorded_trace_is_exact(
     chakram_data: Path, tmp_path: Path, name: str
 ) -> None:
     ranks, scale = (SMALL | LARGE)[name]

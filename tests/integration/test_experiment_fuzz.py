@@ -10,7 +10,7 @@ from tests.experiment_fuzzing import fuzz
 
 
 @pytest.mark.slow
-def test_whatever_experiments_say_they_run_or_are_refused(tmp_path: Path) -> None:
+def test_any_experiment_runs_or_is_refused(tmp_path: Path) -> None:
     fuzzed = fuzz(seed=7, inputs=40, folder=tmp_path)
     # They are not all alike: some can be run, others have many different mistakes.
     assert fuzzed.ends[0] > 2

@@ -70,7 +70,7 @@ def request(folder: Path, agent: str, more: str = "") -> RunRequest:
     )
 
 
-async def test_the_version_of_every_agent_is_recorded_and_another_one_warned_of(
+async def test_version_of_every_agent_is_recorded_and_differences_are_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(agent: Agent) -> AgentDescription:

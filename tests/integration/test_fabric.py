@@ -49,7 +49,7 @@ def start(script: str) -> tuple[subprocess.Popen[bytes], int]:
     ("script", "grace_ns", "ended_by"),
     [(SLEEP, 60 * 10**9, signal.SIGTERM), (DEAF + SLEEP, 1, signal.SIGKILL)],
 )
-def test_a_process_is_asked_to_end_and_then_killed(
+def test_process_is_terminated_and_then_killed(
     script: str, grace_ns: int, ended_by: signal.Signals
 ) -> None:
     process, ticks = start(script)
@@ -76,7 +76,7 @@ def test_a_process_dies_with_its_parent() -> None:
 @pytest.mark.parametrize(
     ("family", "where"), [("ipv4", "127.18.0.3:{}"), ("ipv6", "[::1]:{}")]
 )
-def test_loopback_ports_that_are_taken_are_refused(family: str, where: str) -> None:
+def test_loopback_ports_in_use_are_refused(family: str, where: str) -> None:
     ports = loopback_ports(3, udp_port=free_udp_ports(3), family=family)
     kind = socket.AF_INET6 if family == "ipv6" else socket.AF_INET
     with socket.socket(kind, socket.SOCK_DGRAM) as other:

@@ -116,7 +116,7 @@ def test_twenty_thousand_forged_packets_change_nothing() -> None:
 
 @pytest.mark.parametrize("form", ["compiled", "plain"])
 @pytest.mark.parametrize("address", ["127.18.9.8", "::1"])
-def test_a_port_tells_where_packets_come_from(
+def test_port_reports_the_source_of_packets(
     form: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if form == "plain":

@@ -61,13 +61,13 @@ def lines_of(script: str, **environment: str) -> list[str]:
     not KINDS.exists() or "[never]" in KINDS.read_text(),
     reason="this kernel gives nobody huge pages",
 )
-def test_objects_live_there_and_what_is_given_back_is_used_again() -> None:
+def test_objects_live_in_huge_pages_and_freed_memory_is_reused() -> None:
     huge_mib, grown_mib = map(int, lines_of(SCRIPT))
     assert huge_mib >= OBJECTS_MIB // 2
     assert grown_mib <= OBJECTS_MIB // 8
 
 
-def test_nothing_changes_uncompiled() -> None:
+def test_huge_pages_change_nothing_uncompiled() -> None:
     script = (
         "from chakram.native.huge_pages import use_huge_pages; print(use_huge_pages())"
     )

@@ -84,7 +84,7 @@ def names(found: Fit) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_a_run_without_faults_needs_none(tmp_path: Path, shape: str) -> None:
+def test_run_without_faults_has_no_hypotheses(tmp_path: Path, shape: str) -> None:
     found = found_in(tmp_path, shape)
     assert not found.found
     assert found.is_explained
@@ -99,7 +99,7 @@ def test_a_run_without_faults_needs_none(tmp_path: Path, shape: str) -> None:
         ("clos", "h5-leaf1", "down"),
     ],
 )
-def test_a_slow_direction_is_told_from_a_slow_link(
+def test_slow_direction_is_distinguished_from_a_slow_link(
     tmp_path: Path, shape: str, link: str, direction: str
 ) -> None:
     fault = {"kind": "degrade", "link": link, "direction": direction, "rate": "31Mbit"}
@@ -119,7 +119,7 @@ def test_a_slow_direction_is_told_from_a_slow_link(
 @pytest.mark.parametrize(
     ("link", "direction"), [("h2-leaf0", "up"), ("h3-leaf1", "down")]
 )
-def test_losses_are_where_packets_did_not_arrive(
+def test_losses_are_located_where_packets_did_not_arrive(
     tmp_path: Path, link: str, direction: str
 ) -> None:
     fault = {
@@ -165,7 +165,7 @@ def test_an_uplink_without_bytes_is_dead(tmp_path: Path) -> None:
     assert found.is_explained
 
 
-def test_a_switch_that_avoids_uplinks_is_told_from_dead_ones(
+def test_switch_that_avoids_uplinks_is_distinguished_from_dead_uplinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_the_kind = NamespaceFabric.ecmp_hash
@@ -186,7 +186,7 @@ def test_a_switch_that_avoids_uplinks_is_told_from_dead_ones(
     assert found.is_explained
 
 
-def test_a_queue_that_overflows_before_a_slow_link_is_no_loss(tmp_path: Path) -> None:
+def test_queue_overflow_before_a_slow_link_is_no_lossy_link(tmp_path: Path) -> None:
     slow = {
         "kind": "degrade",
         "link": "h4-leaf1",
@@ -216,7 +216,7 @@ def test_two_lossy_links_are_both_found(tmp_path: Path) -> None:
         assert rivals == ()
 
 
-def test_a_pause_is_found_beside_heavy_losses(tmp_path: Path) -> None:
+def test_pause_is_found_despite_heavy_losses(tmp_path: Path) -> None:
     loss = {
         "kind": "loss",
         "link": "h1-leaf0",
@@ -258,7 +258,7 @@ def test_no_hypothesis_is_simulated_after_the_budget(tmp_path: Path) -> None:
     assert not found.is_explained
 
 
-def test_links_are_not_accused_of_what_a_late_host_explains(
+def test_links_are_not_blamed_for_late_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = {"kind": "degrade", "link": "h0-s0", "direction": "up", "rate": "60Mbit"}
@@ -270,7 +270,7 @@ def test_links_are_not_accused_of_what_a_late_host_explains(
     assert not {place.partition(" ")[0] for _, place in names(found)} - {"h4-s0", "h4"}
 
 
-def test_barriers_that_hosts_were_late_for_make_no_fault_doubtful() -> None:
+def test_late_hosts_at_barriers_do_not_weaken_a_fault() -> None:
     class Results:
         def __init__(self, late: str) -> None:
             self._late = late
@@ -288,7 +288,7 @@ def test_barriers_that_hosts_were_late_for_make_no_fault_doubtful() -> None:
     assert is_generator_bound(cast("RunResults", Results("all_reduce")))
 
 
-def test_hosts_send_at_the_rate_that_their_links_are_given(tmp_path: Path) -> None:
+def test_hosts_send_at_the_hypothetical_rate_of_their_links(tmp_path: Path) -> None:
     run = simulated(tmp_path, "star")
     variant = replace(variant_of(run.manifest, str(run.path)), ports=tuple(run.ports()))
     faster = {f"h{host}-s0": 10**9 for host in range(HOSTS)}

@@ -92,7 +92,7 @@ def plan_that_computes() -> AgentPlan:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_traffic", [False, True])
-def test_a_shard_without_anything_due_takes_next_to_no_cpu(after_traffic: bool) -> None:
+def test_idle_shard_uses_almost_no_cpu(after_traffic: bool) -> None:
     with shard_process() as (talk, process):
         talk.set_up(plan_that_computes())
         talk.wait_for("ready")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ("moe-mix", {"2 MiB ring": 1_520_000, "0.5 MiB direct": 176_000}),
     ],
 )
-def test_collectives_take_what_they_were_measured_to_take(
+def test_collectives_take_their_measured_time(
     config: str, measured_us: dict[str, int], tmp_path: Path
 ) -> None:
     results = simulate(REPO_ROOT / f"configs/{config}.yaml", runs=tmp_path)
@@ -44,7 +44,7 @@ def test_collectives_take_what_they_were_measured_to_take(
     } == pytest.approx(measured_us, rel=0.05)
 
 
-def test_an_incast_loses_what_it_was_measured_to_lose(tmp_path: Path) -> None:
+def test_incast_loses_the_measured_share(tmp_path: Path) -> None:
     results = simulate(
         REPO_ROOT / "configs/incast.yaml",
         set={"fabric.links.host.queue": "64KiB"},

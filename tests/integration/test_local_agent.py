@@ -49,14 +49,14 @@ async def _serve(folder: Path, logs: Path, *, remove: bool = False) -> None:
 
 
 @pytest.mark.slow
-def test_it_ends_in_order_where_the_run_directory_was_removed(tmp_path: Path) -> None:
+def test_agent_ends_cleanly_without_its_run_directory(tmp_path: Path) -> None:
     logs = tmp_path / "run"
     logs.mkdir()
     asyncio.run(_serve(tmp_path, logs, remove=True))
     assert not logs.exists()
 
 
-def test_it_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
+def test_agent_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="cannot be written: No such file"):
         asyncio.run(_serve(tmp_path, tmp_path / "gone"))
 
@@ -71,7 +71,7 @@ def test_it_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
         pytest.param(CORES - 1, 3, (3, 0), id="niced"),
     ],
 )
-def test_it_goes_before_others_where_that_leaves_a_core_and_nobody_niced_it(
+def test_agent_gets_priority_if_a_core_remains_and_its_niceness_is_default(
     tmp_path: Path, processes: int, ours: int, expected: tuple[int, int]
 ) -> None:
     require("cores", None if CORES > 1 else "there is one core only")
@@ -82,7 +82,7 @@ def test_it_goes_before_others_where_that_leaves_a_core_and_nobody_niced_it(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_urgent")
-def test_the_niceness_of_an_agent_is_that_of_its_session(tmp_path: Path) -> None:
+def test_agent_has_the_niceness_of_its_session(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "chakram_agent", "serve", "--nice=-7"]
     with subprocess.Popen(
         [*command, "--listen", f"unix:{tmp_path}/a"],

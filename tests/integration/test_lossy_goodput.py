@@ -149,7 +149,7 @@ def at_random(probability: float) -> PacketFault:
         *("1% loss at random", "5% loss at random"),
     ],
 )
-def test_nothing_is_lost_and_goodput_is_that_of_virtual_time(
+def test_goodput_over_sockets_equals_that_in_virtual_time(
     fault: PacketFault, seeds: int
 ) -> None:
     plan = lossy_plan([fault])

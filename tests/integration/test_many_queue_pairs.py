@@ -147,7 +147,7 @@ def test_a_packet_costs_the_same_with_ten_thousand_queue_pairs(kind: str) -> Non
 
 
 @pytest.mark.slow
-def test_ten_thousand_queue_pairs_get_equal_shares_whatever_their_packets() -> None:
+def test_ten_thousand_queue_pairs_get_equal_shares_for_any_packet_size() -> None:
     """A third sends full packets, a third small messages, a third both."""
     sizes = ((1 << 30,), (900, 64, 3000), (64, 20_000))
     sender = port(MANY, 1, kind="turns")

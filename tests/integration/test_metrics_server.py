@@ -42,7 +42,7 @@ def test_metrics_are_served_as_text_and_as_openmetrics(server: MetricsServer) ->
         assert text.endswith("# EOF\n")
 
 
-def test_other_paths_say_where_the_metrics_are(server: MetricsServer) -> None:
+def test_other_paths_point_to_the_metrics(server: MetricsServer) -> None:
     with server:
         root = server.url.removesuffix("metrics")
         assert "/metrics" in fetch(root)[1]
@@ -51,7 +51,7 @@ def test_other_paths_say_where_the_metrics_are(server: MetricsServer) -> None:
         caught.value.close()
 
 
-def test_a_silent_client_disturbs_nobody(server: MetricsServer) -> None:
+def test_silent_client_does_not_delay_others(server: MetricsServer) -> None:
     with server:
         address = server.url.split("/")[2].split(":")
         with socket.create_connection(
@@ -100,7 +100,7 @@ def waiting(server: MetricsServer, timeout_s: float) -> Future[bool]:
     return future
 
 
-def test_the_end_is_served_until_it_has_been_scraped(server: MetricsServer) -> None:
+def test_final_values_are_served_until_scraped(server: MetricsServer) -> None:
     with server:
         fetch(server.url)
         waited = waiting(server, PATIENCE_S)
@@ -114,13 +114,13 @@ def has_taken_the_end(server: MetricsServer, waited: Future[bool]) -> bool:
     return waited.done()
 
 
-def test_nobody_waits_for_who_has_never_scraped(server: MetricsServer) -> None:
+def test_server_does_not_wait_without_any_scrape(server: MetricsServer) -> None:
     with server:
         fetch(server.url.removesuffix("metrics"))
         assert not server.wait_for_last_scrape(PATIENCE_S)
 
 
-def test_a_last_scrape_is_waited_for_no_longer_than_allowed(
+def test_wait_for_a_last_scrape_is_bounded(
     server: MetricsServer,
 ) -> None:
     with server:
@@ -128,7 +128,7 @@ def test_a_last_scrape_is_waited_for_no_longer_than_allowed(
         assert not server.wait_for_last_scrape(0.0)
 
 
-def test_a_wait_for_a_scrape_can_be_ended(server: MetricsServer) -> None:
+def test_wait_for_a_scrape_can_be_interrupted(server: MetricsServer) -> None:
     with server:
         fetch(server.url)
         waited = waiting(server, PATIENCE_S)
@@ -136,7 +136,7 @@ def test_a_wait_for_a_scrape_can_be_ended(server: MetricsServer) -> None:
         assert waited.result(PATIENCE_S)
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+def test_port_in_use_is_reported_before_the_run_starts() -> None:
     with open_listener("127.0.0.1:0") as first:
         port = first.getsockname()[1]
         with pytest.raises(PortInUse) as caught:
@@ -159,7 +159,7 @@ def test_ipv6_is_served_too() -> None:
 
 
 @pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", "127.0.0.1:http", "h:65536"])
-def test_what_is_no_address_is_refused(listen: str) -> None:
+def test_invalid_address_is_refused(listen: str) -> None:
     with pytest.raises(ConfigError, match="not an address with a port"):
         open_listener(listen)
 

@@ -84,7 +84,7 @@ NAMED = [
     ("form", "deed", "allowed"),
     [pytest.param(*case, id=f"{case[0]}-{case[1].__name__}") for case in NAMED],
 )
-def test_a_deed_has_its_name(
+def test_every_mutation_has_a_name(
     chakram_data: Path,
     tmp_path: Path,
     form: str,

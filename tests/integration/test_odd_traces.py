@@ -45,7 +45,7 @@ def test_an_odd_file_has_its_outcome(chakram_data: Path, name: str) -> None:
     assert {problem.kind for problem in found} == problems
 
 
-def test_a_truncated_file_is_told_from_a_short_one(chakram_data: Path) -> None:
+def test_truncated_file_is_distinguished_from_a_short_one(chakram_data: Path) -> None:
     path = chakram_data / "traces/edge_synthetic/truncated_mid_node"
     with pytest.raises(TruncatedTrace, match=r"offset 71: .*45 of the 62 bytes"):
         load_trace_set(path)
@@ -67,7 +67,7 @@ def test_schema_0_0_1_is_refused(chakram_data: Path) -> None:
         read_trace(path, 0)
 
 
-def test_pointers_of_a_host_trace_are_explained_by_it(
+def test_host_trace_resolves_its_group_pointers(
     chakram_data: Path, tmp_path: Path
 ) -> None:
     # One rank of two, in a file whose name has no rank.

@@ -61,7 +61,7 @@ def plane(family: str) -> Iterator[DataPlane]:
         (BurstKind.CNP, 30 << 2 | ECT1),
     ],
 )
-def test_each_kind_leaves_in_the_class_of_the_plan(
+def test_each_packet_type_is_sent_in_the_class_of_the_plan(
     plane: DataPlane, family: str, kind: BurstKind, tos: int
 ) -> None:
     sender, receiver = plane.lines
@@ -111,7 +111,7 @@ def of_class_5(plan: AgentPlan) -> AgentPlan:
 @pytest.mark.parametrize(
     ("ack", "answer_tos"), [(10, 40 << 2 | ECT1), (20, 20 << 2 | ECT1)]
 )
-def test_a_queue_pair_of_a_class_sends_in_it_and_is_answered_in_it(
+def test_queue_pair_sends_and_is_answered_in_its_class(
     family: str, ack: int, answer_tos: int
 ) -> None:
     transport = replace(TRANSPORT, dscp_ack=ack)

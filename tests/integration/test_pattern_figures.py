@@ -70,7 +70,7 @@ def test_a_fan_out_is_no_slow_receiver(
 
 
 @pytest.mark.slow
-def test_a_permutation_names_those_that_met_on_an_uplink(
+def test_permutation_report_names_messages_that_share_an_uplink(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = simulated("permutation", tmp_path, capsys)
@@ -94,7 +94,7 @@ def test_a_permutation_names_those_that_met_on_an_uplink(
 
 
 @pytest.mark.slow
-def test_messages_of_a_pipeline_are_not_bound_by_ports_they_never_shared(
+def test_pipeline_messages_are_not_bound_by_ports_they_never_share(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = simulated(

@@ -89,7 +89,7 @@ def test_every_probe_arrives_in_its_class(family: str, is_late: bool) -> None:
 
 
 @pytest.mark.parametrize(("copies", "is_too_long"), [(200, False), (2000, True)])
-def test_the_kernel_stamps_what_arrives_and_counts_what_it_drops(
+def test_kernel_stamps_arrivals_and_counts_drops(
     copies: int, is_too_long: bool
 ) -> None:
     """It does both while the process that receives does something else."""
@@ -125,7 +125,7 @@ def test_the_kernel_stamps_what_arrives_and_counts_what_it_drops(
         assert 0 < span_ns < PATIENCE_S * 1e9
 
 
-def test_who_does_not_listen_says_so() -> None:
+def test_host_without_a_listener_is_reported() -> None:
     plan = planned("ipv4", check_mtu=False, check_classes=False)
     assert plan.probes is not None
     nobody = replace(plan.probes.targets[0], address="127.0.5.99")
@@ -157,7 +157,7 @@ def test_who_does_not_listen_says_so() -> None:
     assert {number for number, _ in report.unreachable} == {errno.ECONNREFUSED}
 
 
-def test_what_may_not_be_sent_to_is_refused() -> None:
+def test_prober_refuses_a_destination_that_is_not_allowed() -> None:
     plan = planned("ipv4")
     with pytest.raises(PlanError, match="does not send to 127"):
         open_prober(plan, Policy(allow=()))
@@ -165,7 +165,7 @@ def test_what_may_not_be_sent_to_is_refused() -> None:
         open_prober(replace(plan, peers=()), Policy())
 
 
-def test_what_cannot_be_opened_is_refused_and_nothing_stays_open() -> None:
+def test_failure_to_open_a_socket_closes_all_others() -> None:
     plan = planned("ipv4")
     absent = [*plan.ports[:2], replace(plan.ports[2], open="udp:eth99")]
     with pytest.raises(FabricError, match="no interface eth99"):

@@ -34,7 +34,7 @@ from tests.support import REPO_ROOT
         ("two-jobs", {"all_reduce"}),
     ],
 )
-def test_a_ready_experiment_with_a_made_up_trace_can_be_simulated(
+def test_ready_experiment_with_a_synthetic_trace_can_be_simulated(
     name: str,
     ops: set[str],
     tmp_path: Path,

@@ -37,7 +37,7 @@ def communication(traces: TraceSet) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("expected", SETS, ids=lambda expected: expected.path)
-def test_a_set_holds_what_its_author_counted(
+def test_trace_set_has_the_counts_of_its_author(
     chakram_data: Path, expected: Expected
 ) -> None:
     # One byte per element: sizes as they are stored, as the table has them.
@@ -57,7 +57,7 @@ def test_a_set_holds_what_its_author_counted(
     assert {problem.kind for problem in problems} == expected.problems
 
 
-def test_control_dependencies_of_pytorch_that_lead_nowhere_are_counted(
+def test_dangling_control_dependencies_of_pytorch_are_counted(
     chakram_data: Path,
 ) -> None:
     traces = load_trace_set(
@@ -92,7 +92,7 @@ def _sets_of(archive: Path) -> list[str]:
         )
 
 
-def test_stage_is_refused_until_somebody_says_what_an_element_is(
+def test_stage_traces_need_a_stated_element_size(
     chakram_data: Path,
 ) -> None:
     path = chakram_data / "traces/stage/moe_mixtral_ep4_tp2_8r"
@@ -136,7 +136,7 @@ def _binary_traces(folder: Path) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.parametrize(
     ("every", "least"), [(8, 50), pytest.param(1, 250, marks=pytest.mark.soak)]
 )
-def test_every_trace_read_shortly_is_what_protobuf_makes_of_it(
+def test_fast_decoder_equals_protobuf_on_every_trace(
     chakram_data: Path, every: int, least: int
 ) -> None:
     """Those of every eighth rank, and in soak all."""
@@ -156,7 +156,7 @@ def test_every_trace_read_shortly_is_what_protobuf_makes_of_it(
     assert seen > least
 
 
-def test_a_linked_trace_is_what_the_converter_makes_of_it(chakram_data: Path) -> None:
+def test_linked_trace_equals_the_output_of_the_converter(chakram_data: Path) -> None:
     folder = chakram_data / "traces/pytorch_moe_gloo_8r"
     linked = load_trace_set(folder / "linked_json_ranks01.tar.gz")
     converted = load_trace_set(folder / "converted_et.tar.gz")

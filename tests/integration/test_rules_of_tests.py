@@ -115,7 +115,7 @@ def outcomes(root: Path, *arguments: str, **environment: str) -> dict[str, str]:
     return found | {"output": done.stdout}
 
 
-def test_the_rules_hold(tmp_path: Path) -> None:
+def test_rules_of_tests_are_enforced(tmp_path: Path) -> None:
     found = outcomes(tmp_path, CHAKRAM_REQUIRE="axle,other")
     output = found.pop("output")
     assert found == {
@@ -134,13 +134,13 @@ def test_the_rules_hold(tmp_path: Path) -> None:
     assert "1 tests deselected: they read real traces and captures" in output
 
 
-def test_what_lacks_data_is_told_where_tests_share_cores(tmp_path: Path) -> None:
+def test_missing_data_is_reported_under_xdist(tmp_path: Path) -> None:
     shared = ("-n", "2", "--dist", "loadfile", "tests/golden", "tests/unit")
     output = outcomes(tmp_path, *shared)["output"]
     assert "1 tests deselected: they read real traces and captures" in output
 
 
-def test_data_is_used_and_what_is_off_by_default_done_where_asked_for(
+def test_data_folder_and_optional_tests_can_be_selected(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "data" / "a").mkdir(parents=True)

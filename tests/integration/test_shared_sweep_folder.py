@@ -94,7 +94,7 @@ def test_two_sweeps_in_one_folder_run_each_cell_once(folder: Path, jobs: str) ->
     assert one == other
 
 
-def test_a_sweep_takes_the_outcome_of_a_cell_that_another_one_runs(
+def test_sweep_uses_the_result_of_a_cell_that_another_sweep_runs(
     folder: Path,
 ) -> None:
     run = runs_of(folder)[3]
@@ -136,7 +136,7 @@ def test_a_killed_sweep_does_not_block_the_next(folder: Path) -> None:
     assert files(folder / FOLDER)
 
 
-def test_cells_on_a_fabric_are_run_by_one_sweep_at_a_time(folder: Path) -> None:
+def test_one_sweep_at_a_time_runs_cells_on_a_fabric(folder: Path) -> None:
     """Two sweeps would disturb each other's measurements."""
     suite = "version: 1\nname: sizes\nbase: base.yaml\nworld: run\nrepetitions: 2\n"
     (folder / "suite.yaml").write_text(suite)

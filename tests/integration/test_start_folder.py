@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_folder_named_like_the_package_does_not_stand_in_for_it(
+def test_folder_named_like_the_package_is_not_imported(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "chakram").mkdir()

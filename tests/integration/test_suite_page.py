@@ -76,7 +76,7 @@ def data_of(page: str) -> Any:
     return json.loads(found[1])
 
 
-def test_every_section_and_every_cell_is_there(
+def test_every_section_and_every_cell_is_present(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = page_of(swept, tmp_path / "page.html")
@@ -139,7 +139,7 @@ def test_every_figure_is_drawn_without_complaint(swept: Path, tmp_path: Path) ->
         assert not NOT_A_NUMBER.search(svg), name
 
 
-def test_what_is_missing_is_said(
+def test_missing_parts_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite = """\

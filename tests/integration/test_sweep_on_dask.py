@@ -68,7 +68,7 @@ def sweep(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # five interpreters load Arrow, and two of them Dask
-def test_the_cells_of_a_worker_that_is_killed_are_done_again(
+def test_cells_of_a_killed_worker_are_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "base.yaml").write_text(EXPERIMENT)

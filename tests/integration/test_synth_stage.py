@@ -86,7 +86,7 @@ def made(**parameters: Any) -> Counter[tuple[str, int]]:
         ),
     ],
 )
-def test_dense_training_is_that_of_stage(
+def test_dense_training_equals_that_of_stage(
     chakram_data: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     expected = of_stage(chakram_data, name)
@@ -111,7 +111,7 @@ def test_dense_training_is_that_of_stage(
         ),
     ],
 )
-def test_experts_exchange_what_they_exchange_in_stage(
+def test_expert_exchange_equals_that_of_stage(
     chakram_data: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     folder = chakram_data / "traces/stage" / name
@@ -134,7 +134,7 @@ def test_experts_exchange_what_they_exchange_in_stage(
     assert only("all_to_all", found) == only("all_to_all", expected)
 
 
-def test_gradients_of_a_layer_with_experts_are_those_of_stage(
+def test_gradients_of_an_expert_layer_equal_those_of_stage(
     chakram_data: Path,
 ) -> None:
     # STAGE sums up a layer's attention, gate and expert at once, over 2 ranks.
@@ -147,7 +147,7 @@ def test_gradients_of_a_layer_with_experts_are_those_of_stage(
     assert gradients == pytest.approx(stage_bytes, rel=1e-4)
 
 
-def test_sharded_weights_are_those_of_stage(chakram_data: Path) -> None:
+def test_sharded_weights_equal_those_of_stage(chakram_data: Path) -> None:
     expected = of_stage(chakram_data, "moe_mixtral_ep4_fsdp2_tp1_8r")
     found = made(
         **{**MOE, "ep": 4, "fsdp": 2, "dp": 1, "layers": 2, "micro_batches": 2}

@@ -216,7 +216,7 @@ REQUIRED = {
 """What the trace event format wants of each kind of event, and what readers use."""
 
 
-def test_events_have_what_the_format_wants_of_them(
+def test_events_have_all_fields_of_the_format(
     events: list[dict[str, Any]],
 ) -> None:
     assert {event["ph"] for event in events} == set(REQUIRED)
@@ -245,7 +245,7 @@ def test_events_have_what_the_format_wants_of_them(
         assert isinstance(event["args"][key], int if key == "sort_index" else str)
 
 
-def test_times_cut_to_ns_are_those_that_were_meant() -> None:
+def test_times_rounded_to_ns_are_correct() -> None:
     # 1001 / 1000 * 1000 is less than 1001.
     for time_ns in (*range(5000), *range(10**13 + 1, 10**13 + 5000)):
         assert int(_us(time_ns) * 1000.0) == time_ns

@@ -15,7 +15,7 @@ or the merged graph of several, the rest."""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nranks", [pytest.param(1, marks=pytest.mark.soak), 4])
-def test_a_node_takes_less_memory_than_its_record_in_the_file(
+def test_node_needs_less_memory_than_its_record_in_the_file(
     tmp_path: Path, nranks: int
 ) -> None:
     for name, nodes in (("small", 1_000), ("large", 61_000)):

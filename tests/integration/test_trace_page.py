@@ -23,7 +23,7 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.mark.slow
-def test_the_page_draws_all_its_plots_without_complaint_or_network(
+def test_page_draws_all_plots_offline_without_errors(
     tmp_path: Path,
 ) -> None:
     require_chromium()
@@ -41,7 +41,7 @@ def test_the_page_draws_all_its_plots_without_complaint_or_network(
 
 
 @pytest.mark.slow
-def test_a_page_with_a_fault_is_noticed(tmp_path: Path) -> None:
+def test_page_with_a_script_error_is_detected(tmp_path: Path) -> None:
     require_chromium()
     faulty = "<!DOCTYPE html><title>x</title><script>nothing.here()</script>"
     page = open_page(written(tmp_path / "x.html", faulty), profile=tmp_path / "p")

@@ -54,11 +54,13 @@ def imported_by(code: str) -> set[str]:
         ("chakram_agent.cli", {"google.protobuf", "asyncio", "grpc"}),
     ],
 )
-def test_a_process_of_a_run_stays_light(module: str, needed: set[str]) -> None:
+def test_processes_of_a_run_import_no_heavy_modules(
+    module: str, needed: set[str]
+) -> None:
     assert imported_by(f"import {module}") & WEIGHTY == needed
 
 
-def test_a_verb_imports_no_other_verb() -> None:
+def test_command_imports_no_other_command() -> None:
     loaded = imported_by("from chakram.cli import command_line; command_line('gate')")
     assert {each for each in loaded if each.startswith("chakram.cli.")} == {
         "chakram.cli.common",
@@ -79,7 +81,7 @@ def test_a_verb_imports_no_other_verb() -> None:
         ),
     ],
 )
-def test_a_verb_imports_what_it_needs(
+def test_command_imports_only_what_it_needs(
     arguments: list[str],
     unneeded: set[str],
     tmp_path_factory: pytest.TempPathFactory,
@@ -91,14 +93,14 @@ def test_a_verb_imports_what_it_needs(
     assert not loaded & unneeded
 
 
-def test_a_command_looks_for_cycles_when_there_is_much() -> None:
+def test_garbage_collection_starts_late_in_commands() -> None:
     script = "import gc; from chakram.__main__ import main; main(); " + (
         "import sys; sys.modules[f'looks at {gc.get_threshold()[0]}'] = gc"
     )
     assert f"looks at {GARBAGE_THRESHOLD}" in imported_by(script)
 
 
-def test_what_checks_experiments_is_built_when_one_is_read() -> None:
+def test_experiment_validators_are_built_on_first_use() -> None:
     built = imported_by(
         "import sys, chakram.config.experiment\n"
         "from chakram.config.schema import sections\n"

@@ -74,7 +74,7 @@ def why(
     return document
 
 
-def test_a_link_slower_than_its_peers_is_named_with_what_it_costs(
+def test_link_slower_than_its_peers_is_named_with_its_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = tmp_path / "slow"
@@ -107,7 +107,7 @@ def test_a_declared_fault_without_effect_is_excluded(
     ]
 
 
-def test_charges_alone_are_not_called_tested(
+def test_charges_without_simulation_are_not_called_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = why(tmp_path, capsys, "--no-verify", own_rate="40Mbit")
@@ -131,7 +131,7 @@ def test_a_full_window_is_charged_to_the_slow_path_of_acknowledgements(
     assert (charged[0]["cause"], charged[0]["place"]) == ("slow link", "h3-s0 up")
 
 
-def test_a_changed_trace_is_reported_and_nothing_is_accused(
+def test_changed_trace_is_reported_without_a_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = experiment(tmp_path, own_rate="40Mbit")
@@ -147,7 +147,7 @@ def test_a_changed_trace_is_reported_and_nothing_is_accused(
     assert "has changed since the run" in output
 
 
-def test_the_difference_of_two_runs_is_a_fault_of_one(
+def test_fault_of_one_run_explains_the_difference_of_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = [tmp_path / name for name in ("clean", "slow")]
@@ -168,7 +168,7 @@ def test_the_difference_of_two_runs_is_a_fault_of_one(
 
 
 @pytest.mark.parametrize(("rate", "code"), [("100Mbit", 0), ("40Mbit", 6)])
-def test_a_gate_asks_for_no_confirmed_fault(
+def test_gate_can_require_no_confirmed_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, code: int
 ) -> None:
     path = experiment(tmp_path, own_rate=rate)
@@ -185,7 +185,7 @@ def test_a_gate_asks_for_no_confirmed_fault(
     assert "UNKNOWN no confirmed fault" in capsys.readouterr().out
 
 
-def test_a_rank_may_begin_late_and_compute_longer(tmp_path: Path) -> None:
+def test_late_and_slow_ranks_are_named(tmp_path: Path) -> None:
     step = Step(op=CollectiveType.ALL_REDUCE, size_bytes=64_000, compute_ns=50_000)
     job = Job(
         name="main",
@@ -210,7 +210,7 @@ def test_a_rank_may_begin_late_and_compute_longer(tmp_path: Path) -> None:
     assert slow == pytest.approx(300_000, rel=0.05)
 
 
-def test_what_saves_nothing_of_the_whole_run_is_no_fault(
+def test_cause_without_a_saving_is_no_fault(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -230,7 +230,7 @@ def test_what_saves_nothing_of_the_whole_run_is_no_fault(
     assert [each["place"] for each in document["excluded"]] == ["h3-s0"]
 
 
-def test_of_the_only_uplink_the_direction_that_is_full_comes_first(
+def test_full_direction_of_a_single_uplink_is_ranked_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     links = [{"ends": [host, "west"]} for host in HOSTS[:3]]

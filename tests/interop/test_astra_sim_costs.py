@@ -53,7 +53,9 @@ def rows(chakram_data: Path) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["backend"] in BACKENDS]
 
 
-def test_every_analytical_row_is_held_against_us(rows: list[dict[str, str]]) -> None:
+def test_every_analytical_row_is_compared_with_our_times(
+    rows: list[dict[str, str]],
+) -> None:
     assert len(rows) == ROWS
     assert {row["topology"] for row in rows} == set(NETWORKS)
     assert {row["algorithm"] for row in rows} == set(ALGORITHMS)
@@ -62,7 +64,7 @@ def test_every_analytical_row_is_held_against_us(rows: list[dict[str, str]]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("topology", NETWORKS)
-def test_every_row_is_met_to_the_nanosecond(
+def test_every_row_equals_our_time_to_the_nanosecond(
     rows: list[dict[str, str]], backend: str, topology: str
 ) -> None:
     own = [

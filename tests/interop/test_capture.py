@@ -255,7 +255,7 @@ def test_every_packet_is_captured_by_itself(captured: Captured) -> None:
     assert not any(text.startswith("capture") for text in banners)
 
 
-def test_the_run_says_that_bursts_were_cut(captured: Captured) -> None:
+def test_run_reports_that_bursts_were_split(captured: Captured) -> None:
     (note,) = (text for text in captured.results.manifest.banners if "captured" in text)
     assert note.startswith("packets to and from h0, h3 are sent one at a time")
 
@@ -325,7 +325,7 @@ def test_packets_on_the_wire_are_the_messages_of_the_records(
     assert sum(key[3] * count for key, count in expected.items()) > 3_000_000
 
 
-def test_headers_tell_the_size_and_the_number_of_a_message(
+def test_headers_contain_the_size_and_number_of_a_message(
     captured: Captured,
 ) -> None:
     numbers = defaultdict(list)
@@ -344,7 +344,7 @@ def test_headers_tell_the_size_and_the_number_of_a_message(
         assert len(set(of_queue_pair)) == len(of_queue_pair)
 
 
-def test_acknowledgements_follow_what_they_acknowledge(captured: Captured) -> None:
+def test_acknowledgements_follow_the_acknowledged_packets(captured: Captured) -> None:
     for host, own in captured.addresses.items():
         highest: dict[tuple[str, int], int] = {}
         for packet in captured.decoded[host]:
@@ -366,7 +366,7 @@ def test_acknowledgements_follow_what_they_acknowledge(captured: Captured) -> No
         assert acknowledged == sent
 
 
-def test_every_icrc_is_right(captured: Captured) -> None:
+def test_every_icrc_is_correct(captured: Captured) -> None:
     for host in CAPTURED:
         packets = captured.ip_packets(host)
         assert packets
@@ -381,7 +381,7 @@ def test_scapy_computes_the_same_icrcs(captured: Captured) -> None:
         assert layer(packet)[BTH].compute_icrc(packet) == packet[-4:]
 
 
-def test_lost_packets_are_asked_for_and_sent_again(lossy: Captured) -> None:
+def test_lost_packets_are_requested_and_retransmitted(lossy: Captured) -> None:
     retransmitted = Counter()
     for flow in lossy.results.table("flows", "src", "retransmitted").to_pylist():
         retransmitted[f"h{flow['src']}"] += flow["retransmitted"]
@@ -410,7 +410,7 @@ def test_lost_packets_are_asked_for_and_sent_again(lossy: Captured) -> None:
         assert {(nak.source, nak.psn) for nak in naks} <= sent_again
 
 
-def test_icrcs_are_right_when_packets_are_lost(lossy: Captured) -> None:
+def test_icrcs_are_correct_when_packets_are_lost(lossy: Captured) -> None:
     for host in CAPTURED:
         for packet in lossy.ip_packets(host):
             assert ip_icrc(packet) == packet[-4:]

@@ -24,7 +24,7 @@ from chakram.chakra.write.convert import TraceForm, convert_trace_set
         ),
     ],
 )
-def test_our_json_is_byte_for_byte_that_of_chakra_jsonizer(
+def test_our_json_equals_that_of_chakra_jsonizer(
     chakram_data: Path, tmp_path: Path, source: str, written: str, theirs: str
 ) -> None:
     traces = chakram_data / "traces"

@@ -55,7 +55,7 @@ def reference(folder: Path, name: str) -> list[FlowTime]:
 
 
 @pytest.mark.parametrize(("name", "job"), [("a2a", "all_to_all"), ("ar", "all_reduce")])
-def test_every_message_is_met_to_the_nanosecond(
+def test_every_message_equals_ns3_to_the_nanosecond(
     folder: Path, name: str, job: str
 ) -> None:
     # Of a congested fabric: one that was 3 ns late would move all that follows.
@@ -63,7 +63,7 @@ def test_every_message_is_met_to_the_nanosecond(
     assert moments(mix(job).run().flows) == moments(theirs)
 
 
-def test_an_experiment_meets_every_message_of_the_mix(
+def test_experiment_reproduces_every_message_of_the_mix(
     folder: Path, tmp_path: Path
 ) -> None:
     link = {"rate": "400Gbit", "delay": "500ns"}
@@ -144,7 +144,7 @@ def finish_ns(row: Mapping[str, str]) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ns3", "ns3_dcqcn"])
 @pytest.mark.parametrize("topology", ["Switch", "Clos2L"])
-def test_every_collective_of_ns3_is_met(
+def test_every_collective_equals_that_of_ns3(
     chakram_data: Path, backend: str, topology: str
 ) -> None:
     with open(chakram_data / "reference" / "astra-sim.csv", newline="") as file:
@@ -163,7 +163,7 @@ def test_every_collective_of_ns3_is_met(
 
 
 @pytest.mark.slow
-def test_an_incast_ends_as_there() -> None:
+def test_incast_ends_as_in_ns3() -> None:
     # First and last end of ns-3; with pauses, and with a window that needs none.
     deep = incast(15, INCAST_BYTES).run()
     assert max(flow.fct_ns for flow in deep.flows) == 2_644_438
@@ -176,7 +176,7 @@ def test_an_incast_ends_as_there() -> None:
 
 
 @pytest.mark.slow
-def test_an_incast_under_dcqcn_ends_as_there() -> None:
+def test_incast_under_dcqcn_ends_as_in_ns3() -> None:
     scaled = incast(15, INCAST_BYTES, window="scaled", controlled=True).run()
     assert abs(end_ns(scaled.flows) / 2_658_148 - 1) <= 0.01
 

@@ -143,7 +143,7 @@ def told(chakram_data: Path) -> list[list[str]]:
     return [row + [""] * (columns - len(row)) for row in rows if len(row) > 1]
 
 
-def test_every_icrc_is_as_we_compute_it(frames: list[Frame]) -> None:
+def test_every_icrc_equals_ours(frames: list[Frame]) -> None:
     assert len(frames) == 162
     assert {frame.is_ipv4 for frame in frames} == {True, False}
     for frame in frames:
@@ -162,7 +162,7 @@ def test_packets_decode_and_encode_to_the_same_bytes(frames: list[Frame]) -> Non
     assert kinds == KINDS
 
 
-def test_fields_are_those_that_tshark_told(
+def test_fields_equal_those_of_tshark(
     frames: list[Frame], told: list[list[str]]
 ) -> None:
     for frame, row in zip(frames, told, strict=True):
@@ -193,7 +193,7 @@ def test_fields_are_those_that_tshark_told(
         assert fields["icrc"] == f"0x{packet.icrc.hex()}"
 
 
-def test_headers_hold_what_the_sender_put_there(frames: list[Frame]) -> None:
+def test_headers_contain_the_values_of_the_sender(frames: list[Frame]) -> None:
     def packet(number: int) -> Packet:
         return decode_packet(frames[number - 1].datagram)
 
@@ -230,7 +230,7 @@ def test_headers_hold_what_the_sender_put_there(frames: list[Frame]) -> None:
     ],
 )
 @pytest.mark.parametrize("as_bytes", [False, True])
-def test_we_answer_a_requester_as_its_own_kind_does(
+def test_our_responder_answers_like_the_captured_one(
     frames: list[Frame], first: int, last: int, sizes: list[int], as_bytes: bool
 ) -> None:
     conversation = frames[first - 1 : last]
@@ -269,7 +269,9 @@ def test_we_answer_a_requester_as_its_own_kind_does(
     assert [event.size_bytes for event in events] == sizes
 
 
-def test_we_ask_for_a_lost_packet_as_its_own_kind_does(frames: list[Frame]) -> None:
+def test_our_responder_requests_a_lost_packet_like_the_captured_one(
+    frames: list[Frame],
+) -> None:
     # A WRITE of 22 packets of which the second was lost: its end, the NAK, the retry.
     packets = [decode_packet(frame.datagram) for frame in frames[147:155]]
     late, nak, again = packets[:4], packets[4], packets[5:]
@@ -292,7 +294,7 @@ def test_we_ask_for_a_lost_packet_as_its_own_kind_does(frames: list[Frame]) -> N
     assert responder.statistics().bytes_received == 4 * 1024
 
 
-def test_we_go_back_as_its_own_kind_does(frames: list[Frame]) -> None:
+def test_our_requester_goes_back_like_the_captured_one(frames: list[Frame]) -> None:
     nak = decode_packet(frames[151].datagram)
     again = [decode_packet(frame.datagram).bth for frame in frames[152:155]]
     requester = make_queue_pair(0x1B, 0x1A, send_psn=nak.bth.psn - 1)

@@ -105,7 +105,7 @@ async def test_a_file_keeps_to_its_limit_and_stays_whole(tmp_path: Path) -> None
     assert banner.startswith("captures of h0, h1 end at ")
 
 
-async def test_a_ring_counts_what_it_had_no_room_for_and_goes_on() -> None:
+async def test_full_ring_counts_drops_and_continues() -> None:
     found = []
     async with await start_lab(star(2), lab_name=own_lab("ring")) as handle:
         for _ in range(ATTEMPTS):
@@ -122,7 +122,7 @@ async def test_a_ring_counts_what_it_had_no_room_for_and_goes_on() -> None:
     raise AssertionError(f"{found} kept of 300")
 
 
-async def test_what_cannot_be_captured_is_refused(tmp_path: Path) -> None:
+async def test_unknown_capture_host_is_refused(tmp_path: Path) -> None:
     async with await start_lab(star(2), lab_name=own_lab("no")) as handle:
         lab = handle.state
         wrong = replace(lab, hosts=(replace(lab.hosts[0], interface="eth7"),))

@@ -122,7 +122,7 @@ async def test_every_packet_carries_a_right_icrc(tmp_path: Path, burst: int) -> 
             assert packet[-4:] == ip_icrc(packet)
 
 
-async def test_what_would_go_through_lo_is_refused(tmp_path: Path) -> None:
+async def test_traffic_through_lo_is_refused(tmp_path: Path) -> None:
     async with await start_lab(star(2), lab_name=own_lab("dp"), seed=1) as lab:
         first, second = lab.state.hosts
         plan = plan_in(lab, 4)

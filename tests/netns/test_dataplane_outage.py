@@ -102,7 +102,7 @@ async def test_a_run_outlives_an_interface_that_was_down_for_a_while() -> None:
     assert sum(pair.statistics().timeouts for pair in pairs) > 0
 
 
-async def test_an_interface_that_stays_down_is_said(
+async def test_interface_that_stays_down_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(udp_sockets, "_OUTAGE_LIMIT_S", OUTAGE_S)

@@ -51,7 +51,7 @@ def send(port: Port) -> bool:
 
 
 @FAMILIES
-async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
+async def test_full_queue_refuses_packets_without_loss(family: str) -> None:
     async with await start_lab(
         single_switch(2, RATE_BPS),
         lab_name=own_lab("dpport"),
@@ -84,7 +84,7 @@ async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
 
 
 @FAMILIES
-async def test_a_packet_that_no_link_takes_is_said(family: str) -> None:
+async def test_packet_larger_than_the_mtu_is_reported(family: str) -> None:
     async with await start_lab(
         single_switch(2, None), lab_name=own_lab("dpport"), addressing=family, mtu=1500
     ) as lab:

@@ -52,7 +52,7 @@ def predicted(seed: int, spines: int, flow: tuple[str, str, int, int]) -> str:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("family", "spines"), EACH)
-async def test_every_next_hop_predicted_is_the_kernels(
+async def test_every_predicted_next_hop_equals_that_of_the_kernel(
     family: str, spines: int, tmp_path: Path
 ) -> None:
     draw = random.Random(f"{family} {spines}")

@@ -127,7 +127,7 @@ async def test_a_host_reaches_its_peer_at_the_rate_of_the_link() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
+async def test_full_queue_counts_its_drops() -> None:
     topology = star(2)
     slow = replace(topology.links[1], rate_bps=10**6, queue_bytes=20_000)
     topology = replace(topology, links=(topology.links[0], slow))
@@ -148,7 +148,7 @@ async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
 
 @FAMILIES
 @pytest.mark.asyncio
-async def test_nothing_but_the_packet_itself_crosses_the_links(family: str) -> None:
+async def test_only_the_packet_crosses_the_links(family: str) -> None:
     """No ARP, no flooding, no neighbour or router discovery, no reports of groups."""
     size_bytes = 1000 + HEADER_BYTES[family]
     async with await start_lab(
@@ -209,7 +209,7 @@ async def test_bursts_cross_whole_except_on_links_that_are_captured(
 
 
 @pytest.mark.asyncio
-async def test_a_delay_is_not_silently_left_out() -> None:
+async def test_missing_delay_is_reported() -> None:
     topology = single_switch(2, GBIT, host_delay_ns=5000)
     async with await start_lab(topology, lab_name=own_lab("late")) as handle:
         assert any("delays" in note for note in handle.state.notes)
@@ -218,7 +218,7 @@ async def test_a_delay_is_not_silently_left_out() -> None:
 
 
 @pytest.mark.asyncio
-async def test_64_hosts_stand_within_seconds(
+async def test_lab_of_64_hosts_starts_within_seconds(
     record_property: Callable[[str, object], None],
 ) -> None:
     starting = asyncio.ensure_future(start_lab(star(64), lab_name=own_lab("many")))
@@ -231,7 +231,7 @@ async def test_64_hosts_stand_within_seconds(
 
 
 @pytest.mark.asyncio
-async def test_entering_for_a_while_comes_back_or_is_refused_beforehand() -> None:
+async def test_temporary_entry_returns_or_is_refused_first() -> None:
     async with await start_lab(star(2), lab_name=own_lab("back")) as handle:
         found = traffic(handle.state, "coming_back")
 

@@ -35,7 +35,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.asyncio
-async def test_two_labs_with_the_same_addresses_do_not_meet() -> None:
+async def test_two_labs_with_the_same_addresses_are_isolated() -> None:
     async with (
         await start_lab(star(2), lab_name=own_lab("left")) as left,
         await start_lab(star(2), lab_name=own_lab("left") + "-2") as right,
@@ -61,7 +61,7 @@ async def test_a_lab_that_runs_is_not_built_twice() -> None:
 
 
 @pytest.mark.asyncio
-async def test_stopping_twice_is_stopping_once() -> None:
+async def test_stopping_twice_is_harmless() -> None:
     handle = await start_lab(star(2), lab_name=own_lab("twice"))
     await handle.stop()
     await handle.stop()
@@ -69,7 +69,7 @@ async def test_stopping_twice_is_stopping_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_lab_that_is_up_stays_until_it_is_taken_down() -> None:
+async def test_running_lab_stays_until_it_is_removed() -> None:
     await start_lab(star(2), lab_name=own_lab("stays"), lifetime="up")
 
     (found,) = status()
@@ -94,7 +94,7 @@ async def test_down_without_a_name_ends_all_labs() -> None:
 
 
 @pytest.mark.asyncio
-async def test_labs_that_runs_use_can_be_left_alone() -> None:
+async def test_labs_in_use_can_be_kept() -> None:
     kept, used = own_lab("kept"), own_lab("used")
     await start_lab(star(2), lab_name=kept, lifetime="up")
     async with await start_lab(star(2), lab_name=used):
@@ -105,7 +105,7 @@ async def test_labs_that_runs_use_can_be_left_alone() -> None:
 
 
 @pytest.mark.asyncio
-async def test_down_removes_what_a_killed_holder_left(state_root: Path) -> None:
+async def test_down_removes_leftovers_of_a_killed_holder(state_root: Path) -> None:
     handle = await start_lab(star(3), lab_name=own_lab("killed"), lifetime="up")
     state = handle.state
     kill(state)
@@ -124,7 +124,7 @@ async def test_down_removes_what_a_killed_holder_left(state_root: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_lab_starts_in_the_place_of_a_killed_one() -> None:
+async def test_lab_replaces_a_killed_one() -> None:
     first = await start_lab(star(3), lab_name=own_lab("again"), lifetime="up")
     kill(first.state)
     async with await start_lab(star(2), lab_name=own_lab("again")) as handle:
@@ -207,7 +207,7 @@ def test_a_lab_ends_with_the_process_that_started_it(state_root: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_holder_refuses_requests_that_it_does_not_know() -> None:
+async def test_holder_refuses_unknown_requests() -> None:
     async with await start_lab(star(2), lab_name=own_lab("asks")) as handle:
         with pytest.raises(FabricError, match=r"lab asks-\d+: unknown request 'x'"):
             ask_holder(handle.state.directory, "x")

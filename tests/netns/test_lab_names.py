@@ -54,7 +54,7 @@ async def stray_lab(state_root: Path, *, kill: bool = True) -> LabState:
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize("by", ["name", "all"])
-async def test_down_removes_them_and_nobody_elses(by: str, state_root: Path) -> None:
+async def test_down_removes_only_own_names(by: str, state_root: Path) -> None:
     await stray_lab(state_root)
     if by == "name":
         assert await down(LAB) == [LAB]
@@ -66,7 +66,7 @@ async def test_down_removes_them_and_nobody_elses(by: str, state_root: Path) -> 
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("foreign")
-async def test_a_new_lab_takes_their_place(state_root: Path) -> None:
+async def test_new_lab_replaces_leftover_names(state_root: Path) -> None:
     await stray_lab(state_root)
     async with await start_lab(star(2), lab_name=LAB):
         assert len(names_of(LAB)) == 4
@@ -88,7 +88,7 @@ async def test_a_lab_that_still_runs_is_named_and_can_be_ended(
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("foreign")
-async def test_another_state_directory_is_another_users(
+async def test_labs_of_another_state_directory_are_kept(
     state_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stray_lab(state_root)

@@ -39,7 +39,7 @@ def lasting(topology: Topology, kind: FaultKind, port: str, **more: Any) -> Link
 
 
 @pytest.mark.asyncio
-async def test_what_is_lost_on_a_link_is_counted_there_in_its_direction() -> None:
+async def test_loss_on_a_link_is_counted_in_its_direction() -> None:
     topology = star(3)
     async with await start_lab(topology, lab_name=own_lab("loss")) as handle:
         lab = handle.state
@@ -73,7 +73,7 @@ async def test_what_is_lost_on_a_link_is_counted_there_in_its_direction() -> Non
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-async def test_switches_leave_a_link_that_is_down_out_of_their_routes(
+async def test_switches_remove_a_link_that_is_down_from_their_routes(
     family: str, tmp_path: Path
 ) -> None:
     topology = clos(2, 2, 2, None, None)

@@ -87,7 +87,7 @@ async def test_a_link_has_the_rate_of_the_topology() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_finds_no_room_is_dropped_and_counted_where_it_was_to_go() -> None:
+async def test_packets_without_buffer_space_are_counted_at_their_egress() -> None:
     topology = star(2)
     slow = replace(topology.links[1], rate_bps=200_000, queue_bytes=20_000)
     topology = replace(topology, links=(topology.links[0], slow))
@@ -102,7 +102,7 @@ async def test_what_finds_no_room_is_dropped_and_counted_where_it_was_to_go() ->
 
 
 @pytest.mark.asyncio
-async def test_a_host_that_pauses_all_the_time_is_cut_off_by_the_watchdog() -> None:
+async def test_watchdog_ignores_a_host_that_pauses_permanently() -> None:
     watchdog = WatchdogSettings(
         detection_ns=100_000_000, restoration_ns=10**9, poll_ns=20_000_000
     )
@@ -118,7 +118,7 @@ async def test_a_host_that_pauses_all_the_time_is_cut_off_by_the_watchdog() -> N
 
 
 @pytest.mark.asyncio
-async def test_who_asks_is_told_that_the_switches_have_ended() -> None:
+async def test_request_after_the_end_of_the_switches_is_refused() -> None:
     async with await model_lab(star(2), "modeldead") as handle:
         lab = handle.state
         process = switch_process(lab)
@@ -147,7 +147,7 @@ async def test_the_switches_end_with_their_holder(number: signal.Signals) -> Non
 
 
 @pytest.mark.asyncio
-async def test_switches_that_cannot_be_are_refused_before_anything_stands() -> None:
+async def test_impossible_switches_are_refused_before_the_lab_is_built() -> None:
     small = Profile(name="sonic", buffer_bytes=10_000)
     with pytest.raises(FabricError, match="switch s0: a buffer of 10000 bytes"):
         await model_lab(star(2), "modelsmall", profile=small)

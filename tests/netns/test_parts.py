@@ -78,7 +78,7 @@ def own_namespace() -> str:
     return os.readlink("/proc/thread-self/ns/net")
 
 
-def test_a_thread_enters_and_comes_back_also_after_an_error(
+def test_thread_returns_from_a_namespace_after_an_error(
     namespace: Namespace,
 ) -> None:
     home = own_namespace()
@@ -89,7 +89,7 @@ def test_a_thread_enters_and_comes_back_also_after_an_error(
     assert own_namespace() == home
 
 
-def test_a_helper_thread_enters_in_our_place(namespace: Namespace) -> None:
+def test_helper_thread_enters_a_namespace(namespace: Namespace) -> None:
     home = own_namespace()
     path = f"/proc/{os.getpid()}/fd/{namespace.descriptor}"
     inside = run_in_namespace(path, own_namespace)
@@ -104,7 +104,7 @@ def test_a_helper_thread_enters_in_our_place(namespace: Namespace) -> None:
         opened.bind(("127.0.0.1", 0))  # lo is up
 
 
-def test_what_is_no_namespace_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_no_namespace_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for path, found in (
@@ -115,7 +115,7 @@ def test_what_is_no_namespace_is_refused(tmp_path: Path) -> None:
             enter_namespace(path)
 
 
-def test_a_setting_that_the_kernel_lacks_is_noted_once() -> None:
+def test_missing_kernel_setting_is_logged_once() -> None:
     require("root", missing_root())
     wanted = Sysctl(path="ipv4/no_such_thing", value="1", without="it is a pity")
     unwanted = Sysctl(path="ipv4/no_other_thing", value="1")
@@ -131,7 +131,7 @@ def test_a_setting_that_the_kernel_refuses_is_an_error() -> None:
         make_namespaces({"a": (impossible,)})
 
 
-def test_the_kernel_says_what_it_refuses(namespace: Namespace) -> None:
+def test_kernel_error_is_reported(namespace: Namespace) -> None:
     address = add_address("198.18.0.1", prefix_length=24, index=1)
     namespace.netlink.execute([address])
     with pytest.raises(FabricError, match=r"alone: address 198\.18\.0\.1/24: .*assign"):
@@ -145,7 +145,7 @@ def test_the_kernel_says_what_it_refuses(namespace: Namespace) -> None:
     namespace.netlink.execute([])  # and goes on
 
 
-def test_what_is_asked_is_answered_or_refused_by_name(namespace: Namespace) -> None:
+def test_requests_are_answered_or_refused_by_name(namespace: Namespace) -> None:
     async def name_of(route: AsyncIPRoute, index: int) -> str:
         (link,) = await route.link("get", index=index)
         return str(link.get_attr("IFLA_IFNAME"))
@@ -170,7 +170,7 @@ def test_many_requests_are_done_in_order(namespace: Namespace) -> None:
     assert all(namespace.netlink.errno_of(each) for each in addresses[::111])
 
 
-def test_names_are_given_and_taken_away(namespace: Namespace) -> None:
+def test_namespace_names_are_added_and_removed(namespace: Namespace) -> None:
     path, new = (NETNS_DIRECTORY / own_lab(name) for name in ("alone", "new"))
     bind_names({path.name: namespace.descriptor})
     try:
@@ -193,7 +193,7 @@ def test_every_probe_has_a_finding_and_labs_can_be_built() -> None:
     assert probes["udp-gso"].ok
 
 
-def test_doctor_tells_what_was_probed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_prints_all_probes(capsys: pytest.CaptureFixture[str]) -> None:
     doctor(as_json=True)
     found = json.loads(capsys.readouterr().out)["probes"]
     assert {"name": "veth", "ok": True} in [
@@ -298,12 +298,12 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
         (["down", "small", "--all"], "names both a lab and --all"),
     ],
 )
-def test_down_wants_to_know_what(arguments: list[str], found: str) -> None:
+def test_down_needs_a_name(arguments: list[str], found: str) -> None:
     with pytest.raises(ConfigError, match=found):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
-def test_only_namespaces_are_built(tmp_path: Path) -> None:
+def test_only_fabrics_of_namespaces_are_built(tmp_path: Path) -> None:
     path = experiment(tmp_path, "loopback", "  ports: 2\n")
     with pytest.raises(ConfigError, match="there is nothing to build for 'loopback'"):
         CliRunner().invoke(app, ["up", path], catch_exceptions=False)

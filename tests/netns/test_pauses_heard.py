@@ -35,7 +35,7 @@ def heard(listener: PauseListener, now_ns: int) -> list[tuple[bool, bool, int]]:
     return found
 
 
-def test_data_of_several_classes_rest_once_all_are_paused(
+def test_data_of_several_classes_stop_when_all_are_paused(
     sender: socket.socket,
 ) -> None:
     listener = PauseListener("lo", rate_bps=RATE_BPS, data_dscps={26, 32}, ack_dscp=26)
@@ -53,7 +53,7 @@ def test_data_of_several_classes_rest_once_all_are_paused(
         listener.close()
 
 
-def test_data_of_one_class_rest_with_it(sender: socket.socket) -> None:
+def test_data_of_one_class_stop_with_it(sender: socket.socket) -> None:
     listener = PauseListener("lo", rate_bps=RATE_BPS, data_dscps={26}, ack_dscp=48)
     try:
         sender.send(pause_frame(3, 100))

@@ -91,7 +91,7 @@ def pair(report: PreflightReport, source: str, destination: str) -> PairReport:
 @pytest.mark.parametrize(
     "family", [pytest.param("ipv4", marks=pytest.mark.soak), "ipv6"]
 )
-async def test_a_sound_lab_has_no_failures(tmp_path: Path, family: str) -> None:
+async def test_intact_lab_has_no_failures(tmp_path: Path, family: str) -> None:
     report = await preflight_of(
         experiment(STAR, family=family, min_rate="0.3"), tmp_path, sound
     )
@@ -128,7 +128,7 @@ async def test_a_host_link_of_a_smaller_mtu_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_host_that_is_gone_is_named_and_the_others_are_measured(
+async def test_missing_host_is_named_and_others_are_measured(
     tmp_path: Path,
 ) -> None:
     report = await preflight_of(

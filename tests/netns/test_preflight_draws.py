@@ -118,7 +118,7 @@ TO_H1 = (("h0", "h1"), ("h2", "h1"))
         ),
     ],
 )
-def test_the_plant_alone_judges_findings(
+def test_findings_are_judged_by_the_planted_fault_alone(
     drawn: Draw, findings: list[Finding], verdict: str
 ) -> None:
     assert verdict_of(drawn, findings) == verdict

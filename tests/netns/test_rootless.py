@@ -44,16 +44,16 @@ SUITE_LIMIT_S = 900
 """For a minute of tests, on a machine that is busy."""
 
 
-# What is done otherwise without rights: namespaces of a user's own that are entered,
-# names that are not there, holders that end what they hold; soak has all the rest.
-OTHERWISE = (
+# Tests of code that differs without privileges: user namespaces, missing names of
+# namespaces, and holders that end their processes. The soak tests run all others.
+UNPRIVILEGED = (
     "single_switch_carries and ipv4",
-    "is_counted_there",
+    "is_counted_in_its_direction",
     "have_names_only_where",
-    "entering_for_a_while",
+    "temporary_entry_returns",
     "with_the_same_addresses",
-    "is_up_stays_until",
-    "what_a_killed_holder_left",
+    "running_lab_stays_until",
+    "leftovers_of_a_killed_holder",
     "processes_of_the_lab_and_no_others",
     "starts_on_a_host",
     "goes_up_and_down",
@@ -67,7 +67,7 @@ OTHERWISE = (
 @pytest.mark.parametrize(
     "chosen",
     [
-        " or ".join(f"({each})" for each in OTHERWISE),
+        " or ".join(f"({each})" for each in UNPRIVILEGED),
         pytest.param("", marks=pytest.mark.soak),
     ],
     ids=["some", "all"],
@@ -125,7 +125,7 @@ except ChakramError as error:
         ),
     ],
 )
-def test_what_is_missing_is_said_in_one_sentence(
+def test_missing_requirement_is_reported_in_one_sentence(
     python: str, nobodys_root: str, script: str, found: str
 ) -> None:
     status, output = run_as_nobody(

@@ -172,9 +172,7 @@ LARGE = [*range(2, 18), 24, 31, 32, 33]
 
 
 @pytest.mark.parametrize(("op", "name"), FORMS)
-def test_steps_and_bytes_are_those_of_the_closed_form(
-    op: CollectiveOp, name: str
-) -> None:
+def test_steps_and_bytes_equal_the_closed_form(op: CollectiveOp, name: str) -> None:
     form, how = FORMS[op, name], algorithm(op, name)
     for n in LARGE:
         assert nsteps(build_schedule(how, nranks=n)) == form.steps(n)

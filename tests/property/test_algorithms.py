@@ -47,7 +47,7 @@ def test_every_algorithm_meets_its_postcondition_in_larger_groups(
     size=st.integers(0, 10**9),
     data=st.data(),
 )
-def test_what_is_sent_is_received(
+def test_every_sent_message_is_received(
     which: tuple[CollectiveOp, str], nranks: int, size: int, data: st.DataObject
 ) -> None:
     root = data.draw(st.integers(0, nranks - 1))
@@ -95,7 +95,7 @@ RINGS = [
     size=st.integers(0, 500) | st.integers(0, 10**9),
     data=st.data(),
 )
-def test_sizes_of_what_is_sent_are_those_of_its_messages(
+def test_sent_sizes_equal_those_of_messages(
     which: tuple[CollectiveOp, str], nranks: int, size: int, data: st.DataObject
 ) -> None:
     position, root = (data.draw(st.integers(0, nranks - 1)) for _ in range(2))

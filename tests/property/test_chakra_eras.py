@@ -76,19 +76,19 @@ def refused(nodes: list[bytes], first_id: int, *metadata: bytes) -> None:
 
 
 @given(st.lists(first_nodes(), min_size=1, max_size=5), ids)
-def test_0_0_1_is_refused(nodes: list[bytes], first_id: int) -> None:
+def test_schema_0_0_1_is_refused(nodes: list[bytes], first_id: int) -> None:
     refused(nodes, first_id)
 
 
 @given(st.lists(later_nodes(types=6), min_size=1, max_size=5), ids)
-def test_0_0_2_is_refused(nodes: list[bytes], first_id: int) -> None:
+def test_schema_0_0_2_is_refused(nodes: list[bytes], first_id: int) -> None:
     refused(nodes, first_id)
 
 
 @given(st.lists(later_nodes(types=7), min_size=1, max_size=5), ids)
 # A collective of today would lack its type: that is not the reason to give.
 @example([bytes.fromhex("12001807")], 1)
-def test_0_0_3_is_refused(nodes: list[bytes], first_id: int) -> None:
+def test_schema_0_0_3_is_refused(nodes: list[bytes], first_id: int) -> None:
     refused(nodes, first_id)
 
 
@@ -96,7 +96,7 @@ def test_0_0_3_is_refused(nodes: list[bytes], first_id: int) -> None:
     st.lists(attributes(), min_size=1, max_size=3),
     st.lists(later_nodes(types=7), max_size=5),
 )
-def test_0_0_3_with_metadata_is_refused(
+def test_schema_0_0_3_with_metadata_is_refused(
     stated: list[bytes], nodes: list[bytes]
 ) -> None:
     refused(nodes, 0, b"".join(text(1, each) for each in stated))

@@ -141,7 +141,7 @@ def test_every_message_ends_up_in_its_place_once(
     version=st.sampled_from([4, 6]),
     has_immediate=st.booleans(),
 )
-def test_packets_differ_from_those_of_the_pattern_in_payload_alone(
+def test_contents_change_only_the_payload(
     path_mtu: int, verb: Verb, psn: int, size: int, version: int, has_immediate: bool
 ) -> None:
     local, remote = ADDRESSES[version]

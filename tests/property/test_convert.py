@@ -96,7 +96,7 @@ ASTRA_ALGORITHMS = [(op, name) for op in ASTRA_KEYS for name in algorithm_names(
     nranks=st.integers(2, 12),
     input_bytes=st.integers(0, 10**7),
 )
-def test_a_custom_collective_sends_what_its_schedule_does(
+def test_custom_collective_sends_the_bytes_of_its_schedule(
     which: tuple[CollectiveOp, str], nranks: int, input_bytes: int
 ) -> None:
     op, name = which
@@ -130,7 +130,9 @@ def test_a_custom_collective_sends_what_its_schedule_does(
 
 
 @pytest.mark.parametrize("op", sorted(set(CollectiveOp) - ASTRA_KEYS.keys()))
-def test_what_astra_sim_does_not_simulate_is_refused(op: CollectiveOp) -> None:
+def test_collectives_that_astra_sim_does_not_simulate_are_refused(
+    op: CollectiveOp,
+) -> None:
     with pytest.raises(ScheduleError, match="is not supported by ASTRA-sim"):
         astra_collective(op, "auto", nranks=4, input_bytes=8)
 

@@ -153,7 +153,7 @@ def test_credits_never_deadlock_and_are_never_overdrawn(
     assert run.grants > 0
 
 
-def test_a_late_receiver_holds_up_its_sender() -> None:
+def test_late_receiver_delays_its_sender() -> None:
     # A ring in 8 chunks: without credits all of them leave before rank 1 is there.
     def most(credits: int) -> int:
         world = world_group(2)

@@ -82,7 +82,7 @@ def lints_clean(graphs: Any, groups: Any) -> bool:
 
 @SMALL
 @given(job=random_jobs(distinct=True))
-def test_communication_only_keeps_operations_and_what_reaches_what(
+def test_cut_to_communication_keeps_reachability(
     job: RandomJob,
 ) -> None:
     left = read_again(job, CutOptions(communication_only=True))
@@ -112,7 +112,7 @@ def computing_graphs(draw: st.DrawFn) -> TraceGraph:
 
 @SMALL
 @given(graph=computing_graphs())
-def test_bridging_keeps_what_reaches_what_with_no_more_edges(graph: TraceGraph) -> None:
+def test_bridging_keeps_reachability_without_more_edges(graph: TraceGraph) -> None:
     kept = [graph.kind(at) is NodeKind.COLLECTIVE for at in range(len(graph))]
     bridged = bridge(graph, kept)
     above: dict[int, set[int]] = {}

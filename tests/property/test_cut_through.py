@@ -151,7 +151,7 @@ def test_every_frame_arrives_in_order_and_not_too_soon_or_is_counted(
 
 @given(st.data())
 @settings(deadline=None, max_examples=40)
-def test_no_bound_is_beaten_by_links_that_fail(data: st.DataObject) -> None:
+def test_failing_links_never_beat_the_bound(data: st.DataObject) -> None:
     topology = replace(data.draw(fabrics()), cuts_through=True)
     nranks = len(topology.hosts)
     group = world_group(nranks)

@@ -179,7 +179,7 @@ happenings = st.lists(
     knobs=RELEASED,
     happenings=[(0, "notify"), (60, "flood"), (60, "notify"), (60, "look")],
 )
-def test_catching_up_equals_looking_every_microsecond(
+def test_catching_up_equals_processing_every_microsecond(
     knobs: dict[str, int], happenings: list[tuple[int, str]]
 ) -> None:
     lazy = Dcqcn(line_rate_bps=LINE, **knobs)
@@ -212,7 +212,7 @@ def test_catching_up_equals_looking_every_microsecond(
     notifications=st.lists(st.integers(0, 200_000), max_size=30),
     looks=st.lists(st.integers(0, 10**9), max_size=10),
 )
-def test_how_often_one_looks_changes_nothing(
+def test_polling_frequency_changes_nothing(
     knobs: dict[str, int], notifications: list[int], looks: list[int]
 ) -> None:
     def outcome(times: list[tuple[int, bool]]) -> Any:

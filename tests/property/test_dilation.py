@@ -121,7 +121,7 @@ DILATIONS = st.sampled_from([2, 5, 64, 1000, 8000])
 @pytest.mark.parametrize("name", ["training", "loss"])
 @settings(max_examples=4, deadline=None)
 @given(dilation=DILATIONS)
-def test_a_dilated_simulation_tells_exactly_the_undilated_times(
+def test_dilated_simulation_reports_exactly_the_undilated_times(
     name: str, dilation: int
 ) -> None:
     assert told(name, dilation) == told(name, 1)
@@ -134,7 +134,7 @@ SEEDS = range(1, 9)
 @pytest.mark.parametrize(
     "dilation", [2, 64, 1000, 8000] if status().is_compiled() else [1000]
 )
-def test_dcqcn_does_the_same_to_an_incast_when_time_is_stretched(dilation: int) -> None:
+def test_dcqcn_behaves_equally_under_dilation(dilation: int) -> None:
     """On average: marks are drawn, and one that falls elsewhere changes the rest."""
     plain = [told("dcqcn-incast", 1, seed) for seed in SEEDS]
     dilated = [told("dcqcn-incast", dilation, seed) for seed in SEEDS]
@@ -152,7 +152,7 @@ def test_dcqcn_does_the_same_to_an_incast_when_time_is_stretched(dilation: int) 
         assert found == pytest.approx(expected, rel=share), name
 
 
-def test_the_experiments_show_what_they_are_for() -> None:
+def test_dilation_experiments_show_their_effect() -> None:
     incast = told("dcqcn-incast", 1)
     assert incast.marked > 20
     assert incast.cnp > 20

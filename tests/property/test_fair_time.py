@@ -41,7 +41,7 @@ def ends_of(pieces: list[tuple[int, int, int]]) -> list[int]:
 
 
 @given(WORKS)
-def test_shares_end_with_the_server_that_takes_one_after_the_other(
+def test_fair_sharing_ends_with_a_sequential_server(
     pieces: list[tuple[int, int, int]],
 ) -> None:
     ends_ns = ends_of(pieces)
@@ -55,7 +55,7 @@ def test_shares_end_with_the_server_that_takes_one_after_the_other(
 
 
 @given(WORKS, PIECE)
-def test_nobody_ends_sooner_for_company(
+def test_additional_messages_never_shorten_a_message(
     pieces: list[tuple[int, int, int]], other: tuple[int, int, int]
 ) -> None:
     alone = ends_of(pieces)
@@ -163,7 +163,7 @@ def star(rates_bps: list[int], *, delay_ns: int = 500) -> FabricModel:
     st.booleans(),
 )
 @settings(deadline=None)
-def test_a_fan_in_or_fan_out_takes_all_its_bytes_through_the_port_it_shares(
+def test_fan_in_and_fan_out_take_the_time_of_the_shared_port(
     count: int, rate_bps: int, size_bytes: int, out: bool
 ) -> None:
     fabric = star([rate_bps] * (count + 1))
@@ -186,7 +186,7 @@ def test_a_fan_in_or_fan_out_takes_all_its_bytes_through_the_port_it_shares(
 
 @given(st.permutations(range(8)), st.integers(1, 2**24))
 @settings(deadline=None)
-def test_a_permutation_takes_what_one_message_alone_does(
+def test_permutation_takes_the_time_of_one_message(
     order: list[int], size_bytes: int
 ) -> None:
     fabric = star([10 * BITS] * 8)

@@ -69,7 +69,7 @@ def post(level: FlowLevel, pairs: list[tuple[int, int]], sizes: list[int]) -> No
 
 @given(st.data())
 @settings(deadline=None)
-def test_rates_are_those_of_an_independent_solver(data: st.DataObject) -> None:
+def test_rates_equal_those_of_an_independent_solver(data: st.DataObject) -> None:
     hosts = data.draw(st.integers(2, 7))
     network = data.draw(networks(hosts))
     pairs = data.draw(
@@ -118,7 +118,7 @@ def test_bytes_stay_and_no_link_carries_more_than_its_rate(data: st.DataObject) 
 
 @given(hosts=st.integers(2, 9), part=st.integers(1, 1 << 20), rate_bps=RATES)
 @settings(deadline=None)
-def test_one_after_another_takes_its_bytes_once(
+def test_sequential_messages_take_the_time_of_their_bytes(
     hosts: int, part: int, rate_bps: int
 ) -> None:
     level = FlowLevel(star(hosts, rate_bps=rate_bps, delay_ns=300), TIMES, batch=0.01)
@@ -130,7 +130,7 @@ def test_one_after_another_takes_its_bytes_once(
 
 @given(st.data())
 @settings(deadline=None, max_examples=examples(50))
-def test_batches_cost_about_the_part_that_they_say(data: st.DataObject) -> None:
+def test_batches_change_times_by_at_most_the_stated_share(data: st.DataObject) -> None:
     hosts = data.draw(st.integers(3, 7))
     network = data.draw(networks(hosts))
     pairs = data.draw(

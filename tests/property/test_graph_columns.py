@@ -22,7 +22,7 @@ IDS = st.one_of(st.integers(0, 30), st.integers(0, 2**64 - 1))
 
 
 @given(names=st.lists(st.one_of(st.text(max_size=9), st.sampled_from(["a", "b"]))))
-def test_names_come_back_by_their_numbers(names: list[str]) -> None:
+def test_names_are_found_by_their_numbers(names: list[str]) -> None:
     table = NameTable()
     numbers = [table.add(name) for name in names]
     copy = pickle.loads(pickle.dumps(table))
@@ -32,7 +32,7 @@ def test_names_come_back_by_their_numbers(names: list[str]) -> None:
 
 
 @given(name=st.text(max_size=9), times=st.integers(1, 5))
-def test_a_name_that_comes_again_is_kept_once(name: str, times: int) -> None:
+def test_repeated_name_is_stored_once(name: str, times: int) -> None:
     table = NameTable()
     assert {table.add(name) for _ in range(times)} == {0}
     assert len(table) == 1

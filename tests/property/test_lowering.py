@@ -28,7 +28,7 @@ options = st.builds(
 
 
 @given(random_jobs(distinct=True), options)
-def test_a_job_that_could_have_happened_becomes_programs_that_end(
+def test_consistent_job_lowers_to_terminating_programs(
     random_job: RandomJob, how: LoweringOptions
 ) -> None:
     programs = lower_job("j", random_job.graphs, random_job.groups, how).programs
@@ -36,7 +36,7 @@ def test_a_job_that_could_have_happened_becomes_programs_that_end(
 
 
 @given(random_jobs(distinct=False), options)
-def test_a_job_is_refused_or_becomes_programs_that_end(
+def test_any_job_is_refused_or_lowers_to_terminating_programs(
     random_job: RandomJob, how: LoweringOptions
 ) -> None:
     try:
@@ -87,7 +87,7 @@ def test_collectives_of_a_group_run_one_at_a_time_in_one_order(
 
 
 @given(random_jobs(distinct=True))
-def test_the_barrier_comes_after_everything(random_job: RandomJob) -> None:
+def test_barrier_follows_everything(random_job: RandomJob) -> None:
     for program in lower_job(
         "j", random_job.graphs, random_job.groups, LoweringOptions()
     ).programs:

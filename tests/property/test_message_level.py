@@ -57,7 +57,7 @@ def networks(draw: st.DrawFn, nranks: int) -> LevelNetwork:
 
 
 @pytest.mark.parametrize(("op", "name"), EVERY_ALGORITHM)
-def test_what_rotates_is_every_positions_own_schedule(
+def test_rotated_schedule_equals_that_of_every_position(
     op: CollectiveOp, name: str
 ) -> None:
     how = algorithm(op, name)
@@ -81,7 +81,7 @@ def test_what_rotates_is_every_positions_own_schedule(
                 assert bool(columns.waits[index]) == bool(send.needs)
 
 
-def test_what_is_large_rotates() -> None:
+def test_large_schedules_are_rotated() -> None:
     whole = {
         ("all_reduce", "ring"),
         ("all_reduce", "direct"),

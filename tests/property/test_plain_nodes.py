@@ -215,7 +215,7 @@ METADATA = st.sampled_from(
     has_metadata=st.sampled_from([True, True, True, False]),
     options=OPTIONS,
 )
-def test_the_short_way_comes_to_what_the_long_one_comes_to(
+def test_fast_decoder_equals_the_full_one(
     nodes: list[bytes],
     metadata: GlobalMetadata,
     cut: int,
@@ -241,7 +241,7 @@ PLAIN_VALUES = st.integers(0, 2**31)
     group=st.sampled_from(["", "7", "tp"]),
     metadata=METADATA,
 )
-def test_what_producers_write_takes_the_short_way(
+def test_traces_of_producers_use_the_fast_decoder(
     kind: int, arm: str, numbers: list[int], group: str, metadata: GlobalMetadata
 ) -> None:
     names = ["comm_size", "num_ops", "tensor_size", "comm_tag", "stream"]

@@ -44,7 +44,7 @@ def test_chosen_rounds_are_different_ones_of_all(count: int, most: int) -> None:
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=24))
-def test_pairs_that_are_kept_apart_share_no_links_of_a_switch(
+def test_separated_pairs_share_no_links_of_a_switch(
     switch_of: list[str],
 ) -> None:
     rounds = all_rounds(len(switch_of))
@@ -65,7 +65,7 @@ def test_pairs_that_are_kept_apart_share_no_links_of_a_switch(
 
 
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=70))
-def test_when_all_send_each_has_one_other_to_send_to(positions: list[int]) -> None:
+def test_permutation_gives_each_port_one_receiver(positions: list[int]) -> None:
     pairs = shifted(positions)
 
     if len(positions) < 2:

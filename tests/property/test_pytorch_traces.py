@@ -121,7 +121,7 @@ EVENT_PLACES = places(EVENTS)
         max_size=8,
     )
 )  # fmt: skip
-def test_times_of_their_own_add_up_to_no_more_than_there_was(
+def test_self_times_sum_to_at_most_the_total(
     events: list[Any],
 ) -> None:
     content = json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
@@ -149,7 +149,7 @@ def test_a_damaged_event_is_refused_or_read(place: tuple, value: Any) -> None:
         max_size=12,
     )
 )
-def test_whatever_the_host_waits_for_the_order_has_no_cycle_and_keeps_the_ids(
+def test_order_with_any_host_waits_has_no_cycle_and_keeps_ids(
     steps: list[tuple[str, int]],
 ) -> None:
     rows = []

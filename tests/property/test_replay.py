@@ -40,7 +40,7 @@ iterations = st.builds(
 
 @LIMITED
 @given(programs=jobs(), chosen=iterations, seed=st.integers(0, 99))
-def test_any_job_ends_whatever_overtakes_what(
+def test_any_job_ends_with_any_reordering(
     programs: list[RankProgram], chosen: RunSettings, seed: int
 ) -> None:
     plan = make_plan(programs, single_switch(len(programs), None), settings=chosen)
@@ -56,7 +56,7 @@ def test_any_job_ends_whatever_overtakes_what(
 
 @LIMITED
 @given(programs=jobs(), chosen=iterations, seed=st.integers(0, 99))
-def test_the_laws_hold_when_ranks_are_looked_at_late(
+def test_replay_laws_hold_with_late_processing(
     programs: list[RankProgram], chosen: RunSettings, seed: int
 ) -> None:
     plan = make_plan(programs, single_switch(len(programs), None), settings=chosen)
@@ -75,7 +75,7 @@ def test_the_laws_hold_when_ranks_are_looked_at_late(
 
 @LIMITED
 @given(programs=jobs(max_ranks=1, max_items=20), chosen=iterations)
-def test_lateness_changes_nothing_where_nothing_is_sent(
+def test_late_processing_changes_nothing_without_messages(
     programs: list[RankProgram], chosen: RunSettings
 ) -> None:
     plan = make_plan(programs, single_switch(1, None), settings=chosen)
@@ -167,7 +167,7 @@ def test_the_same_seed_gives_the_same_records(
     drop_ratio=st.sampled_from([0.0, 0.02]),
     seed=st.integers(0, 99),
 )
-def test_the_laws_hold_over_any_number_of_queue_pairs(
+def test_replay_laws_hold_with_any_number_of_queue_pairs(
     programs: list[RankProgram],
     count: int,
     split: str,

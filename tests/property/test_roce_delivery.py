@@ -151,7 +151,7 @@ def test_every_message_arrives_once_and_in_order(
     reordering=reorderings,
     data=st.data(),
 )
-def test_bytes_and_bursts_tell_the_same_story(
+def test_bytes_and_bursts_have_equal_results(
     path_mtu: int,
     verb: Verb,
     faults: WireFaults,
@@ -289,7 +289,7 @@ def test_both_directions_work_at_once(
     duplicates=st.lists(st.booleans(), max_size=60),
     data=st.data(),
 )
-def test_what_is_only_out_of_order_in_a_window_never_comes_again(
+def test_reordering_within_the_window_causes_no_retransmission(
     path_mtu: int,
     psn: int,
     verb: Verb,

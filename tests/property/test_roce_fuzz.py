@@ -45,12 +45,12 @@ def test_damaged_packets_write_nothing_outside_the_memory() -> None:
 
 
 @pytest.mark.slow
-def test_damaged_packets_decode_to_what_they_are_or_are_refused() -> None:
+def test_damaged_packets_decode_correctly_or_are_refused() -> None:
     assert fuzz_decoder(PACKETS // 2, seed=1) > PACKETS // 20
 
 
 @pytest.mark.slow
-def test_a_conversation_goes_on_amid_damaged_packets() -> None:
+def test_transfer_continues_despite_damaged_packets() -> None:
     assert fuzz_conversation(PACKETS // 5, seed=1) > 100
 
 
@@ -165,13 +165,13 @@ def test_a_planted_fault_of_a_port_is_found(
         fuzz_port(20_000, seed=1)
 
 
-def test_a_port_without_a_fault_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_without_a_fault_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port_fuzzing, "PortEngine", Lax)
 
     assert fuzz_port(5_000, seed=1)["failed"] > 0
 
 
-def test_the_parser_is_held_against_the_decoder(
+def test_parser_agrees_with_the_decoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Lenient(SegmentParser):

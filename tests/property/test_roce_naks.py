@@ -57,7 +57,9 @@ positions = st.integers(0, MESSAGES * PACKETS - 1)
 
 
 @given(psn=first_psns, burst_packets=st.integers(1, 8), lost=positions)
-def test_what_is_lost_is_not_late(psn: int, burst_packets: int, lost: int) -> None:
+def test_lost_packets_are_not_counted_as_late(
+    psn: int, burst_packets: int, lost: int
+) -> None:
     naks, late = sent_over(psn=psn, burst_packets=burst_packets, lost=lost)
 
     assert late == 0
@@ -70,7 +72,7 @@ def test_what_is_lost_is_not_late(psn: int, burst_packets: int, lost: int) -> No
     late=positions,
     late_ns=st.integers(1, 30_000),
 )
-def test_what_is_late_is_not_lost(
+def test_late_packets_are_not_counted_as_lost(
     psn: int, burst_packets: int, late: int, late_ns: int
 ) -> None:
     naks, reordered = sent_over(
@@ -80,7 +82,7 @@ def test_what_is_late_is_not_lost(
     assert reordered == naks
 
 
-def test_both_are_asked_for() -> None:
+def test_lost_and_late_packets_are_requested() -> None:
     """Without that the laws would say nothing."""
     assert sent_over(psn=0, burst_packets=4, lost=20) == (1, 0)
     # It overtakes what was sent again, or is acknowledged before that leaves, or late.

@@ -196,7 +196,7 @@ def test_a_queue_pair_never_exceeds_its_rate(
         st.tuples(st.integers(0, 5_000_000), st.integers(1, 60_000)), max_size=12
     ),
 )
-def test_a_queue_pair_saves_nothing_up_while_it_has_nothing_to_send(
+def test_idle_queue_pair_accumulates_no_credit(
     rate_bps: int, window_bytes: int, messages: list[tuple[int, int]]
 ) -> None:
     """Being late by a millisecond is made up, a pause of one is not."""

@@ -18,7 +18,7 @@ entries = st.tuples(
 
 
 @given(steps=st.lists(st.one_of(entries, st.none()), max_size=60))
-def test_entries_come_out_by_time_and_then_by_number(
+def test_timers_are_ordered_by_time_and_number(
     steps: list[tuple[int, int] | None],
 ) -> None:
     timers = Timers()

@@ -89,7 +89,7 @@ def test_any_ip_packet_has_an_icrc_or_is_refused(data: bytes) -> None:
     length=st.integers(-1, 5_000),
     ce=st.booleans(),
 )
-def test_no_datagram_raises(
+def test_any_datagram_is_parsed_without_an_exception(
     data: bytes,
     segment_size: int,
     opcodes: list[int],
@@ -135,7 +135,7 @@ def test_no_datagram_raises(
     slots=st.integers(1, 3),
     data=st.data(),
 )
-def test_encoded_packets_are_what_was_sent(
+def test_encoded_packets_decode_to_the_sent_values(
     version: int,
     path_mtu: int,
     psn: int,
@@ -201,7 +201,9 @@ def test_encoded_packets_are_what_was_sent(
     kind=st.sampled_from(["ack", "nak", "cnp"]),
     psn=psns,
 )
-def test_encoded_answers_are_what_was_said(version: int, kind: str, psn: int) -> None:
+def test_encoded_answers_decode_to_the_sent_values(
+    version: int, kind: str, psn: int
+) -> None:
     local, remote = ADDRESSES[version]
     encoder = WireEncoder(local_address=local, path_mtu=1024, max_burst_packets=4)
     encoder.set_destination(0, remote)
@@ -288,7 +290,7 @@ def test_the_identification_adds_a_constant(
     sizes=st.lists(st.integers(0, 5_000), min_size=1, max_size=4),
     flips=st.lists(st.integers(0, 10**6), max_size=3),
 )
-def test_a_damaged_packet_is_not_taken(sizes: list[int], flips: list[int]) -> None:
+def test_damaged_packet_is_not_accepted(sizes: list[int], flips: list[int]) -> None:
     local, remote = ADDRESSES[4]
     encoder = WireEncoder(local_address=remote, path_mtu=1024, max_burst_packets=15)
     encoder.set_destination(0, local)

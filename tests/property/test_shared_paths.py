@@ -35,7 +35,7 @@ def hops_of(message: SentMessage) -> list[str]:
 
 
 @given(st.lists(messages(), min_size=1, max_size=12))
-def test_shares_are_those_of_the_time_under_way(sent: list[SentMessage]) -> None:
+def test_shares_are_weighted_by_time_in_flight(sent: list[SentMessage]) -> None:
     pairs: dict[tuple[str, int, int], list[SentMessage]] = defaultdict(list)
     for each in sent:
         pairs[each.job, each.src, each.dst].append(each)

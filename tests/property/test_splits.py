@@ -85,7 +85,7 @@ def test_lowering_keeps_every_part_and_a_program_survives_its_message(
 
 
 @given(cases(), st.data())
-def test_ends_that_disagree_are_refused_with_both_places(
+def test_mismatched_ends_are_refused_with_both_locations(
     case: tuple[Matrix, list[int]], data: st.DataObject
 ) -> None:
     matrix, order = case
@@ -117,9 +117,7 @@ def test_ends_that_disagree_are_refused_with_both_places(
 
 
 @given(byte_matrices(), st.sampled_from(NAMES))
-def test_every_part_is_one_message_that_both_ends_count_alike(
-    matrix: Matrix, name: str
-) -> None:
+def test_both_ends_number_every_part_equally(matrix: Matrix, name: str) -> None:
     how = algorithm(CollectiveOp.ALL_TO_ALL_V, name)
     nranks = len(matrix)
     shares = [

@@ -146,12 +146,12 @@ def test_limits_of_queues_hold(limit_bytes: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("shift", [-3, -1, 0, 1, 3])
-def test_dynamic_limits_share_what_is_free(shift: int) -> None:
+def test_dynamic_limits_share_free_buffer(shift: int) -> None:
     assert laws.dynamic_limits_share_what_is_free(shift) == []
 
 
 @pytest.mark.parametrize("action", ["drop", "forward", "alert"])
-def test_storms_are_cut(action: WatchdogAction) -> None:
+def test_pause_storms_are_ended_by_the_watchdog(action: WatchdogAction) -> None:
     assert laws.storms_are_cut(action) == []
 
 
@@ -159,7 +159,7 @@ def test_storms_are_cut(action: WatchdogAction) -> None:
 @pytest.mark.parametrize(
     "kind", ["down", "flap", "degrade", "loss", "corruption", "pause_storm"]
 )
-def test_a_fault_hits_what_it_names(kind: FaultKind, seed: int) -> None:
+def test_fault_affects_only_its_target(kind: FaultKind, seed: int) -> None:
     assert laws.faults_hit_what_they_name(kind, seed) == []
 
 
@@ -180,5 +180,5 @@ def test_choices_are_balanced(balancing: Balancing) -> None:
         "link down",
     ],
 )
-def test_a_law_holds(name: str) -> None:
+def test_switch_model_obeys_every_law(name: str) -> None:
     assert laws.LAWS[name]() == []

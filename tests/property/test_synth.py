@@ -153,7 +153,7 @@ def parse(parameters: dict[str, Any]) -> SynthTrace:
         **{"steps": 0, "transfer": "layer"},
     }
 )
-def test_what_is_made_up_can_be_replayed_and_misleads_nobody(
+def test_synthetic_traces_can_be_replayed_without_warnings(
     parameters: dict[str, Any],
 ) -> None:
     trace = parse(parameters)
@@ -267,7 +267,7 @@ def test_a_rank_with_no_load_gets_nothing(
     dispatch=st.integers(0, 99),
     tokens=st.integers(50, 400),
 )
-def test_what_is_hot_gets_its_share_and_moves_on(
+def test_hot_experts_get_their_share_and_change(
     law: str, share: float, period: int, dispatch: int, tokens: int
 ) -> None:
     settings_ = {"law": law, "share": share, "target": 3, "period": period}
@@ -278,7 +278,7 @@ def test_what_is_hot_gets_its_share_and_moves_on(
 
 
 @given(period=st.integers(2, 6), length=st.integers(1, 2), dispatch=st.integers(0, 50))
-def test_a_burst_comes_and_goes(period: int, length: int, dispatch: int) -> None:
+def test_burst_of_load_starts_and_ends(period: int, length: int, dispatch: int) -> None:
     assume(length < period)
     law = Routing(law="burst", share=0.5, period=period, length=length)
     shares = popularity(

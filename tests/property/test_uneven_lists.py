@@ -129,7 +129,7 @@ def expected(how: ListedAlgorithm, matrix: Matrix) -> Counter[tuple[int, int, in
 
 @given(byte_matrices(least_ranks=2, most=20_000), NAMES, st.integers(1, 3))
 @settings(max_examples=examples(40), deadline=None)
-def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
+def test_every_message_has_the_bytes_of_its_parts(
     matrix: Matrix, name: str, chunks: int
 ) -> None:
     nranks = len(matrix)
@@ -166,7 +166,7 @@ def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
 
 
 @given(byte_matrices(least_ranks=2, most=20_000), st.integers(1, 3))
-def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
+def test_rank_that_forwards_nothing_needs_no_splits_of_others(
     matrix: Matrix, chunks: int
 ) -> None:
     for program in lowered(matrix, "direct", chunks):
@@ -177,12 +177,12 @@ def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
 
 @given(byte_matrices(least_ranks=2, most=9), NAMES)
 @settings(max_examples=examples(25), deadline=None)
-def test_a_saved_plan_keeps_what_is_passed_on(matrix: Matrix, name: str) -> None:
+def test_saved_plan_keeps_forwarded_sizes(matrix: Matrix, name: str) -> None:
     plan = saved_plan(lowered(matrix, name))
     assert decode(encode(plan), where="f") == plan
 
 
-def test_a_saved_plan_that_passes_on_something_else_is_refused() -> None:
+def test_saved_plan_with_other_forwarded_sizes_is_refused() -> None:
     programs = relayed()
     (operation,) = programs[1].operations
     assert isinstance(operation, CollectiveOperation)
@@ -208,7 +208,7 @@ def passing_on(programs: tuple[RankProgram, ...], passed: tuple[int, ...]) -> li
     return [programs[0], wrong, *programs[2:]]
 
 
-def test_members_that_pass_on_other_sizes_than_the_splits_are_refused() -> None:
+def test_members_that_forward_other_sizes_are_refused() -> None:
     programs = relayed()
     (operation,) = programs[1].operations
     assert isinstance(operation, CollectiveOperation)
@@ -219,7 +219,7 @@ def test_members_that_pass_on_other_sizes_than_the_splits_are_refused() -> None:
     assert "has sizes of 0 parts to forward, but its algorithm forwards" in told
 
 
-def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> None:
+def test_agent_refuses_a_program_without_forwarded_sizes() -> None:
     plan = make_plan(relayed(), single_switch(4, None))
     message = encode_plan(plan.agents[0])
     of_job = message.programs[0]
@@ -228,7 +228,7 @@ def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> Non
         decode_plan(message)
 
 
-def test_only_an_uneven_all_to_all_passes_on_parts_of_splits() -> None:
+def test_only_an_uneven_all_to_all_forwards_parts_of_splits() -> None:
     (program, *_) = relayed()
     (operation,) = program.operations
     assert isinstance(operation, CollectiveOperation)

@@ -18,7 +18,7 @@ from chakram.foundation.units import (
 
 
 @given(value=st.integers(0, 10**18))
-def test_what_is_written_exactly_is_read_as_the_same(value: int) -> None:
+def test_exactly_written_values_are_read_back(value: int) -> None:
     assert parse_time(exact_time(value), where="") == value
     assert parse_rate(exact_rate(value), where="") == value
     assert parse_byte_rate(exact_byte_rate(value), where="") == value

@@ -50,7 +50,7 @@ def _judged(seeds: range, folder: Path, *, clean: bool | None = None) -> list[Ou
 
 
 @pytest.mark.timeout(0)
-def test_what_draws_plant_is_named_first(tmp_path: Path) -> None:
+def test_planted_cause_of_a_draw_is_ranked_first(tmp_path: Path) -> None:
     outcomes = _judged(range(SEED, SEED + DRAWS), tmp_path)
     misses = [each.line() for each in outcomes if not each.is_hit]
     said = "\n".join([*misses, table(outcomes)])
@@ -61,14 +61,14 @@ def test_what_draws_plant_is_named_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(0)
-def test_clean_draws_are_not_accused(tmp_path: Path) -> None:
+def test_clean_draws_have_no_cause(tmp_path: Path) -> None:
     outcomes = _judged(range(SEED, SEED + DRAWS // 5), tmp_path, clean=True)
     assert all(each.is_hit for each in outcomes), table(outcomes)
 
 
 @pytest.mark.usefixtures("labs")
 @pytest.mark.timeout(LAB_SECONDS)
-def test_what_is_planted_in_labs_is_named_first(tmp_path: Path) -> None:
+def test_planted_cause_in_a_lab_is_ranked_first(tmp_path: Path) -> None:
     outcomes = [
         judged(seed, tmp_path / "draw", world=NAMESPACES)
         for seed in range(SEED, SEED + LAB_DRAWS)
@@ -80,7 +80,7 @@ def test_what_is_planted_in_labs_is_named_first(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("labs")
 @pytest.mark.timeout(LAB_SECONDS)
-def test_clean_labs_are_not_accused(tmp_path: Path) -> None:
+def test_clean_labs_have_no_cause(tmp_path: Path) -> None:
     for seed in range(SEED, SEED + CLEAN_LAB_DRAWS):
         outcome = judged(seed, tmp_path / "draw", world=NAMESPACES, clean=True)
         assert outcome.is_hit, outcome.line()

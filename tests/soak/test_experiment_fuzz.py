@@ -21,7 +21,7 @@ def _fuzz(seed: int, inputs: int) -> Fuzzed:
 
 
 @pytest.mark.timeout(0)
-def test_whatever_experiments_say_they_run_or_are_refused() -> None:
+def test_any_experiment_runs_or_is_refused() -> None:
     processes = os.cpu_count() or 1
     share = -(-INPUTS // processes)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

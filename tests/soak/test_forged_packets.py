@@ -127,14 +127,14 @@ def endless(rate_bps: int | None) -> AgentPlan:
     )
 
 
-def test_forged_packets_leave_iterations_their_time() -> None:
+def test_forged_packets_do_not_lengthen_iterations() -> None:
     quiet, attacked = turns(endless(rate_bps=100_000_000))
     before_ns = min(each.iteration_ns for each in quiet)
     after_ns = min(each.iteration_ns for each in attacked)
     assert after_ns < 1.05 * before_ns, (quiet, attacked)
 
 
-def test_forged_packets_cost_an_iteration_next_to_nothing() -> None:
+def test_forged_packets_cost_an_iteration_almost_no_time() -> None:
     quiet, attacked = turns(endless(rate_bps=None))
     before_ns = min(each.cost_ns for each in quiet)
     after_ns = min(each.cost_ns for each in attacked)

@@ -27,7 +27,7 @@ def _two_cores(found: Hosts) -> Iterator[None]:  # noqa: F811
 
 
 @pytest.mark.parametrize("_", range(20))
-def test_nobody_is_missed_on_full_cores(
+def test_no_agent_is_declared_lost_on_full_cores(
     found: Hosts,  # noqa: F811
     tmp_path: Path,
     _: int,
@@ -36,7 +36,7 @@ def test_nobody_is_missed_on_full_cores(
 
 
 @pytest.mark.parametrize("_", range(10))
-def test_hosts_fall_silent_without_their_agents(
+def test_hosts_stop_sending_without_their_agents(
     found: Hosts,  # noqa: F811
     tmp_path: Path,
     _: int,

@@ -44,7 +44,9 @@ def checked(run: RunProcess, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS // 2))
-def test_after_a_random_time(tmp_path: Path, moment: int) -> None:
+def test_run_killed_after_a_random_time_is_readable(
+    tmp_path: Path, moment: int
+) -> None:
     draw = random.Random(f"{SEED} time {moment}")
     experiment = write_experiment(
         tmp_path,
@@ -60,7 +62,9 @@ def test_after_a_random_time(tmp_path: Path, moment: int) -> None:
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS // 2))
-def test_before_a_random_file_is_in_its_place(tmp_path: Path, moment: int) -> None:
+def test_run_killed_before_a_random_rename_is_readable(
+    tmp_path: Path, moment: int
+) -> None:
     draw = random.Random(f"{SEED} file {moment}")
     verb = draw.choice(list(RENAMES))
     fabric = {"kind": "namespaces", "topology": {"single_switch": {"hosts": 4}}}

@@ -28,7 +28,7 @@ def judgements(*, is_planted: bool) -> Iterator[Judgement]:
 
 
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
-def test_sound_fabrics_are_not_accused(loops_per_core: int) -> None:
+def test_sound_fabrics_have_no_findings(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
         found = list(judgements(is_planted=False))
 
@@ -39,7 +39,7 @@ def test_sound_fabrics_are_not_accused(loops_per_core: int) -> None:
 
 
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
-def test_planted_faults_are_named_with_port_and_kind(loops_per_core: int) -> None:
+def test_planted_faults_are_named_with_port_and_type(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
         found = list(judgements(is_planted=True))
 

@@ -54,7 +54,7 @@ def at_the_rate(named: Mapping[str, Any]) -> dict[str, object]:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("netns")
 @pytest.mark.parametrize("remedy", [at_the_dilation, at_the_rate])
-def test_a_run_keeps_up_at_what_a_bound_one_names(
+def test_run_keeps_up_with_the_settings_that_a_bound_run_recommends(
     tmp_path: Path, remedy: Callable[[Mapping[str, Any]], dict[str, object]]
 ) -> None:
     left = []

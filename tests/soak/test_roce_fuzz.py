@@ -18,11 +18,11 @@ def test_damaged_packets_raise_nothing_and_are_accounted_for(part: int) -> None:
     assert fuzz_port(PACKETS, seed=1_000 + part)["served"] > 0
 
 
-def test_damaged_packets_decode_to_what_they_are_or_are_refused() -> None:
+def test_damaged_packets_decode_correctly_or_are_refused() -> None:
     assert fuzz_decoder(PACKETS, seed=2_000) > 0
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_conversation_goes_on_amid_damaged_packets(part: int) -> None:
+def test_transfer_continues_despite_damaged_packets(part: int) -> None:
     """Ten million in all again, of which a third is genuine."""
     assert fuzz_conversation(PACKETS, seed=3_000 + part) > 0

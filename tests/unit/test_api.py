@@ -32,26 +32,26 @@ SHORT = {
 
 
 @pytest.mark.parametrize("name", sorted(set(chakram.__all__) - {"__version__"}))
-def test_what_is_public_is_there_and_documented(name: str) -> None:
+def test_public_names_exist_and_are_documented(name: str) -> None:
     assert inspect.getdoc(getattr(chakram, name))
     assert name in dir(chakram)
     page = (REPO_ROOT / "docs/reference/python.md").read_text()
     assert f"`{name}" in page
 
 
-def test_what_results_offer_is_documented() -> None:
+def test_attributes_of_results_are_documented() -> None:
     page = (REPO_ROOT / "docs/reference/python.md").read_text()
     offered = [name for name in vars(chakram.Results) if not name.startswith("_")]
     assert offered
     assert [name for name in offered if f"`{name}" not in page] == []
 
 
-def test_what_is_not_there_is_said_as_python_says_it() -> None:
+def test_missing_attribute_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'chakram' has no attribute 'x'"):
         _ = chakram.x
 
 
-def test_an_import_loads_none_of_it() -> None:
+def test_import_loads_no_submodules() -> None:
     script = (
         "import sys, chakram; "
         "print(*sorted(m for m in sys.modules if m.startswith('chakram')))"
@@ -113,7 +113,7 @@ def test_an_experiment_may_be_run_as_it_was_read(tmp_path: Path) -> None:
     assert kept.jobs == read.jobs
 
 
-def test_a_mistake_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_invalid_experiment_raises_our_error(tmp_path: Path) -> None:
     with pytest.raises(chakram.ChakramError, match=r"--set transport\.windw=1KiB"):
         chakram.simulate(INCAST, set={"transport.windw": "1KiB"}, runs=tmp_path)
     with pytest.raises(chakram.ChakramError, match="'moon'"):
@@ -159,14 +159,14 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ran:
     return Ran(monkeypatch, path)
 
 
-def test_a_run_has_a_loop_of_its_own(ran: Ran) -> None:
+def test_run_has_its_own_event_loop(ran: Ran) -> None:
     assert chakram.run(INCAST).path == ran.directory
     assert chakram.run(INCAST, world="run").path == ran.directory
     assert ran.worlds == ["namespaces"] * 2
     assert ran.threads == [threading.main_thread()] * 2
 
 
-def test_another_fabric_keeps_what_both_kinds_have(ran: Ran) -> None:
+def test_other_fabric_type_keeps_common_keys(ran: Ran) -> None:
     read = chakram.load_experiment(INCAST)
     for experiment in (INCAST, yaml.safe_load(INCAST.read_text()), read):
         chakram.run(experiment, world="loopback")
@@ -180,7 +180,7 @@ def test_another_fabric_keeps_what_both_kinds_have(ran: Ran) -> None:
     assert same == read.fabric
 
 
-def test_where_a_loop_runs_a_run_has_a_thread(ran: Ran) -> None:
+def test_run_inside_an_event_loop_uses_a_thread(ran: Ran) -> None:
     async def cell() -> chakram.Results:
         return chakram.run(INCAST)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.bench.results import compare, table, turns
 
 
-def test_measurements_take_turns_and_nobody_is_always_first() -> None:
+def test_measurements_alternate_and_none_is_always_first() -> None:
     order: list[str] = []
 
     def measure(name: str) -> int:
@@ -24,7 +24,7 @@ def test_measurements_take_turns_and_nobody_is_always_first() -> None:
     ("is_time", "ratio", "ratios"),
     [(False, 0.5, (0.25, 4.0)), (True, 2.0, (0.25, 4.0))],
 )
-def test_what_counts_is_the_median_of_the_ratios_of_one_turn(
+def test_result_is_the_median_of_ratios_within_a_round(
     is_time: bool, ratio: float, ratios: tuple[float, float]
 ) -> None:
     # Every figure moves by far more than the two differ.
@@ -47,7 +47,7 @@ def test_what_counts_is_the_median_of_the_ratios_of_one_turn(
         ([], None, False),
     ],
 )
-def test_what_is_demanded_has_to_be_reached(
+def test_required_ratio_must_be_reached(
     others: list[float], floor: float | None, is_short: bool
 ) -> None:
     result = compare("x", [1.0], "us", "y", others, floor=floor)
@@ -57,7 +57,7 @@ def test_what_is_demanded_has_to_be_reached(
 
 
 @pytest.mark.parametrize("is_time", [False, True])
-def test_a_turn_without_a_measurement_has_no_ratio(is_time: bool) -> None:
+def test_round_without_a_measurement_has_no_ratio(is_time: bool) -> None:
     some = compare("x", [1.0, 2.0], "us", "y", [0.0, 2.0], is_time=is_time)
     assert some.ratios == (1.0, 1.0)
     none = compare("x", [1.0], "us", "y", [0.0], is_time=is_time, floor=0.5)
@@ -65,7 +65,7 @@ def test_a_turn_without_a_measurement_has_no_ratio(is_time: bool) -> None:
     assert none.is_short()
 
 
-def test_what_the_bare_sender_lost_is_said() -> None:
+def test_losses_of_the_bare_sender_are_reported() -> None:
     def note(losses: list[float]) -> str:
         return compare("x", [1.0], "us", "y", [1.0], losses=losses).note
 

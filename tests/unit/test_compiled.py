@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
 
 
 @pytest.mark.parametrize("mode", ["auto", "require", "off"])
-def test_leaves_modules_without_declarations_to_python(
+def test_modules_without_declarations_are_left_to_python(
     package: Package, mode: Mode
 ) -> None:
     assert package.find("cold", mode) is None
@@ -77,7 +77,7 @@ def test_leaves_modules_without_declarations_to_python(
 
 
 @pytest.mark.parametrize("mode", ["auto", "require", "off"])
-def test_leaves_other_packages_and_top_packages_alone(
+def test_other_packages_and_top_packages_are_ignored(
     package: Package, mode: Mode
 ) -> None:
     finder = package.finder(mode)
@@ -86,7 +86,7 @@ def test_leaves_other_packages_and_top_packages_alone(
 
 
 @pytest.mark.parametrize("mode", ["auto", "require"])
-def test_takes_the_extension_that_was_built_from_these_sources(
+def test_extension_built_from_these_sources_is_used(
     package: Package, mode: Mode
 ) -> None:
     package.build("hot", "hot.py", "hot.pxd")
@@ -97,7 +97,7 @@ def test_takes_the_extension_that_was_built_from_these_sources(
     assert package.finder(mode).status().is_compiled()
 
 
-def test_off_takes_the_source_even_if_an_extension_is_there(package: Package) -> None:
+def test_off_uses_the_source_despite_an_extension(package: Package) -> None:
     package.build("hot", "hot.py", "hot.pxd")
     spec = package.find("hot", "off")
     assert spec is not None
@@ -105,7 +105,7 @@ def test_off_takes_the_source_even_if_an_extension_is_there(package: Package) ->
     assert package.state("hot", "off") == "CHAKRAM_COMPILED=off"
 
 
-def test_auto_takes_the_source_if_nothing_was_built(package: Package) -> None:
+def test_auto_uses_the_source_without_an_extension(package: Package) -> None:
     spec = package.find("hot", "auto")
     assert spec is not None
     assert isinstance(spec.loader, SourceFileLoader)
@@ -113,9 +113,7 @@ def test_auto_takes_the_source_if_nothing_was_built(package: Package) -> None:
 
 
 @pytest.mark.parametrize("edited", ["hot.py", "hot.pxd", "other.pxd"])
-def test_auto_takes_the_source_if_anything_compiled_in_was_edited(
-    package: Package, edited: str
-) -> None:
+def test_auto_uses_the_source_after_an_edit(package: Package, edited: str) -> None:
     package.write("other.pxd")
     package.build("hot", "hot.py", "hot.pxd", "other.pxd")
     package.write(edited, "# edited")
@@ -133,13 +131,13 @@ def test_an_extension_without_recorded_digests_counts_as_stale(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"modules": '])
-def test_a_damaged_record_is_like_none(package: Package, text: str) -> None:
+def test_damaged_digest_record_counts_as_missing(package: Package, text: str) -> None:
     package.build("hot", "hot.py", "hot.pxd")
     package.write("_compiled.json", text)
     assert package.state("hot") == ("built from unknown sources (no digests recorded)")
 
 
-def test_what_was_compiled_against_a_stale_module_is_stale_too(
+def test_modules_compiled_against_a_stale_module_are_stale(
     package: Package,
 ) -> None:
     """Compiled classes cannot extend or hold the plain form of another's classes."""
@@ -159,7 +157,7 @@ def test_what_was_compiled_against_a_stale_module_is_stale_too(
     }
 
 
-def test_what_a_stale_module_was_compiled_against_is_stale_too(
+def test_dependencies_of_a_stale_module_are_stale(
     package: Package,
 ) -> None:
     """A plain module may not change what a compiled class keeps to its like."""
@@ -186,7 +184,7 @@ def test_modules_compiled_against_each_other_are_compiled(package: Package) -> N
     assert package.finder("auto").status().is_compiled()
 
 
-def test_require_says_which_module_why_and_what_to_do(package: Package) -> None:
+def test_require_reports_module_reason_and_remedy(package: Package) -> None:
     with pytest.raises(ImportError) as caught:
         package.find("hot", "require")
     assert str(caught.value) == (
@@ -196,7 +194,7 @@ def test_require_says_which_module_why_and_what_to_do(package: Package) -> None:
     assert caught.value.name == "wheel.hot"
 
 
-def test_a_pyx_without_extension_is_a_module_that_is_not_there(
+def test_pyx_without_extension_is_a_missing_module(
     package: Package,
 ) -> None:
     package.write("fast.pyx")
@@ -208,7 +206,7 @@ def test_a_pyx_without_extension_is_a_module_that_is_not_there(
         package.find("fast", "off")
 
 
-def test_the_first_look_decides_for_the_life_of_the_process(package: Package) -> None:
+def test_first_import_decides_for_the_whole_process(package: Package) -> None:
     package.build("hot", "hot.py", "hot.pxd")
     finder = package.finder("auto")
     assert finder.status().is_compiled()
@@ -258,13 +256,13 @@ def test_importing_chakram_installs_one_finder() -> None:
     assert chakram.__version__
 
 
-def test_status_without_finder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_reports_a_missing_finder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [])
     with pytest.raises(RuntimeError, match="not installed"):
         _compiled.status()
 
 
-def test_methods_that_return_numbers_say_which_one_means_an_exception() -> None:
+def test_methods_that_return_numbers_declare_their_exception_value() -> None:
     # Else the caller asks the interpreter after every call: 1 to 2 % of a send.
     number = r"(?:bint|int|long long|Py_ssize_t|unsigned [a-z ]+)"
     silent = re.compile(

@@ -18,13 +18,13 @@ import os
 import sys
 
 
-def test_nothing_is_loaded_before_it_is_asked_for():
+def test_plug_in_loads_nothing_before_use():
     loaded = {each for each in sys.modules if each.startswith("chakram.")}
     assert loaded <= {"chakram._compiled", "chakram.pytest_plugin"}
     assert not {"numpy", "pyarrow", "pydantic", "grpc"} & {*sys.modules}
 
 
-def test_a_simulation(chakram_simulate, chakram_runs, tmp_path):
+def test_fixture_runs_a_simulation(chakram_simulate, chakram_runs, tmp_path):
     results = chakram_simulate(
         "configs/incast.yaml",
         set={"iterations.measured": 1, "jobs[0].trace.repeats": 1},
@@ -34,7 +34,7 @@ def test_a_simulation(chakram_simulate, chakram_runs, tmp_path):
     assert results.flows.num_rows > 0
 
 
-def test_a_run(chakram_run, chakram_runs, monkeypatch):
+def test_fixture_runs_an_experiment(chakram_run, chakram_runs, monkeypatch):
     from chakram import api
 
     requests = []
@@ -57,7 +57,7 @@ def test_a_run(chakram_run, chakram_runs, monkeypatch):
 
 
 @pytest.mark.slow
-def test_tests_of_others_have_fixtures(tmp_path: Path) -> None:
+def test_other_test_suites_can_use_the_fixtures(tmp_path: Path) -> None:
     path = tmp_path / "test_others.py"
     path.write_text(TESTS)
     done = subprocess.run(
@@ -75,7 +75,7 @@ def test_tests_of_others_have_fixtures(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
-def test_pytest_is_told_of_it() -> None:
+def test_pytest_registers_the_plug_in() -> None:
     project = tomllib.loads((REPO_ROOT / "pyproject.toml").read_text())["project"]
     points = project["entry-points"]["pytest11"]
     assert points == {"chakram": pytest_plugin.__name__}

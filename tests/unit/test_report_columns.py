@@ -25,7 +25,7 @@ def test_percentiles_are_nearest_rank() -> None:
     assert percentiles(np.array([7]), (1, 99.9)) == (7, 7)
 
 
-def test_a_distribution_keeps_its_slowest_each_by_itself() -> None:
+def test_distribution_keeps_its_slowest_values_exactly() -> None:
     values = np.arange(100_000) * 3
     drawn, shares = cdf_points(values)
     assert drawn[0] == 0
@@ -40,7 +40,7 @@ def test_equal_values_are_one_step() -> None:
     assert (drawn.tolist(), shares.tolist()) == ([5, 9], [0.75, 1.0])
 
 
-def test_what_is_spread_adds_up_and_lies_where_it_was() -> None:
+def test_spread_values_keep_their_sum_and_position() -> None:
     chance = random.Random(1)
     spans = []
     for _ in range(300):
@@ -61,7 +61,7 @@ def test_what_is_spread_adds_up_and_lies_where_it_was() -> None:
     assert found.sum() == pytest.approx(amounts.sum())
 
 
-def test_what_is_behind_the_last_bin_is_in_it() -> None:
+def test_values_beyond_the_last_bin_count_in_it() -> None:
     found = spread(
         np.array([0, 0]),
         np.array([3.0, -2.0]),
@@ -72,7 +72,7 @@ def test_what_is_behind_the_last_bin_is_in_it() -> None:
     assert found.tolist() == [pytest.approx([4, 0, 0, 6])]
 
 
-def test_time_under_way_counts_what_overlaps_once() -> None:
+def test_time_in_flight_counts_overlaps_once() -> None:
     keys = np.array([4, 9, 4, 4, 4])
     starts = np.array([10, 0, 0, 12, 50])
     ends = np.array([20, 5, 15, 14, 60])
@@ -82,12 +82,12 @@ def test_time_under_way_counts_what_overlaps_once() -> None:
     assert found[places].tolist() == keys.tolist()
 
 
-def test_spans_that_are_near_are_joined() -> None:
+def test_close_spans_are_joined() -> None:
     spans = joined_spans(np.array([0, 9, 30]), np.array([8, 20, 40]), gap=2)
     assert spans == [(0, 20), (30, 40)]
 
 
-def test_keys_tell_rows_apart_however_large_they_are() -> None:
+def test_large_keys_distinguish_rows() -> None:
     chance = random.Random(2)
     large = 1 << 40
     rows = [tuple(chance.choice((0, 1, large)) for _ in range(4)) for _ in range(200)]
@@ -96,7 +96,7 @@ def test_keys_tell_rows_apart_however_large_they_are() -> None:
     assert len(set(zip(keys.tolist(), rows, strict=True))) == len(set(rows))
 
 
-def test_columns_of_which_nothing_is_known_are_left_out() -> None:
+def test_empty_columns_are_omitted() -> None:
     table = Table(
         title="t",
         header=("name", "place", "time", "alone", "bound"),

@@ -36,7 +36,7 @@ def test_time_jumps_from_event_to_event() -> None:
     assert [each.time_ns for each in pair.right.departures] == [700]
 
 
-def test_work_without_end_is_found() -> None:
+def test_endless_work_is_detected() -> None:
     sender = make_queue_pair(retry_limit=10**9)
     pair = Pair(sender, make_queue_pair(0x12, 0x11), drop=lambda: True)
     pair.post(1, 10)

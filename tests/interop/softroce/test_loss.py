@@ -31,7 +31,7 @@ WRAPPING_PSN = 0xFFFFFF - 500
         pytest.param(6, MESSAGES, marks=pytest.mark.soak),
     ],
 )
-def test_nothing_is_missing_when_packets_are_lost(
+def test_all_messages_arrive_when_packets_are_lost(
     disturbed: Machine, version: int, messages: int
 ) -> None:
     packets = PACKETS_PER_MESSAGE * messages
@@ -64,7 +64,9 @@ def test_nothing_is_missing_when_packets_are_lost(
     assert outcome.counters["rcvd_pkts"] < outcome.port.packets_sent
 
 
-def test_packets_and_answers_may_come_twice_and_late(disturbed: Machine) -> None:
+def test_duplicate_and_late_packets_and_answers_are_accepted(
+    disturbed: Machine,
+) -> None:
     for device in (LEAVING, ARRIVING):
         lose(disturbed, device, "delay 2ms reorder 97% duplicate 10%")
     outcome = exchange(
@@ -91,7 +93,9 @@ def test_packets_and_answers_may_come_twice_and_late(disturbed: Machine) -> None
 
 
 @pytest.mark.parametrize("loss", [pytest.param("0%", marks=pytest.mark.soak), "5%"])
-def test_who_is_not_ready_gets_it_later(disturbed: Machine, loss: str) -> None:
+def test_receiver_that_is_not_ready_gets_the_message_later(
+    disturbed: Machine, loss: str
+) -> None:
     for device in (LEAVING, ARRIVING):
         lose(disturbed, device, f"loss {loss}")
     outcome = exchange(
@@ -118,7 +122,7 @@ def test_who_is_not_ready_gets_it_later(disturbed: Machine, loss: str) -> None:
 
 
 @pytest.mark.parametrize("device", [LEAVING, ARRIVING])
-def test_who_gets_no_answer_gives_up(disturbed: Machine, device: str) -> None:
+def test_requester_without_answers_gives_up(disturbed: Machine, device: str) -> None:
     lose(disturbed, device, "loss 100%")
     messages, retries = 5, 3
     outcome = exchange(

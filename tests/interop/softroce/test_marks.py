@@ -21,7 +21,9 @@ ECN_CAPABLE = 0x6A
 
 
 @pytest.mark.parametrize("version", [pytest.param(4, marks=pytest.mark.soak), 6])
-def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
+def test_marks_are_counted_and_answered_with_cnps(
+    disturbed: Machine, version: int
+) -> None:
     mark(disturbed, LEAVING)
     transport = replace(
         TRANSPORT,
@@ -49,7 +51,7 @@ def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
     assert outcome.rejections() == {}
 
 
-def test_our_packets_are_marked_and_taken(disturbed: Machine) -> None:
+def test_our_marked_packets_are_accepted(disturbed: Machine) -> None:
     mark(disturbed, ARRIVING)
     transport = replace(TRANSPORT, window_bytes=256 * 1024)
     outcome = exchange(

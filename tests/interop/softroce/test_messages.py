@@ -44,7 +44,7 @@ _LAST_OPCODES = frozenset(
         ),
     ],
 )
-def test_messages_of_every_size_arrive_both_ways(
+def test_messages_of_every_size_arrive_in_both_directions(
     machine: Machine, version: int, path_mtu: int, messages: int
 ) -> None:
     outcome = exchange(
@@ -88,7 +88,7 @@ def test_psns_wrap(machine: Machine, first_psn: int) -> None:
         assert pair.acks_invalid == pair.packets_retransmitted == 0
 
 
-def test_its_icrcs_are_as_we_compute_them_and_every_ack_was_asked_for(
+def test_its_icrcs_equal_ours_and_every_ack_was_requested(
     machine: Machine,
 ) -> None:
     # Over IPv4 a UDP socket cannot tell: it does not see the identification.

@@ -33,7 +33,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("who", ["host", "guest"])
-def test_a_wrong_key_opens_no_memory(machine: Machine, who: str) -> None:
+def test_wrong_key_gives_no_access_to_memory(machine: Machine, who: str) -> None:
     outcome = exchange(
         machine,
         Order(
@@ -62,7 +62,7 @@ def test_a_wrong_key_opens_no_memory(machine: Machine, who: str) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_requests_that_we_do_not_serve_are_refused(machine: Machine, name: str) -> None:
+def test_unsupported_requests_are_refused(machine: Machine, name: str) -> None:
     outcome = exchange(
         machine,
         Order(version=4, to_host=5, largest_bytes=10_000, seed=name, last_request=name),
@@ -78,7 +78,7 @@ def test_requests_that_we_do_not_serve_are_refused(machine: Machine, name: str) 
     assert outcome.guest["missing"] == 0
 
 
-def test_the_last_words_of_a_guest_are_told(tmp_path: Path) -> None:
+def test_last_output_of_a_guest_is_reported(tmp_path: Path) -> None:
     require(FEATURE, why_no_machine())
     image = tmp_path / "vmlinuz"
     image.write_bytes(b"no kernel")

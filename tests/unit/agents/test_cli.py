@@ -19,7 +19,7 @@ def options(*arguments: str) -> ServeOptions:
     return serve_options(parser().parse_args(["serve", *arguments]))
 
 
-def test_only_its_owner_reaches_an_agent_by_default(
+def test_only_its_owner_can_connect_to_an_agent_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(STATE_ROOT_VARIABLE, "/run/own")
@@ -28,12 +28,12 @@ def test_only_its_owner_reaches_an_agent_by_default(
     )
 
 
-def test_who_dies_with_the_controller_bears_its_silence() -> None:
+def test_agent_that_dies_with_the_controller_ignores_its_silence() -> None:
     assert options().traffic_lease_ns == TRAFFIC_LEASE_NS
     assert options("--die-with-parent").traffic_lease_ns == QUIET_LEASE_NS
 
 
-def test_all_options_are_taken() -> None:
+def test_all_options_are_accepted() -> None:
     assert options(
         *("--listen", "0.0.0.0:7411"),
         *("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
@@ -59,12 +59,12 @@ def test_all_options_are_taken() -> None:
         ("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(arguments: tuple[str, str]) -> None:
+def test_contradictory_options_are_refused(arguments: tuple[str, str]) -> None:
     with pytest.raises(ConfigError):
         options(*arguments)
 
 
-def test_an_error_is_a_sentence_and_an_exit_code(
+def test_error_prints_one_sentence_and_sets_the_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["serve", "--max-rate", "10"]) == ConfigError.exit_code
@@ -72,7 +72,7 @@ def test_an_error_is_a_sentence_and_an_exit_code(
     assert complaint == "chakram-agent: --max-rate: '10' has no unit (e.g. 400Gbit)\n"
 
 
-def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"{chakram.__version__}\n"

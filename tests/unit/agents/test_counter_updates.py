@@ -266,7 +266,7 @@ def test_every_column_of_a_queue_pair_is_its_statistic() -> None:
     }
 
 
-def test_what_congestion_control_does_not_have_is_marked_so() -> None:
+def test_missing_values_of_congestion_control_are_marked() -> None:
     counters = queue_pair_statistics(rate_bps=None, target_bps=None, alpha=None)
     row = dict(
         zip(QUEUE_PAIR_FIELDS, queue_pair_row(1, 2, 3, 4, counters), strict=True)
@@ -341,7 +341,7 @@ def test_every_slot_is_the_sum_of_its_statistics(shared: SharedCounters) -> None
         assert values[slot("delivered_bytes")] == values[slot("samples_dropped")] == 0
 
 
-def test_rows_are_those_of_the_samples(shared: SharedCounters) -> None:
+def test_rows_equal_the_samples(shared: SharedCounters) -> None:
     plan = made_plan()
     plane = made_plane(plan)
     tally = Tally(plane, plan, shared, shard=0)
@@ -364,7 +364,7 @@ def test_rows_are_those_of_the_samples(shared: SharedCounters) -> None:
     ]
 
 
-def test_load_tells_limited_and_failed_queue_pairs(shared: SharedCounters) -> None:
+def test_load_includes_limited_and_failed_queue_pairs(shared: SharedCounters) -> None:
     plan = made_plan()
     plane = made_plane(plan)
     first, second = (line.endpoint.engine.pairs[0] for line in plane.lines)
@@ -381,7 +381,7 @@ def test_load_tells_limited_and_failed_queue_pairs(shared: SharedCounters) -> No
     assert load.busy_ns == 13
 
 
-def test_a_turn_looks_at_few_and_soon_all_have_had_theirs(
+def test_each_round_reads_few_queue_pairs_and_soon_all(
     shared: SharedCounters,
 ) -> None:
     plan = made_plan()

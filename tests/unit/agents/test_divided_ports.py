@@ -27,7 +27,7 @@ def port(number: int, shards: tuple[int, ...], first_receiver: int) -> DividedPo
     return DividedPort(number=number, shards=shards, receivers=receivers, line=number)
 
 
-def test_a_shard_is_told_of_the_ports_that_it_has_a_part_of() -> None:
+def test_shard_gets_the_ports_that_it_shares() -> None:
     ports = DividedPorts()
     ports._ports += [port(3, (0, 2), 10), port(4, (1, 2), 20)]
     assert ports.parts(2) == [
@@ -83,7 +83,7 @@ def plan(*shards: int, open_spec: str = "udp:eth0") -> AgentPlan:
     )
 
 
-def test_only_ports_with_ranks_in_several_shards_are_opened_here(
+def test_agent_opens_only_ports_with_ranks_in_several_shards(
     opened: list[Receiver],
 ) -> None:
     ports = DividedPorts()
@@ -120,7 +120,7 @@ def test_a_port_without_sockets_is_not_divided(opened: list[Receiver]) -> None:
         DividedPorts().open(plan(0, 1, 2, 1, open_spec="memory:"))
 
 
-def test_of_ports_that_cannot_all_be_opened_none_stays_open(
+def test_failure_to_open_one_divided_port_closes_all(
     opened: list[Receiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []

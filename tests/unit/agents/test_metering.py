@@ -14,7 +14,7 @@ def flow(**values: int) -> list[int]:
     return [values.get(name, 0) for name in FLOW_FIELDS]
 
 
-def test_completion_times_are_counted_by_collective() -> None:
+def test_completion_times_are_counted_per_collective() -> None:
     metering = Metering()
     metering.begin(ring_plan())
     rows = RecordRows(
@@ -79,7 +79,7 @@ def test_a_run_counts_from_nothing() -> None:
     metering.remove_shard(0)
 
 
-def test_what_a_shard_counted_outlives_it() -> None:
+def test_counters_of_a_shard_survive_it() -> None:
     metering = Metering()
     counters = SharedCounters.create("test")
     metering.add_shard(0, counters)

@@ -60,7 +60,7 @@ def listening(*dscps: int, answers: int) -> PauseListener:
     return PauseListener("eth0", rate_bps=RATE_BPS, data_dscps=dscps, ack_dscp=answers)
 
 
-def test_a_pause_is_of_data_of_answers_or_of_both(frames: Frames) -> None:
+def test_pause_applies_to_data_answers_or_both(frames: Frames) -> None:
     # Classes are DSCPs divided by 8: 3 and 6.
     listener = listening(26, answers=48)
     assert (frames.bound, listener.fileno()) == (("eth0", 0x8808), 7)
@@ -78,7 +78,7 @@ def test_a_pause_is_of_data_of_answers_or_of_both(frames: Frames) -> None:
     assert not frames.is_open
 
 
-def test_data_of_several_classes_rests_until_the_first_may_go_on(
+def test_data_of_several_classes_pauses_until_one_class_resumes(
     frames: Frames,
 ) -> None:
     listener = listening(26, 32, answers=48)
@@ -92,7 +92,7 @@ def test_data_of_several_classes_rests_until_the_first_may_go_on(
     ]
 
 
-def test_who_may_not_listen_is_told_what_that_needs(frames: Frames) -> None:
+def test_missing_privilege_to_listen_is_reported(frames: Frames) -> None:
     frames.refusal = PermissionError(1, "Operation not permitted")
 
     with pytest.raises(EnvironmentProblem) as raised:

@@ -68,7 +68,7 @@ def test_messages_are_put_together_from_pieces(
     assert pipe.receive() == [b"two"]
 
 
-def test_what_the_agent_does_not_take_is_kept(
+def test_unread_messages_are_kept(
     ends: tuple[ShardPipe, socket.socket],
 ) -> None:
     pipe, agent = ends
@@ -85,7 +85,7 @@ def test_what_the_agent_does_not_take_is_kept(
     assert read_all(data + take(agent)) == messages
 
 
-def test_no_message_is_dropped_unnoticed(
+def test_dropped_messages_are_counted(
     ends: tuple[ShardPipe, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", 2**20)
@@ -100,7 +100,7 @@ def test_no_message_is_dropped_unnoticed(
     pipe.send(b"why it ended", last=True)
 
 
-def test_an_agent_that_has_gone_is_noticed(
+def test_death_of_the_agent_is_detected(
     ends: tuple[ShardPipe, socket.socket],
 ) -> None:
     pipe, agent = ends
@@ -109,7 +109,7 @@ def test_an_agent_that_has_gone_is_noticed(
     assert pipe.closed
 
 
-def test_an_agent_that_has_gone_takes_nothing(
+def test_messages_to_a_dead_agent_are_discarded(
     ends: tuple[ShardPipe, socket.socket],
 ) -> None:
     pipe, agent = ends
@@ -131,5 +131,5 @@ def test_a_length_beyond_all_bounds_is_refused(
         read_all(header)
 
 
-def test_a_message_that_breaks_off_is_an_end() -> None:
+def test_truncated_message_is_the_end_of_the_pipe() -> None:
     assert read_all(frame(b"one") + frame(b"two")[:-1]) == [b"one"]

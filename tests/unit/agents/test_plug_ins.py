@@ -21,7 +21,9 @@ def test_a_plan_without_plug_ins_needs_none() -> None:
     check_plug_ins(PLAN)
 
 
-def test_who_has_all_takes_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_with_all_plug_ins_accepts_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     have_examples(monkeypatch)
     check_plug_ins(replace(PLAN, plug_ins=(AIMD, STAR)))
 
@@ -42,7 +44,7 @@ def test_who_has_all_takes_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         (replace(AIMD, noun="hub"), "has the unknown type 'hub'"),
     ],
 )
-def test_what_is_missing_or_different_is_refused(
+def test_missing_or_different_plug_in_is_refused(
     plug_in: PlugInUse, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have_examples(monkeypatch)

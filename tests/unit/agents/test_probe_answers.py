@@ -28,7 +28,5 @@ ROUTER = struct.pack("=HH", socket.AF_INET, 0) + bytes([10, 0, 0, 1])
         (UNREACHABLE, (errno.ECONNREFUSED, 0, 0)),
     ],
 )
-def test_what_the_error_queue_says_is_read(
-    data: bytes, answer: tuple[int, int, int]
-) -> None:
+def test_error_queue_is_read(data: bytes, answer: tuple[int, int, int]) -> None:
     assert _answer(data, b"probe") == Answer(*answer, b"probe")

@@ -175,7 +175,9 @@ def events(prober: Prober) -> dict[int, int]:
     return dict(found)
 
 
-def test_every_packet_leaves_on_every_path_as_often_as_it_is_to(made: Any) -> None:
+def test_every_probe_is_sent_on_every_path_the_planned_number_of_times(
+    made: Any,
+) -> None:
     packets = (
         ProbePacket(size_bytes=128, tos=106),
         ProbePacket(size_bytes=1502, tos=7),
@@ -218,7 +220,7 @@ def test_every_packet_leaves_on_every_path_as_often_as_it_is_to(made: Any) -> No
         (2 * 10**9, GAP_NS),
     ],
 )
-def test_packets_leave_no_faster_than_their_gap_and_the_rate(
+def test_probes_respect_their_gap_and_the_rate(
     made: Any, rate_bps: int | None, gap_ns: int
 ) -> None:
     prober, sockets = made(target(1), rate_bps=rate_bps, copies=3)
@@ -245,7 +247,7 @@ def test_each_target_has_its_time_and_its_port(made: Any) -> None:
     assert [each[0].destination for each in first.sent] == [1, 2]
 
 
-def test_what_finds_no_room_is_tried_again_and_counted_once(made: Any) -> None:
+def test_probes_without_buffer_space_are_retried_and_counted_once(made: Any) -> None:
     prober, sockets = made(target(1), copies=2)
     sockets.refusals += [None, None]
     prober.arm(0)
@@ -257,7 +259,7 @@ def test_what_finds_no_room_is_tried_again_and_counted_once(made: Any) -> None:
     assert events(prober) == {ProbeEvent.SENT: 2}
 
 
-def test_what_the_kernel_refuses_is_counted_with_its_reason(made: Any) -> None:
+def test_refused_probes_are_counted_by_reason(made: Any) -> None:
     prober, sockets = made(target(1), copies=3)
     sockets.refusals += [0, errno.EMSGSIZE]
     prober.arm(0)
@@ -281,7 +283,7 @@ def datagram(name: ProbeName, *, run_id: str = "r") -> bytes:
     )
 
 
-def test_what_arrives_is_counted_with_its_class_unless_it_is_another_runs(
+def test_arrivals_are_counted_by_class_except_those_of_other_runs(
     made: Any,
 ) -> None:
     prober, sockets = made(target(1))
@@ -301,7 +303,7 @@ def test_what_arrives_is_counted_with_its_class_unless_it_is_another_runs(
     assert prober.packets == 3
 
 
-def test_a_train_leaves_at_once_and_says_how_far_its_sender_fell_behind(
+def test_train_is_sent_at_once_and_records_its_sender_delay(
     made: Any,
 ) -> None:
     packets = (ProbePacket(size_bytes=128, tos=106),) * 2
@@ -321,7 +323,7 @@ def test_a_train_leaves_at_once_and_says_how_far_its_sender_fell_behind(
     assert 0 <= offered["value"] < PATIENCE_S * 1e9
 
 
-def test_a_train_ends_at_what_the_kernel_refuses(made: Any) -> None:
+def test_train_ends_at_the_first_refused_packet(made: Any) -> None:
     prober, sockets = made(target(1), copies=4, is_train=True)
     sockets.refusals += [0, errno.ENETDOWN]
     prober.arm(0)
@@ -330,7 +332,7 @@ def test_a_train_ends_at_what_the_kernel_refuses(made: Any) -> None:
     assert events(prober) == {ProbeEvent.SENT: 1, ProbeEvent.OFFERED: 1}
 
 
-def test_of_a_train_the_later_half_is_timed_by_the_kernels_clock(made: Any) -> None:
+def test_later_half_of_a_train_is_timed_by_the_kernel(made: Any) -> None:
     prober, sockets = made(target(1), copies=8, is_train=True)
     name = ProbeName(1, 0, 0, 0)
 
@@ -352,7 +354,7 @@ def test_of_a_train_the_later_half_is_timed_by_the_kernels_clock(made: Any) -> N
     assert spans() == [(3, 300)]
 
 
-def test_all_that_waits_is_counted_at_the_end(made: Any) -> None:
+def test_waiting_packets_are_counted_at_the_end(made: Any) -> None:
     prober, sockets = made(target(1))
     for _ in range(3):
         sockets.arrive(datagram(ProbeName(1, 0, 0, 0)), 106)
@@ -362,7 +364,7 @@ def test_all_that_waits_is_counted_at_the_end(made: Any) -> None:
     assert events(prober) == {ProbeEvent.ARRIVED: 3}
 
 
-def test_what_a_socket_had_no_room_for_is_counted_once(made: Any) -> None:
+def test_socket_drops_are_counted_once(made: Any) -> None:
     prober, sockets = made(target(1))
     sockets.socket_drops = 3
     (row,) = counted(prober)
@@ -373,7 +375,7 @@ def test_what_a_socket_had_no_room_for_is_counted_once(made: Any) -> None:
     assert events(prober) == {ProbeEvent.DROPPED: 2}
 
 
-def test_who_says_what_about_packets_is_counted(made: Any) -> None:
+def test_icmp_errors_are_counted_by_sender_and_reason(made: Any) -> None:
     prober, sockets = made(target(1))
     back = datagram(ProbeName(0, 1, 3, 0))
     sockets.tell(
@@ -390,7 +392,7 @@ def test_who_says_what_about_packets_is_counted(made: Any) -> None:
     ]
 
 
-def test_it_is_over_when_what_left_last_has_had_its_time(made: Any) -> None:
+def test_probing_ends_after_the_timeout_of_the_last_packet(made: Any) -> None:
     prober, _ = made(target(1))
     assert not prober.finished(10**9)  # it has not begun
     prober.arm(1_000)

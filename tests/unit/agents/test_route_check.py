@@ -80,7 +80,7 @@ def kernel_that_says(monkeypatch: pytest.MonkeyPatch, given: bytes) -> Kernel:
     ("address", "family", "bits"),
     [("198.18.0.1", socket.AF_INET, 32), ("2001:2::1", socket.AF_INET6, 128)],
 )
-def test_the_kernel_is_asked_for_the_way_to_one_address(
+def test_route_is_requested_for_one_address(
     address: str, family: int, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = kernel_that_says(monkeypatch, to(7))
@@ -95,7 +95,7 @@ def test_the_kernel_is_asked_for_the_way_to_one_address(
     assert asked[28:] == attribute(DESTINATION, packed)
 
 
-def test_the_interface_is_found_behind_what_else_is_said(
+def test_interface_is_found_among_other_attributes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = route(
@@ -119,7 +119,7 @@ def test_the_interface_is_found_behind_what_else_is_said(
         answer(3, bytes(12) + attribute(OUTGOING, struct.pack("=i", 7))),
     ],
 )
-def test_an_answer_without_an_interface_is_told(
+def test_answer_without_an_interface_is_reported(
     said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel_that_says(monkeypatch, said)
@@ -128,7 +128,7 @@ def test_an_answer_without_an_interface_is_told(
         outgoing_interface("198.18.0.1")
 
 
-def test_without_a_route_the_kernels_reason_is_told(
+def test_reason_of_a_missing_route_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = answer(ERROR, struct.pack("=i", -errno.ENETUNREACH) + bytes(16))

@@ -56,7 +56,7 @@ def send(plane: Any, now_ns: int) -> None:
             pass
 
 
-def test_what_has_changed_is_sampled_once_a_bin() -> None:
+def test_changed_values_are_sampled_once_per_bin() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     sampler.turn(0)
@@ -86,7 +86,7 @@ def test_what_has_changed_is_sampled_once_a_bin() -> None:
     assert len(sampler.rows) == 0
 
 
-def test_what_a_bin_had_no_turns_for_comes_with_the_next() -> None:
+def test_samples_that_did_not_fit_into_a_bin_follow_in_the_next() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     send(plane, 1)
@@ -98,7 +98,7 @@ def test_what_a_bin_had_no_turns_for_comes_with_the_next() -> None:
     assert len(rows(sampler.rows.ports, PORT_FIELDS)) == 2
 
 
-def test_at_the_end_nothing_is_left_out() -> None:
+def test_final_sample_includes_everything() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     sampler.turn(0)
@@ -108,7 +108,7 @@ def test_at_the_end_nothing_is_left_out() -> None:
     assert len(rows(sampler.rows.queue_pairs, QUEUE_PAIR_FIELDS)) == 2
 
 
-def test_without_bins_everything_is_taken_once_at_the_end() -> None:
+def test_everything_is_sampled_once_at_the_end_without_bins() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=0)
     send(plane, 1)
@@ -121,7 +121,7 @@ def test_without_bins_everything_is_taken_once_at_the_end() -> None:
     assert len(rows(sampler.rows.ports, PORT_FIELDS)) == 2
 
 
-def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_pairs_are_sampled_round_robin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counter_updates, "ROWS_PER_BIN", 1)
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
@@ -135,7 +135,7 @@ def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(seen) == [0, 1]
 
 
-def test_queue_pairs_that_are_not_looked_at_are_the_next(
+def test_skipped_queue_pairs_are_sampled_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counter_updates, "ROWS_PER_BIN", 1)

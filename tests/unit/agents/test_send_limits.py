@@ -25,13 +25,13 @@ def test_only_test_networks_and_loopback_are_allowed_by_default() -> None:
     ("text", "limit"),
     [("0.0.0.0/0", 8), ("0.0.0.0/7", 8), ("::/0", 32), ("2001::/31", 32)],
 )
-def test_nobody_allows_the_whole_world(text: str, limit: int) -> None:
+def test_allowing_all_addresses_is_refused(text: str, limit: int) -> None:
     with pytest.raises(ConfigError, match=f"use /{limit} or a longer prefix"):
         parse_prefix(text, where="--allow")
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "::1/8", "h1"])
-def test_what_is_no_prefix_is_refused(text: str) -> None:
+def test_invalid_prefix_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a prefix"):
         parse_prefix(text, where="--allow")
 

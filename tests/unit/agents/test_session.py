@@ -20,7 +20,7 @@ def batch() -> RecordBatch:
     return RecordBatch(time_ns=0, rows=rows)
 
 
-def test_events_come_in_order_and_the_end_last() -> None:
+def test_events_arrive_in_order_with_the_end_last() -> None:
     async def body() -> None:
         session = Session("s")
         session.put(PhaseChanged(time_ns=1, phase="DONE"))
@@ -33,7 +33,7 @@ def test_events_come_in_order_and_the_end_last() -> None:
     asyncio.run(body())
 
 
-def test_of_progress_nobody_took_the_last_stays() -> None:
+def test_unread_progress_keeps_only_the_latest_value() -> None:
     async def body() -> None:
         session = Session("s")
         for event in (progress(1), progress(2), batch(), progress(3)):
@@ -55,7 +55,7 @@ def test_a_reader_waits_for_events() -> None:
     asyncio.run(body())
 
 
-def test_a_controller_that_takes_no_records_is_noticed(
+def test_controller_that_reads_no_records_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def body() -> None:

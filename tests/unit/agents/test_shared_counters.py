@@ -46,7 +46,7 @@ def test_rows_are_read_while_they_are_written(
     assert agent.port_rows() == array("q", PORT)
 
 
-def test_a_row_for_which_there_is_no_room_is_left_out(
+def test_row_without_space_is_left_out(
     both_ends: tuple[SharedCounters, SharedCounters],
 ) -> None:
     shard, agent = both_ends
@@ -56,7 +56,7 @@ def test_a_row_for_which_there_is_no_room_is_left_out(
     assert not agent.port_rows()
 
 
-def test_a_row_that_is_never_whole_is_not_shown(
+def test_row_that_is_never_consistent_is_not_shown(
     both_ends: tuple[SharedCounters, SharedCounters],
 ) -> None:
     shard, agent = both_ends
@@ -68,7 +68,7 @@ def test_a_row_that_is_never_whole_is_not_shown(
     assert agent.queue_pair_rows() == array("q", PAIR)
 
 
-def test_rows_leave_the_load_alone(
+def test_rows_do_not_change_the_load(
     both_ends: tuple[SharedCounters, SharedCounters],
 ) -> None:
     shard, agent = both_ends

@@ -19,21 +19,21 @@ def test_traffic_is_over_in_time() -> None:
     assert LEASE_NS + NOTICING_NS < TRAFFIC_ENDS_NS
 
 
-def test_it_ends_so_long_after_the_last_stamp() -> None:
+def test_lease_expires_a_fixed_time_after_the_last_stamp() -> None:
     lease = armed()
     assert lease.holds(stamp_ns=5, now_ns=5 + LEASE_NS - 1)
     assert lease.holds(stamp_ns=9, now_ns=5 + LEASE_NS)
     assert not lease.holds(stamp_ns=9, now_ns=9 + LEASE_NS)
 
 
-def test_it_counts_only_once_it_is_armed() -> None:
+def test_lease_counts_only_when_armed() -> None:
     lease = Lease()
     assert lease.holds(stamp_ns=0, now_ns=10 * LEASE_NS)
     lease.arm()
     assert not lease.holds(stamp_ns=0, now_ns=10 * LEASE_NS)
 
 
-def test_no_stamp_brings_it_back() -> None:
+def test_stamp_does_not_revive_an_expired_lease() -> None:
     lease = armed()
     assert not lease.holds(stamp_ns=0, now_ns=LEASE_NS)
     lease.arm()
@@ -41,16 +41,16 @@ def test_no_stamp_brings_it_back() -> None:
     assert lease.lapsed
 
 
-def test_it_ends_when_the_agent_says_so() -> None:
+def test_agent_can_end_the_lease() -> None:
     # Early after boot -1 is not long ago.
     assert not armed().holds(stamp_ns=LAPSED, now_ns=5)
 
 
-def test_a_stamp_from_after_the_look_is_no_lapse() -> None:
+def test_stamp_after_the_reading_is_no_lapse() -> None:
     assert armed().holds(stamp_ns=7, now_ns=5)
 
 
-def test_two_that_were_stopped_together_do_not_go_on_whoever_wakes_first() -> None:
+def test_agent_and_shard_suspended_together_do_not_resume() -> None:
     for agent_is_first in (True, False):
         agent, shard = armed(), armed()
         stamp_ns, now_ns = 0, 2 * LEASE_NS

@@ -117,7 +117,7 @@ def test_a_lost_controller_ends_everything(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.ARMED, Phase.RUNNING])
-def test_traffic_lives_on_heartbeats(phase: Phase) -> None:
+def test_traffic_needs_heartbeats(phase: Phase) -> None:
     state = state_in(phase)
     handle_all(state, [Heartbeat(session="s", now_ns=3 * SECOND)])
     last = 3 * SECOND + TRAFFIC_LEASE_NS
@@ -131,14 +131,14 @@ def test_traffic_lives_on_heartbeats(phase: Phase) -> None:
     )
 
 
-def test_how_long_silence_is_borne_may_be_set() -> None:
+def test_heartbeat_timeout_is_configurable() -> None:
     state = AgentState(traffic_lease_ns=5 * SECOND)
     handle_all(state, [ATTACH, PREPARE, *READY, ARM, Tick(now_ns=SECOND)])
     assert handle_all(state, [Tick(now_ns=5 * SECOND - 1)]) == []
     assert StopShards() in handle_all(state, [Tick(now_ns=5 * SECOND)])
 
 
-def test_ranks_that_go_on_live_on_heartbeats() -> None:
+def test_background_ranks_need_heartbeats() -> None:
     state = AgentState()
     prepare = Prepare(session="s", run_id="r", shards=1, goes_on=True)
     handle_all(state, [ATTACH, prepare, ShardReady(shard=0), ARM])
@@ -176,13 +176,13 @@ def test_a_shard_that_dies_ends_the_run(phase: Phase) -> None:
     assert handle_all(state, [STOPPED[0]]) == [ReportFailed(reason="killed")]
 
 
-def test_the_only_shard_that_dies_leaves_nobody_to_stop() -> None:
+def test_death_of_the_only_shard_needs_no_stop() -> None:
     state = AgentState()
     handle_all(state, [ATTACH, Prepare(session="s", run_id="r", shards=1)])
     assert handle_all(state, [STOPPED[0]]) == [ReportFailed(reason="killed")]
 
 
-def test_the_first_reason_counts() -> None:
+def test_first_reason_is_kept() -> None:
     state = state_in(Phase.RUNNING)
     handle_all(
         state,
@@ -214,7 +214,7 @@ def test_a_controller_lost_while_draining_is_not_reported_to() -> None:
     assert handle_all(state, STOPPED) == [Release()]
 
 
-def test_one_controller_has_an_agent_at_a_time() -> None:
+def test_agent_has_one_controller_at_a_time() -> None:
     state = state_in(Phase.IDLE)
     with pytest.raises(AgentError, match="the agent is in use by c"):
         state.handle(Attach(session="t", controller="d", now_ns=0))
@@ -236,7 +236,7 @@ def test_a_new_controller_waits_for_the_old_run_to_end() -> None:
         Heartbeat(session="t", now_ns=0),
     ],
 )
-def test_only_the_owner_gives_orders(event: Event) -> None:
+def test_only_the_controlling_session_may_command(event: Event) -> None:
     state = state_in(Phase.PREPARED)
     with pytest.raises(AgentError, match="another controller uses it"):
         state.handle(event)
@@ -266,7 +266,7 @@ def test_only_a_prepared_agent_is_armed(phase: Phase) -> None:
 @pytest.mark.parametrize(
     "phase", [Phase.PREPARING, Phase.ARMED, Phase.RUNNING, Phase.DRAINING]
 )
-def test_a_run_under_way_is_not_reset(phase: Phase) -> None:
+def test_running_run_is_not_reset(phase: Phase) -> None:
     with pytest.raises(UnexpectedEvent, match="abort it first"):
         state_in(phase).handle(Reset(session="s"))
 
@@ -323,5 +323,5 @@ def test_a_shard_cannot_finish_before_the_start_is_known() -> None:
         ),
     ],
 )
-def test_what_is_broken_is_found(broken: AgentState, problem: str) -> None:
+def test_invariant_check_finds_broken_states(broken: AgentState, problem: str) -> None:
     assert problem in broken.check()

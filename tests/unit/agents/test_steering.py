@@ -46,7 +46,7 @@ def test_packets_go_to_the_shard_of_their_queue_pair(shards: tuple[int, ...]) ->
             assert chosen(program, packet_for(number << 6 | shard)) == index
 
 
-def test_what_is_for_nobody_goes_to_the_first() -> None:
+def test_packets_of_unknown_queue_pairs_go_to_the_first_shard() -> None:
     program = steering_program((1, 17, 33))
 
     assert chosen(program, packet_for(5 << 6 | 2)) == 0

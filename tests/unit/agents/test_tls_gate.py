@@ -12,7 +12,7 @@ from chakram_agent.tls_gate import (
 )
 
 
-def test_a_source_makes_room_for_its_own_connections() -> None:
+def test_source_over_its_limit_closes_its_own_connections() -> None:
     # A silent one before those that have sent something, the oldest first.
     room: WaitingRoom[int] = WaitingRoom({0, 2}.__contains__)
     assert room.arrive(-1, "other") is None
@@ -22,7 +22,7 @@ def test_a_source_makes_room_for_its_own_connections() -> None:
     assert len(room.waiting()) == MOST_WAITING_PER_SOURCE + 1
 
 
-def test_where_all_have_sent_something_the_oldest_makes_room() -> None:
+def test_oldest_connection_is_closed_if_all_have_sent() -> None:
     room: WaitingRoom[int] = WaitingRoom(lambda _: True)
     for number in range(MOST_WAITING_PER_SOURCE):
         room.arrive(number, "flood")
@@ -31,7 +31,7 @@ def test_where_all_have_sent_something_the_oldest_makes_room() -> None:
     assert room.arrive(1001, "flood") == 1
 
 
-def test_known_sources_make_room_last() -> None:
+def test_connections_of_known_sources_are_closed_last() -> None:
     room: WaitingRoom[tuple[str, int]] = WaitingRoom(lambda _: False)
     room.arrive(("h1", 0), "h1")
     room.leave(("h1", 0), source="h1", has_certificate=True)

@@ -82,9 +82,7 @@ def test_causes_that_save_time_only_together_are_joint() -> None:
     assert joint.saving.share == joint.after_previous.share == pytest.approx(0.5)
 
 
-def test_a_run_that_does_not_end_without_a_part_of_the_faults_counts_as_longer() -> (
-    None
-):
+def test_simulation_that_does_not_end_counts_as_longer() -> None:
     """A fabric where only one of two dead links comes back loses all packets."""
 
     def time_ns(removed: frozenset[int]) -> int | None:
@@ -117,7 +115,7 @@ def test_a_limit_of_one_place_comes_first_if_it_saves_half_as_much(
     assert verdict.limits == ranked(reversed(verdict.limits))
 
 
-def test_what_others_hide_stays_in_its_order_behind_them() -> None:
+def test_masked_causes_keep_their_order_after_the_others() -> None:
     def finding(place: str, share: float) -> Finding:
         saving = Saving(share=share, low=share, high=share)
         suspect = Suspect(cause="loss", place=place)

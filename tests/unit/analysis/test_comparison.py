@@ -40,7 +40,7 @@ def drawn(mean_ns: float, *, seed: int, runs: int = 1, samples: int = 20) -> Tim
     )
 
 
-def test_the_error_of_one_repetition_is_that_of_its_samples() -> None:
+def test_error_of_one_repetition_comes_from_its_samples() -> None:
     times = times_of([[98.0, 102.0, 100.0, 100.0]])
     assert times.mean_ns == 100
     # The sample's variance is 8 / 3, the mean's a quarter of that.
@@ -49,7 +49,7 @@ def test_the_error_of_one_repetition_is_that_of_its_samples() -> None:
     assert times.cv == pytest.approx(2**0.5 / 100)
 
 
-def test_the_error_of_several_repetitions_is_that_of_their_means() -> None:
+def test_error_of_several_repetitions_comes_from_their_means() -> None:
     # Samples of a run agree, runs do not: it is runs that would differ again.
     times = times_of([[90.0] * 50, [110.0] * 50])
     assert times.mean_ns == 100
@@ -63,7 +63,7 @@ def test_one_sample_has_no_known_error_unless_it_is_exact() -> None:
     assert times_of([[5.0], [7.0]], exact=True).error_ns == pytest.approx(1)
 
 
-def test_equals_do_not_differ() -> None:
+def test_equal_results_do_not_differ() -> None:
     """Of forty comparisons of 100 equal quantities each, at most a few name one."""
     named = 0
     for seed in range(40):
@@ -133,7 +133,7 @@ def test_virtual_time_differs_exactly() -> None:
     assert "standard errors" not in sentences(compare(a, b))[0]
 
 
-def test_what_was_measured_once_proves_nothing() -> None:
+def test_single_measurement_proves_no_difference() -> None:
     a = side("a", {SMALL: times_of([[1000.0]])})
     b = side("b", {SMALL: times_of([[2000.0]])})
     found = compare(a, b)
@@ -143,20 +143,20 @@ def test_what_was_measured_once_proves_nothing() -> None:
     assert "takes 100.0 % longer" in sentence
 
 
-def test_no_difference_is_said() -> None:
+def test_absence_of_differences_is_reported() -> None:
     a = side("a", {SMALL: drawn(1e6, seed=1)})
     b = side("b", {SMALL: drawn(1e6, seed=2)})
     (sentence,) = sentences(compare(a, b))
     assert sentence.startswith("No significant difference: 1 quantities compared")
 
 
-def test_nothing_in_common_is_said() -> None:
+def test_results_without_common_values_are_reported() -> None:
     found = compare(side("a", {SMALL: drawn(1, seed=1)}), side("b", {}))
     assert not found.levels
     assert sentences(found)[0].startswith("Nothing can be compared")
 
 
-def test_a_job_is_the_same_where_each_side_has_one() -> None:
+def test_single_jobs_of_both_sides_are_compared() -> None:
     a = side("a", {ITERATION: drawn(1e6, seed=1), SMALL: drawn(1e6, seed=1)})
     b = side("b", {("iteration", ""): drawn(2e6, seed=2)})
     found = compare(a, b)
@@ -165,7 +165,7 @@ def test_a_job_is_the_same_where_each_side_has_one() -> None:
     assert "iteration" not in compare(side("c", other), b).levels
 
 
-def test_what_only_one_side_has_is_counted() -> None:
+def test_values_of_one_side_only_are_counted() -> None:
     a = side("a", {SMALL: drawn(1, seed=1), LARGE: drawn(1, seed=1)})
     b = side("b", {SMALL: drawn(1, seed=1)})
     assert compare(a, b).only == {"size": (1, 0)}
@@ -227,7 +227,7 @@ def test_the_cause_of_a_difference_is_named() -> None:
     assert not {"part", "cause"} & set(compare(blind, b).levels)
 
 
-def test_a_schedule_that_takes_longer_by_itself_is_no_lost_time() -> None:
+def test_longer_schedule_is_no_lost_time() -> None:
     a = side(
         "ring",
         {ITERATION: drawn(1e8, seed=1), NOMINAL_PART: drawn(9e7, seed=2)},
@@ -296,7 +296,7 @@ def test_a_list_that_one_side_has_empty_differs_as_a_whole() -> None:
         (("fct", 99), "FCT p99"),
     ],
 )
-def test_what_is_compared_has_a_name_for_people(key: Key, label: str) -> None:
+def test_compared_values_have_readable_names(key: Key, label: str) -> None:
     a, b = (side(name, {key: times_of([[100.0, 101.0]])}) for name in "ab")
 
     (found,) = (each for level in compare(a, b).levels.values() for each in level)
@@ -315,7 +315,7 @@ def test_what_is_compared_has_a_name_for_people(key: Key, label: str) -> None:
         (0.0, 1000.0, "takes 1us against 0ns"),
     ],
 )
-def test_a_change_is_told_in_words(a_ns: float, b_ns: float, text: str) -> None:
+def test_change_is_described_in_words(a_ns: float, b_ns: float, text: str) -> None:
     a, b = times_of([[a_ns]]), times_of([[b_ns]])
 
     told = change_text(Difference(ITERATION, "x", a, b, None, None))
@@ -323,7 +323,7 @@ def test_a_change_is_told_in_words(a_ns: float, b_ns: float, text: str) -> None:
     assert told == text
 
 
-def test_of_what_was_measured_once_the_largest_change_is_named() -> None:
+def test_largest_change_of_single_measurements_is_named() -> None:
     keys: list[Key] = [("named", name, 0) for name in ("none", "less", "more")]
     before = (0.0, 1000.0, 1000.0)
     after = (5.0, 400.0, 1500.0)

@@ -58,7 +58,9 @@ def test_times_are_means_of_measured_iterations(tmp_path: Path, dilation: int) -
     assert not side.explained
 
 
-def test_collectives_of_a_name_are_told_apart_by_their_turn(tmp_path: Path) -> None:
+def test_collectives_with_one_name_are_distinguished_by_their_order(
+    tmp_path: Path,
+) -> None:
     side = side_of(tmp_path)
     named = {key[1:]: each.mean_ns for key, each in side.times.items() if (
         key[0] == "named"
@@ -73,7 +75,7 @@ def test_collectives_of_a_name_are_told_apart_by_their_turn(tmp_path: Path) -> N
     assert side.labels[key] == "all_to_all of ep0 (moe, group ep0, k 0)"
 
 
-def test_what_was_counted_is_told_as_shares(tmp_path: Path) -> None:
+def test_counters_are_compared_as_shares(tmp_path: Path) -> None:
     side = side_of(tmp_path, links=ODD_LINKS)
     counters = {name: (each.value, each.unit) for name, each in side.counters.items()}
     assert counters["packets sent again"] == (pytest.approx(24 / 5040), "%")
@@ -86,7 +88,7 @@ def test_what_was_counted_is_told_as_shares(tmp_path: Path) -> None:
     assert "drops at leaf0-spine0 down" not in counters
 
 
-def test_a_folder_of_runs_has_what_all_of_them_have(tmp_path: Path) -> None:
+def test_folder_of_runs_has_the_values_that_all_runs_have(tmp_path: Path) -> None:
     one = made_run(tmp_path / "a", iterations=(0, 0), links=ODD_LINKS[:1])
     other = made_run(tmp_path / "b", iterations=(0, 60_000), banners=("LATE",))
     side = side_of_runs(tmp_path, [one, other])
@@ -108,7 +110,7 @@ def test_virtual_time_is_exact(tmp_path: Path) -> None:
     assert "generator-bound collectives" not in side.counters
 
 
-def test_what_is_of_no_interest_is_no_setting(tmp_path: Path) -> None:
+def test_irrelevant_keys_are_no_settings(tmp_path: Path) -> None:
     experiment = {
         "name": "n", "description": "d", "runs": "r", "lab": "l", "metrics": {"on": 1},
         "transport": {"window": 5},
@@ -141,7 +143,7 @@ def test_what_is_of_no_interest_is_no_setting(tmp_path: Path) -> None:
         ({"a": ([1], 2)}, {"a[0]": [1], "a[1]": 2}),
     ],
 )
-def test_settings_have_the_keys_that_set_takes(
+def test_settings_have_the_keys_of_the_option_set(
     value: Any, flat: dict[str, Any]
 ) -> None:
     assert flattened(value) == flat
@@ -204,7 +206,7 @@ def test_flows_of_ns3_are_times_of_their_ports(tmp_path: Path) -> None:
     assert all(each.error_ns == 0 for each in side.times.values())
 
 
-def test_what_holds_nothing_is_refused(tmp_path: Path) -> None:
+def test_empty_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="contains no run"):
         read_side(tmp_path)
     path = tmp_path / "x.json"

@@ -42,18 +42,18 @@ def counters(wrong: int = 0, **ports: tuple[str, int, int]) -> PortCounters:
     return PortCounters(links=links, packets=20, wrong=wrong)
 
 
-def test_switches_that_send_on_all_they_are_sent_lack_nothing() -> None:
+def test_switches_that_forward_everything_have_no_loss() -> None:
     assert counters().missing == {"l0": 0, "l1": 0, "s0": 0, "s1": 0}
     assert counters().overflowing == frozenset()
 
 
-def test_what_a_link_loses_the_next_switch_lacks() -> None:
+def test_packets_lost_on_a_link_are_missing_at_the_next_switch() -> None:
     lossy = counters(s0_down1=(3_000, 0), l0_up0=(5_000, 2), l1_p0=(8_000, 0))
     assert lossy.missing == {"l0": 0, "l1": 0, "s0": 2, "s1": 0}
     assert lossy.overflowing == frozenset(), "l0 counts what its link drops"
 
 
-def test_what_a_queue_drops_its_own_switch_lacks() -> None:
+def test_packets_dropped_by_a_queue_are_missing_at_its_switch() -> None:
     full = counters(l0_up0=(3_000, 2), s0_down1=(3_000, 0), l1_p0=(8_000, 0))
     assert full.missing["l0"] == 2
     assert full.overflowing == {"l0:up0"}
@@ -62,12 +62,12 @@ def test_what_a_queue_drops_its_own_switch_lacks() -> None:
     assert len(named) == 3
 
 
-def test_switches_say_nothing_of_packets_that_arrive_wrong() -> None:
+def test_corrupted_packets_are_not_visible_at_switches() -> None:
     assert list(counters(wrong=5).through_switches(lost=5)) == []
     assert len(list(counters(wrong=0).through_switches(lost=5))) == 4
 
 
-def test_idle_ports_are_those_that_the_hash_chooses() -> None:
+def test_idle_ports_among_hash_choices_are_found() -> None:
     idle = counters(l0_up0=(0, 0))
     assert idle.idle({"l0:up0": 5_000, "l0:up1": 5_000}) == ["l0:up0"]
     assert idle.idle({"l0:up0": 100, "l0:up1": 5_000}) == []

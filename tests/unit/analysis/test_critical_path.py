@@ -275,7 +275,7 @@ def test_a_chain_of_messages_ends_at_the_rank_that_began_it() -> None:
 
 
 @pytest.mark.parametrize("is_virtual", [True, False])
-def test_what_is_ready_waits_for_what_is_ahead_in_its_queue_pair(
+def test_ready_message_waits_for_earlier_ones_of_its_queue_pair(
     *, is_virtual: bool
 ) -> None:
     """Rank 1 is late, and two of its messages stand behind one another."""
@@ -337,7 +337,7 @@ def test_what_is_ready_waits_for_what_is_ahead_in_its_queue_pair(
     assert found[-1] == (Part.UNKNOWN, 70, 1)
 
 
-def test_what_waits_for_a_credit_waits_for_its_order() -> None:
+def test_message_without_a_credit_waits_for_its_order() -> None:
     held = message(1, 0, ready_ns=100, cause="grant", cause_rank=0, cause_number=0)
     operations = [
         share(1, 0, (40, 40, 90)),
@@ -346,7 +346,7 @@ def test_what_waits_for_a_credit_waits_for_its_order() -> None:
     assert walked(Known(operations, [held], {0: 40, 1: 40}))[0] == (Part.ORDER, 60, 1)
 
 
-def test_what_records_do_not_tell_is_unknown() -> None:
+def test_time_without_records_is_unknown() -> None:
     lost = share(0, 0, (0, 0, 165), end_cause="received", end_rank=1, end_number=7)
     after = compute(0, 1, (500, 500, 600), cause_number=3)
     assert walked(Known([after], [], {0: 100})) == [
@@ -357,7 +357,7 @@ def test_what_records_do_not_tell_is_unknown() -> None:
     assert walked(Known([lost], [], {0: 0})) == [(Part.HOST, 165, 0)]
 
 
-def test_runs_on_a_network_know_what_the_sender_knows() -> None:
+def test_network_runs_use_the_records_of_the_sender() -> None:
     seen = message(
         1,
         0,
@@ -456,7 +456,7 @@ WAITS = ("own port", "rank 0")
 SENT = message(0, 1, path="leaf0:up0 spine0:p1", queue_port="leaf0:up0")
 
 
-def test_what_is_always_paced_at_the_rate_of_its_port_waits_for_that() -> None:
+def test_constant_pacing_at_the_port_rate_waits_for_the_port() -> None:
     at_line_rate = SENT._replace(rate_at_start_bps=10**12)
     assert cause_of(Part.PACE, at_line_rate, least_bps=10**12) == WAITS
     # Congestion control begins there, and goes below.
@@ -573,7 +573,7 @@ def test_a_cause_is_the_first_rule_that_holds(
     assert cause_of(part, sent, *changed, slow=slow) == expected
 
 
-def test_lost_is_what_is_beyond_nominal() -> None:
+def test_lost_time_exceeds_the_nominal_time() -> None:
     operation = compute(3, 7, (0, 0, 1000), nominal_ns=400)
     pieces = (Piece(Part.COMPUTE, 0, 1000, 3, operation),)
     why = explain([Path(job="j", iteration=0, pieces=pieces)], Surroundings())
@@ -606,7 +606,7 @@ def test_transfer_by_a_port_slower_than_others_like_it_is_lost(
     assert why.lost_ns == lost_ns
 
 
-def test_below_three_in_a_hundred_there_is_no_single_cause() -> None:
+def test_causes_below_three_percent_are_not_reported() -> None:
     pieces = (
         Piece(Part.PROPAGATE, 0, 971, 0),
         Piece(Part.WINDOW, 971, 1000, 0, None, SENT),
@@ -654,7 +654,7 @@ def one(causes: list[Cause]) -> tuple[str, str, int]:
     return cause.cause, cause.place, cause.lost_ns
 
 
-def test_what_a_way_takes_beyond_nominal_is_lost_at_its_fullest_link() -> None:
+def test_excess_time_of_a_path_is_charged_to_its_fullest_link() -> None:
     links = {each.port: each for each in LINKS}
     links["spine0:p1"] = link("spine0:p1", "leaf1-spine0", "down", bytes_after=2000)
     found = seen(Part.NETWORK, 500, links=tuple(links.values()))
@@ -680,7 +680,7 @@ def test_what_a_way_takes_beyond_nominal_is_lost_at_its_fullest_link() -> None:
         (0, {}, ("window", "rank 0")),
     ],
 )
-def test_a_window_that_is_wide_enough_is_full_of_what_the_network_holds(
+def test_full_window_that_is_large_enough_is_charged_to_the_network(
     window_bytes: int, changes: dict[str, int], expected: tuple[str, str]
 ) -> None:
     sent = SEEN._replace(packets=3, **changes)
@@ -688,7 +688,7 @@ def test_a_window_that_is_wide_enough_is_full_of_what_the_network_holds(
     assert one(found) == (*expected, 800)
 
 
-def test_nothing_is_blamed_for_what_the_generator_may_have_done() -> None:
+def test_time_of_the_generator_is_charged_to_no_other_cause() -> None:
     unsure = {("j", 3, "world", 0)}
     for part in (Part.NETWORK, Part.WINDOW):
         assert seen(part, 500, unsure=unsure) == []
@@ -696,7 +696,7 @@ def test_nothing_is_blamed_for_what_the_generator_may_have_done() -> None:
     assert seen(Part.REPAIR, 500, unsure=unsure) != []
 
 
-def test_a_link_slower_than_its_like_is_slow() -> None:
+def test_link_slower_than_its_peers_is_slow() -> None:
     changed = link("spine0:p1", "leaf1-spine0", "down", rate_bps=8 * 10**8)
     links = tuple(changed if each.port == changed.port else each for each in LINKS)
     assert one(seen(Part.NETWORK, 500, links=links))[:2] == (
@@ -744,7 +744,7 @@ def test_an_uplink_without_bytes_is_dead_if_the_hash_chose_it(
         assert (cause.cause, cause.place) == ("dead uplink", "leaf0-spine1 up")
 
 
-def test_loss_is_where_the_largest_share_was_sent_again() -> None:
+def test_loss_is_located_at_the_largest_share_of_retransmissions() -> None:
     path = "leaf0:up0 spine0:p1"
     sent = [SentPackets("j", 0, 1, path, 100, 5), SentPackets("j", 1, 0, "", 100, 0)]
     alike = "h0-leaf0 up or leaf0-spine0 up or leaf1-spine0 down or h1-leaf1 down"
@@ -753,7 +753,7 @@ def test_loss_is_where_the_largest_share_was_sent_again() -> None:
     assert one(seen(Part.REPAIR, 9, sent=others))[:2] == ("loss", "h1-leaf1 down")
 
 
-def test_what_a_port_makes_up_for_is_not_lost() -> None:
+def test_delay_that_a_port_makes_up_is_not_lost() -> None:
     # Its two packets before the last take 100 ns at the rate of the port.
     fast = SEEN._replace(packets=3, transfer_ns=40)
     assert one(seen(Part.OWN_PORT, 90, fast)) == ("own port", "rank 0", 30)
@@ -770,7 +770,7 @@ def test_a_place_with_a_fault_is_named_with_it() -> None:
     assert str(cause) == "contention at h0-leaf0 up (injected: it has 1Gbit)"
 
 
-def test_behind_a_port_that_was_paused_on_purpose_nothing_is_looked_for() -> None:
+def test_declared_pause_is_not_traced_further() -> None:
     paused = [
         link(each.port, each.link, each.direction, kind=each.kind, paused_ns=9)
         for each in LINKS

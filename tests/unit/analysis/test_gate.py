@@ -73,7 +73,7 @@ def told(judgement: Judgement) -> list[tuple[str, bool | None, str]]:
     return [(each.subject, each.holds, each.values) for each in judgement.verdicts]
 
 
-def test_a_rule_is_about_the_run_or_each_member_of_a_list(judged: Any) -> None:
+def test_rule_applies_to_the_run_or_to_each_member_of_a_list(judged: Any) -> None:
     found = judged(
         Rule(check="unfinished_collectives == 0", name="all done"),
         Rule(check="time_ns < 400", each="results"),
@@ -94,7 +94,7 @@ def test_a_rule_is_about_the_run_or_each_member_of_a_list(judged: Any) -> None:
     assert found.comparison == ()
 
 
-def test_a_rule_about_nothing_does_not_hold(judged: Any) -> None:
+def test_rule_without_members_fails(judged: Any) -> None:
     found = judged(
         Rule(check="time_ns < 400", each="results", where="size > 4096"),
         Rule(check="time_ns < 400", each="results", where="size > 1024"),
@@ -114,7 +114,7 @@ def test_a_rule_about_nothing_does_not_hold(judged: Any) -> None:
     ]
 
 
-def test_values_are_told_in_words(judged: Any) -> None:
+def test_values_are_described_in_words(judged: Any) -> None:
     (verdict,) = judged(
         Rule(check="unknown < 3 and average_bus_bandwidth > 5"), now=document()
     ).verdicts
@@ -126,7 +126,7 @@ def test_values_are_told_in_words(judged: Any) -> None:
     assert verdict.values == "average_bus_bandwidth = 5.25"
 
 
-def test_a_truth_for_each_member_is_no_verdict(judged: Any) -> None:
+def test_list_of_truths_is_no_verdict(judged: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"rules\[0\].check: .*yields a list of truth values"
     ):
@@ -169,7 +169,7 @@ def test_slower_is_the_share_of_a_significant_difference(judged: Any) -> None:
     )
 
 
-def test_what_was_not_repeated_cannot_be_called_slower(judged: Any) -> None:
+def test_single_repetition_cannot_be_slower(judged: Any) -> None:
     once = [{"job": "j", "mean_ns": 1300.0, "cv": None, "iterations": 1}]
     found = judged(
         Rule(check="slower < 0.2"), now=document(iterations=once), before=document()
@@ -198,7 +198,7 @@ VERDICTS = (
 )
 
 
-def test_markdown_has_what_does_not_hold_on_top() -> None:
+def test_markdown_lists_failed_rules_first() -> None:
     text = markdown(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
     assert text.splitlines() == [
         "## `ci`: FAILED",
@@ -238,7 +238,7 @@ def test_junit_has_a_case_for_each_verdict() -> None:
     assert text.startswith("<?xml")
 
 
-def test_no_more_values_are_told_than_can_be_read(judged: Any) -> None:
+def test_number_of_reported_values_is_limited(judged: Any) -> None:
     names = [f"n{number}" for number in range(7)]
     (verdict,) = judged(
         Rule(check=" + ".join(names) + " == 21"),
@@ -289,7 +289,7 @@ def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, text: str) -> No
     assert read_results(path)["average_bus_bandwidth"] is None
 
 
-def test_names_of_others_stay_text_in_reports() -> None:
+def test_foreign_names_are_escaped_in_reports() -> None:
     evil = Verdict(
         rule="a\x1b[31m`b`\n| <img> @you",
         subject="\u202egnp",

@@ -117,7 +117,7 @@ TOGETHER = measured(
 )
 
 
-def test_the_factor_is_that_of_the_means() -> None:
+def test_factor_is_the_ratio_of_means() -> None:
     (found,) = interference(TOGETHER, {"a": ALONE})
     factor = found.factor
     assert (factor.alone_ns, factor.together_ns, factor.factor) == (100, 200, 2)
@@ -132,7 +132,7 @@ def test_the_overlap_counts_every_time_once() -> None:
     assert found.overlap == pytest.approx((200 + 100) / 400)
 
 
-def test_a_job_without_an_end_was_at_work_until_the_last() -> None:
+def test_background_job_is_active_until_the_end() -> None:
     ranks = [each for each in TOGETHER.ranks if each.iteration < 2 or each.job == "a"]
     cut = replace(TOGETHER, ranks=ranks)
     (found,) = interference(cut, {"a": ALONE})
@@ -141,7 +141,7 @@ def test_a_job_without_an_end_was_at_work_until_the_last() -> None:
     assert found.overlap == 1
 
 
-def test_kinds_of_collectives_have_factors_of_their_own() -> None:
+def test_collectives_have_separate_factors() -> None:
     (found,) = interference(TOGETHER, {"a": ALONE})
     (kind,) = found.collectives  # of 8 bytes there are none together
     assert (kind.op, kind.nranks, kind.size_bytes) == (CollectiveOp.ALL_REDUCE, 2, 64)
@@ -191,7 +191,7 @@ def two_jobs() -> Plan:
     )
 
 
-def test_a_job_alone_stays_where_it_is() -> None:
+def test_isolated_job_keeps_its_placement() -> None:
     plan = two_jobs()
     alone = job_alone(plan, "b")
     assert check_plan(alone) == []
@@ -205,7 +205,7 @@ def test_a_job_alone_stays_where_it_is() -> None:
     assert job_alone(plan, "a").agents[0].settings.of("a").policy == "start_time"
 
 
-def test_a_job_that_is_not_there_is_refused() -> None:
+def test_unknown_job_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"job c: is not in the experiment \(choose from a, b\)"
     ):

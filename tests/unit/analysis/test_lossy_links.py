@@ -24,7 +24,7 @@ def of_paths(sent: float = 1000.0, **lost: int) -> list[Crossing]:
         ({"p01": 20, "p02": 22, "p31": 1}, "h0"),
     ],
 )
-def test_a_port_loses_of_all_paths_that_cross_it_alike(
+def test_lossy_port_affects_all_its_paths_equally(
     lost: dict[str, int], port: str
 ) -> None:
     ((found, share), *_) = lossy_ports(of_paths(**lost))

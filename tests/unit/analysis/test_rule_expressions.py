@@ -83,7 +83,7 @@ def value(text: str) -> Any:
         ("cv > 1 or nothing", False),
     ],
 )
-def test_what_conditions_come_to(text: str, expected: object) -> None:
+def test_conditions_are_evaluated(text: str, expected: object) -> None:
     found = value(text)
     if isinstance(expected, bool) or expected is None:
         assert found is expected
@@ -91,7 +91,7 @@ def test_what_conditions_come_to(text: str, expected: object) -> None:
         assert found == expected
 
 
-def test_what_was_looked_at_is_told() -> None:
+def test_evaluated_values_are_reported() -> None:
     used: dict[str, Any] = {}
     Expression("cv < 5% and run.status == 'x'", where="rule").value(NAMES, used)
     assert used == {"cv": 0.04, "run.status": "complete"}
@@ -133,7 +133,7 @@ def test_what_was_looked_at_is_told() -> None:
         ("9" * 400 + ".0000000001ns > 1", "is not a condition"),
     ],
 )
-def test_what_is_no_condition_is_refused(text: str, found: str) -> None:
+def test_invalid_condition_is_refused(text: str, found: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Expression(text, where="rules[0].check")
     assert caught.value.where == "rules[0].check"
@@ -161,7 +161,7 @@ def test_what_is_no_condition_is_refused(text: str, found: str) -> None:
     ],
 )
 @pytest.mark.timeout(10)
-def test_what_cannot_be_computed_is_told(text: str, found: str) -> None:
+def test_condition_that_cannot_be_computed_is_reported(text: str, found: str) -> None:
     with pytest.raises(ConfigError) as caught:
         value(text)
     assert found in caught.value.found

@@ -251,7 +251,7 @@ def test_iterations_of_a_job_have_their_own_records(tmp_path: Path) -> None:
         )
 
 
-def test_an_iteration_that_a_rank_has_not_ended_is_not_explained(
+def test_unfinished_iteration_is_not_explained(
     tmp_path: Path,
 ) -> None:
     plan = make_plan(
@@ -292,7 +292,7 @@ def test_lost_packets_are_time_of_repair(tmp_path: Path) -> None:
     assert not any(each.repair_ns for each in records.messages())
 
 
-def test_a_window_smaller_than_the_way_is_what_is_waited_for(tmp_path: Path) -> None:
+def test_window_below_the_bandwidth_delay_product_is_the_cause(tmp_path: Path) -> None:
     plan = ring(transport=TransportPlan(window_bytes=8192, max_burst_packets=2))
     why = explained(tmp_path, plan)
     assert why.first is not None
@@ -405,7 +405,7 @@ def test_loss_is_named_with_its_link(
     ("port", "place"),
     [("leaf0:up1", "leaf0-spine1 up"), ("leaf1:h6", "h6-leaf1 down")],
 )
-def test_what_times_out_on_a_slow_link_was_not_lost(
+def test_timeouts_on_a_slow_link_are_no_losses(
     tmp_path: Path, port: str, place: str
 ) -> None:
     """Data and acknowledgements take longer than the timeout; nothing is dropped."""

@@ -52,11 +52,11 @@ def test_no_iteration_is_refused() -> None:
         observed([], [])
 
 
-def test_a_run_fits_itself() -> None:
+def test_run_has_no_misfit_with_itself() -> None:
     assert misfit(seen(), seen()) == 0
 
 
-def test_misfit_adds_iterations_messages_and_packets_sent_again() -> None:
+def test_misfit_sums_iterations_messages_and_retransmissions() -> None:
     measured, simulated = seen(b=200), seen()
     weighted = 200 * log(2) / (100 + 200 + 100)
     assert misfit(measured, simulated) == pytest.approx(log(400 / 300) + weighted)
@@ -75,7 +75,7 @@ def test_a_port_that_all_messages_cross_is_compared_with_nothing() -> None:
     assert slow_ports(ways, seen(200, 200, 200), seen(), least=0.7) == []
 
 
-def test_messages_that_take_next_to_no_time_prove_no_excess() -> None:
+def test_very_short_messages_prove_no_excess() -> None:
     assert slow_ports(WAYS, seen(b=0.2), seen(b=0.01), least=0.1) == []
 
 
@@ -123,14 +123,14 @@ def test_pauses_are_where_counters_of_paused_time_grow(
     assert pauses(samples) == spans
 
 
-def test_intact_messages_are_those_without_a_packet_sent_again() -> None:
+def test_intact_messages_have_no_retransmissions() -> None:
     found = intact([(A, 100, 4, 0), (A, 300, 4, 0), (A, 900, 4, 1), (B, 70, 1, 1)])
     assert found.flow_ns == {A: 200}
     assert found.resent_share == 0
     assert misfit(found, intact([(A, 200, 1, 0), (B, 5, 1, 0)])) == 0
 
 
-def test_what_takes_longer_is_told_by_iterations_or_else_by_common_pairs() -> None:
+def test_longer_run_is_found_by_iterations_or_common_pairs() -> None:
     assert takes_longer(seen(a=101), seen())
     assert not takes_longer(seen(), seen())
     slow, fast = intact([(A, 9, 1, 0)]), intact([(A, 7, 1, 0), (B, 99, 1, 0)])

@@ -60,7 +60,7 @@ def log_of(ranks: int, *, extra: str = "") -> str:
     return "\n".join(FINISH.format(rank, 1000) for rank in range(ranks)) + extra
 
 
-def test_ranks_and_collectives_stand_beside_a_log(
+def test_ranks_and_collectives_are_compared_with_a_log(
     tmp_path: Path, experiment: Path
 ) -> None:
     results = simulate(experiment, runs=tmp_path / "runs")
@@ -79,7 +79,7 @@ def test_ranks_and_collectives_stand_beside_a_log(
     assert found[1].deviation == found[1].own_ns / 1000 - 1
 
 
-def test_messages_stand_beside_a_real_fct_file(
+def test_messages_are_compared_with_a_real_fct_file(
     tmp_path: Path, experiment: Path, chakram_data: Path
 ) -> None:
     folder = chakram_data / "reference" / "simulators" / "ns3"
@@ -109,7 +109,7 @@ def test_messages_stand_beside_a_real_fct_file(
         ("0b000001 0b000101 10000 100 5 10 4860 4788", "from node 0 to node 1"),
     ],
 )
-def test_a_file_of_something_else_is_refused(
+def test_unrelated_file_is_refused(
     tmp_path: Path, experiment: Path, text: str, said: str
 ) -> None:
     results = simulate(experiment, runs=tmp_path / "runs")
@@ -117,7 +117,7 @@ def test_a_file_of_something_else_is_refused(
         match_file(written(tmp_path, text), results.path)
 
 
-def test_the_verb_prints_both(tmp_path: Path, experiment: Path) -> None:
+def test_command_prints_both_comparisons(tmp_path: Path, experiment: Path) -> None:
     other = written(tmp_path, log_of(8))
     command = ["simulate", str(experiment), "--runs", str(tmp_path / "runs")]
     command += ["--against", str(other)]

@@ -27,7 +27,7 @@ READERS = pytest.mark.parametrize(
 )
 
 
-def test_a_name_says_what_the_node_is_once_it_is_written() -> None:
+def test_shown_name_includes_the_node_type() -> None:
     builder = TraceGraphBuilder(rank=0, source="s")
     for number, kind in enumerate([NodeKind.COMPUTE, NodeKind.PASS]):
         builder.add(node_id=number, kind=kind, name="mlp")
@@ -38,7 +38,7 @@ def test_a_name_says_what_the_node_is_once_it_is_written() -> None:
 @READERS
 @pytest.mark.parametrize("node_type", PREFIXES)
 @pytest.mark.parametrize("name", ["mlp", "", ":", "COMP_NODE: a", "caf\u00e9"])
-def test_a_name_is_read_without_what_was_put_before_it(
+def test_prefix_of_a_shown_name_is_removed_on_reading(
     reads: Callable[..., Any], node_type: NodeType, name: str
 ) -> None:
     shown = add_type_prefix(name, node_type)
@@ -53,6 +53,6 @@ def test_a_name_is_read_without_what_was_put_before_it(
 @pytest.mark.parametrize(
     "name", ["COMP_NODE_layer", "COMP_NODE:", "COMM_COLL_NODE: a", "xOMP_NODE: a"]
 )
-def test_names_of_others_stay(reads: Callable[..., Any], name: str) -> None:
+def test_foreign_names_are_unchanged(reads: Callable[..., Any], name: str) -> None:
     data = metadata() + node(9) + node(1, name=name)
     assert reads(data, rank=0, options=ReadOptions()).graph.name(1) == name

@@ -49,18 +49,18 @@ def test_the_world_is_all_ranks() -> None:
         ((5, 3, 1, 0, 7, 9), "5, 3, 1, 0 and 2 more"),
     ],
 )
-def test_ranks_are_written_as_people_do(ranks: tuple[int, ...], text: str) -> None:
+def test_ranks_are_written_as_ranges(ranks: tuple[int, ...], text: str) -> None:
     assert ranks_text(ranks) == text
 
 
 @pytest.mark.parametrize("op", CollectiveOp)
-def test_gathered_sizes_are_those_of_all_shards(op: CollectiveOp) -> None:
+def test_gathered_size_is_the_sum_of_all_shards(op: CollectiveOp) -> None:
     wanted = 40 if op in {CollectiveOp.ALL_GATHER, CollectiveOp.GATHER} else 10
     assert nccl_size_bytes(op, input_bytes=10, nranks=4) == wanted
     assert buffer_bytes(op, input_bytes=10, nranks=4) == wanted
 
 
-def test_rows_are_counted_joined_and_taken() -> None:
+def test_rows_are_counted_joined_and_selected() -> None:
     rows = RecordRows()
     rows.flows.extend(range(2 * len(FLOW_FIELDS)))
     other = RecordRows(

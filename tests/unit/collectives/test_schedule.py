@@ -11,7 +11,7 @@ from chakram.collectives.schedule import (
 )
 
 
-def test_a_share_is_made_once_while_it_is_kept() -> None:
+def test_share_is_computed_once_while_cached() -> None:
     direct = algorithm(CollectiveOp.ALL_TO_ALL, "direct")
     cache = ShareCache(limit=16)
 
@@ -27,7 +27,7 @@ def test_a_share_is_made_once_while_it_is_kept() -> None:
     assert cache.transfers == 14
 
 
-def test_a_share_that_is_too_large_for_the_cache_is_kept_alone() -> None:
+def test_share_larger_than_the_cache_is_cached_alone() -> None:
     direct = algorithm(CollectiveOp.ALL_TO_ALL, "direct")
     cache = ShareCache(limit=5)
     for position in range(4):
@@ -40,7 +40,7 @@ def test_parts_differ_by_one_byte_at_most() -> None:
     assert [part_bytes(1, nparts=3, part=part) for part in range(3)] == [0, 0, 1]
 
 
-def test_a_position_begins_with_whom_the_algorithm_names_first() -> None:
+def test_position_begins_with_the_first_peer_of_the_algorithm() -> None:
     direct = algorithm(CollectiveOp.ALL_TO_ALL, "direct")
     begins_with = [
         rank_schedule(direct, position=position, nranks=4).sends[0].peer
@@ -50,7 +50,7 @@ def test_a_position_begins_with_whom_the_algorithm_names_first() -> None:
     assert begins_with == [1, 2, 3, 0]
 
 
-def test_a_message_of_several_chunks_needs_what_brought_any_of_them() -> None:
+def test_message_of_several_chunks_depends_on_all_their_arrivals() -> None:
     how = algorithm(CollectiveOp.ALL_GATHER, "recursive_doubling")
     share = rank_schedule(how, position=0, nranks=8)
     assert [send.chunks for send in share.sends] == [(0,), (0, 1), (0, 1, 2, 3)]

@@ -53,7 +53,7 @@ def problems(op: CollectiveOp, *transfers: Transfer, **more: object) -> list[str
     return check_schedule(Given(op, tuple(transfers), **more), nranks=2)
 
 
-def test_a_right_one_passes() -> None:
+def test_correct_schedule_passes() -> None:
     assert problems(AG, *EXCHANGE) == []
 
 
@@ -102,11 +102,11 @@ def test_a_right_one_passes() -> None:
         ),
     ],
 )
-def test_a_wrong_one_is_told(found: list[str], wanted: str) -> None:
+def test_wrong_schedule_is_reported(found: list[str], wanted: str) -> None:
     assert wanted in found
 
 
-def test_a_position_speaks_for_itself_only() -> None:
+def test_position_may_only_list_its_own_transfers() -> None:
     class Confused(Given):
         def sends(self, position: int, *, nranks: int, root: int):
             return iter(self.transfers)
@@ -118,7 +118,7 @@ def test_a_position_speaks_for_itself_only() -> None:
     )
 
 
-def test_ends_that_number_their_messages_differently_are_told(
+def test_different_message_numbers_of_both_ends_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def miscounting(how: Algorithm, *, position: int, nranks: int, root: int):
@@ -138,7 +138,7 @@ def test_ends_that_number_their_messages_differently_are_told(
     ]
 
 
-def test_sends_that_wait_for_what_comes_later_are_told(
+def test_sends_that_wait_for_later_receives_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def waiting(how: Algorithm, *, position: int, nranks: int, root: int):
@@ -153,13 +153,13 @@ def test_sends_that_wait_for_what_comes_later_are_told(
 
 
 @pytest.mark.parametrize("op", CollectiveOp)
-def test_the_postcondition_of_every_operation_is_known(op: CollectiveOp) -> None:
+def test_every_operation_has_a_postcondition(op: CollectiveOp) -> None:
     for name in algorithm_names(op):
         for root in (0, 2):
             assert check_schedule(algorithm(op, name), nranks=3, root=root) == []
 
 
-def test_a_reduction_is_promised_to_its_root_alone() -> None:
+def test_reduction_result_is_required_only_at_its_root() -> None:
     schedule = build_schedule(
         algorithm(CollectiveOp.REDUCE, algorithm_names(CollectiveOp.REDUCE)[0]),
         nranks=3,
@@ -169,7 +169,7 @@ def test_a_reduction_is_promised_to_its_root_alone() -> None:
     assert [promised(schedule, each) for each in range(3)] == [{}, {}, whole]
 
 
-def test_transfers_come_by_step_then_turn_then_position() -> None:
+def test_transfers_are_ordered_by_step_turn_and_position() -> None:
     schedule = build_schedule(algorithm(CollectiveOp.ALL_TO_ALL, "direct"), nranks=3)
     assert [(t.src, t.dst) for t in schedule.transfers] == [
         (0, 1),
@@ -187,7 +187,7 @@ def test_a_single_rank_has_no_steps() -> None:
     assert nsteps(build_schedule(algorithm(AR, "ring"), nranks=1)) == 0
 
 
-def test_an_algorithm_that_does_not_fit_is_told() -> None:
+def test_unsuitable_algorithm_is_reported() -> None:
     how = algorithm(AR, "ring(order=0-2-1)")
     assert check_schedule(how, nranks=4) == [
         "its order names 3 positions, but a group has 4 ranks"
@@ -207,7 +207,7 @@ def test_a_message_carries_a_chunk_once() -> None:
     )
 
 
-def test_all_chunks_of_a_message_must_be_there() -> None:
+def test_all_chunks_of_a_message_must_be_present() -> None:
     more = EXCHANGE[0]._replace(further=(1,))
     assert problems(AG, more) == [
         "step 0: chunk 1 from 0 to 1: its source does not have it",
@@ -215,7 +215,7 @@ def test_all_chunks_of_a_message_must_be_there() -> None:
     ]
 
 
-def test_peers_that_do_not_fit_the_transfers_are_told() -> None:
+def test_peers_that_contradict_the_transfers_are_reported() -> None:
     class Secretive(Given):
         def peers(self, position: int, *, nranks: int, root: int):
             return set()

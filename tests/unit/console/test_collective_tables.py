@@ -54,7 +54,7 @@ def data_lines(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_first_columns_are_those_of_nccl_tests() -> None:
+def test_first_columns_equal_those_of_nccl_tests() -> None:
     reduce, exchange, message = data_lines(render_table(summary()))
     # size count type redop root time algbw busbw #wrong
     assert reduce[:9] == (
@@ -64,7 +64,7 @@ def test_first_columns_are_those_of_nccl_tests() -> None:
     assert message[:5] == ["65536", "65536", "uint8", "none", "-1"]
 
 
-def test_our_columns_follow() -> None:
+def test_our_columns_come_last() -> None:
     reduce, exchange, _ = data_lines(render_table(summary()))
     # skew, bound %bound alone %alone simulated dev, FCT p50 p99 p100, retx n cv
     assert reduce[10:14] == ["380.00", "95.0", "390.00", "97.5"]
@@ -75,7 +75,7 @@ def test_our_columns_follow() -> None:
     assert exchange[19] == "12"
 
 
-def test_draws_of_paths_are_told() -> None:
+def test_path_draws_are_shown() -> None:
     small = summary()
     prediction = Prediction(time_ns=1.0, deviation=0.0, draws=5)
     row = replace(small.rows[0], predictions={"simulate": prediction})
@@ -133,9 +133,7 @@ def test_tables_take_no_more_than_the_width(width: int) -> None:
         (None, "N/A"),
     ],
 )
-def test_deviations_have_digits_that_say_something(
-    deviation: float | None, text: str
-) -> None:
+def test_deviations_have_significant_digits(deviation: float | None, text: str) -> None:
     small = summary()
     row = replace(
         small.rows[0],
@@ -158,7 +156,7 @@ def test_headlines_name_algorithm_and_groups() -> None:
     assert "# send_recv: 1 pair of ranks\n" in text
 
 
-def test_footer_tells_the_rest() -> None:
+def test_footer_shows_the_rest() -> None:
     text = render_table(summary(directory="runs/x"))
     for expected in (
         "# Out of bounds values : N/A (not checked)",
@@ -196,7 +194,7 @@ def generator_lines(found: GeneratorSummary | None) -> list[str]:
     return lines[first:-1]
 
 
-def test_how_the_generator_did_is_told() -> None:
+def test_generator_health_is_shown() -> None:
     kept_up = (
         "# Generator: kept up with all 12 collectives (waits of at most 5 % of their "
         "time)"
@@ -218,7 +216,7 @@ def test_how_the_generator_did_is_told() -> None:
     ]
 
 
-def test_times_above_the_last_bucket_are_told_as_such() -> None:
+def test_times_above_the_last_bucket_are_marked() -> None:
     found = health(
         round_trip_p50_ns=67_108_864_000,
         round_trip_p99_ns=67_108_864_000,
@@ -229,7 +227,7 @@ def test_times_above_the_last_bucket_are_told_as_such() -> None:
     )
 
 
-def test_banners_come_before_everything_else() -> None:
+def test_banners_precede_everything_else() -> None:
     text = render_table(summary(status="partial", reason="loss", size_scale="1/4"))
     first, second, third = text.splitlines()[:3]
     assert first == "# !! PARTIAL: loss"
@@ -266,7 +264,7 @@ def test_many_ranks_and_links_are_cut_to_the_worst() -> None:
     assert "#   and 24 with fewer bytes" in text
 
 
-def test_jobs_are_told_apart() -> None:
+def test_jobs_are_distinguished() -> None:
     small = summary()
     other = tuple(replace(rank, job="dense") for rank in small.ranks)
     iterations = (*small.iterations, replace(small.iterations[0], job="dense"))
@@ -286,14 +284,12 @@ def test_jobs_are_told_apart() -> None:
         ("loopback", "", "loopback"),
     ],
 )
-def test_a_simulated_fabric_is_told_from_a_real_one(
-    world: str, fabric: str, line: str
-) -> None:
+def test_simulated_fabric_is_marked(world: str, fabric: str, line: str) -> None:
     text = render_table(summary(world=world, fabric=fabric))
     assert f"# fabric     {line}\n" in text
 
 
-def test_nothing_measured_is_said() -> None:
+def test_missing_measurements_are_reported() -> None:
     facts = RunFacts(run_id="r", name="n", world="loopback", status="failed")
     text = render_table(summarize_run(Measurements(facts=facts, collectives=[])))
     assert "# no collective was measured\n" in text
@@ -350,7 +346,7 @@ def test_document_is_json_with_the_keys_of_nccl_tests() -> None:
     }
 
 
-def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
+def test_clock_uncertainty_and_missing_columns_are_shown() -> None:
     small = summary(clock_uncertainty_ns=12_300)
     text = render_table(small)
     assert "collectives measured; clocks agree to 12.30 us\n" in text
@@ -396,7 +392,7 @@ BOUNDS = "# Out of bounds values :"
         ),
     ],
 )
-def test_what_was_looked_at_stands_in_the_footer(
+def test_footer_shows_the_checked_packets(
     found: Verification, lines: list[str]
 ) -> None:
     facts = RunFacts(run_id="r", name="n", world="loopback", verification=found)

@@ -121,7 +121,7 @@ def finished(folder: Path, *, wait_ns: int = 0, **fields: Any) -> RunResults:
     ],
 )
 @pytest.mark.parametrize("dilation", [1, 10])
-def test_the_time_of_a_row_is_that_which_was_asked_for(
+def test_row_has_the_requested_time(
     tmp_path: Path, average: int, time_ns: float, dilation: int
 ) -> None:
     results = finished(tmp_path, dilation=dilation)
@@ -136,7 +136,7 @@ def test_the_time_of_a_row_is_that_which_was_asked_for(
     assert row.bound_share == pytest.approx(900 / 1240)
 
 
-def test_what_the_busiest_rank_moves_is_held_to_the_time_of_the_last(
+def test_bandwidth_uses_the_busiest_rank_and_the_last_end(
     results: RunResults,
 ) -> None:
     # Six steps of 256 KiB; an all-to-all of two groups: half of 256 KiB.
@@ -146,7 +146,7 @@ def test_what_the_busiest_rank_moves_is_held_to_the_time_of_the_last(
     assert rows[0].net_bw == pytest.approx(6 * 2**18 / (1_240_000 / 3))
 
 
-def test_what_stays_within_hosts_is_on_no_port(results: RunResults) -> None:
+def test_traffic_within_hosts_is_on_no_port(results: RunResults) -> None:
     path = results.path / "plan.json"
     plan = json.loads(path.read_text())
     # Of the ring 0 > 1 > 2 > 3 > 0 ranks 0 and 1 are on one host.
@@ -186,7 +186,7 @@ def test_the_ranks_of_a_cycle_have_the_iterations_of_that(results: RunResults) -
     assert [row.time_ns for (row,) in found] == [400_000, 360_000, 360_000]
 
 
-def test_leading_iterations_are_left_out_of_those_that_are_told(
+def test_leading_iterations_are_excluded(
     results: RunResults,
 ) -> None:
     ((row,),) = measured_rows(results, bench_of(size_of(2**20), skip=1), cycles=1)
@@ -194,7 +194,7 @@ def test_leading_iterations_are_left_out_of_those_that_are_told(
 
 
 @pytest.mark.parametrize("changes", [{"input_bytes": 0}, {"record_bytes": 77}])
-def test_what_was_not_run_took_no_time(
+def test_collectives_that_did_not_run_have_no_time(
     results: RunResults, changes: dict[str, int]
 ) -> None:
     ((row,),) = measured_rows(results, bench_of(size_of(2**20, **changes)), cycles=1)
@@ -206,7 +206,7 @@ def test_what_was_not_run_took_no_time(
 @pytest.mark.parametrize(
     ("verification", "wrong"), [({"every": 1}, 0), ({"every": 0}, None), ({}, None)]
 )
-def test_wrong_packets_are_told_where_somebody_looked(
+def test_wrong_packets_are_reported_if_checked(
     tmp_path: Path, verification: dict[str, int], wrong: int | None
 ) -> None:
     results = finished(tmp_path, verification=verification)
@@ -261,7 +261,7 @@ def test_a_run_has_the_documents_of_the_programs_that_would_have_made_it(
     assert (row["size"], row["count"]) == (2**16, 2**16)
 
 
-def test_what_no_program_measures_is_told(
+def test_unsupported_columns_are_reported(
     results: RunResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(nccl_tests_output._PROGRAM_OF, CollectiveOp.ALL_TO_ALL)
@@ -274,7 +274,7 @@ def test_what_no_program_measures_is_told(
 # ---- what is printed ----------------------------------------------------------------
 
 
-def test_the_opening_says_what_was_asked_for() -> None:
+def test_header_shows_the_request() -> None:
     lines = opening(bench_of(), banners=["LATE"], notes=["a note"], version="1.2")
     assert lines == [
         "# !! LATE",
@@ -312,7 +312,7 @@ def test_the_table_has_both_blocks_in_the_widths_of_nccl_tests() -> None:
     ]
 
 
-def test_times_of_iterations_and_of_the_print_have_columns_where_asked_for() -> None:
+def test_iteration_and_print_times_have_columns_on_request() -> None:
     test = bench_of(per_iteration=True, timestamps=True)
     lines = cycle_lines(test, [row_of(size_of(4096))], printed="12:00:00")
     assert lines[2].split()[6:14] == [
@@ -409,7 +409,7 @@ def test_the_document_has_the_keys_of_nccl_tests_and_ours() -> None:
         (3.5, "false", "FAILED"),
     ],
 )
-def test_a_bandwidth_passes_from_nine_tenths_of_what_is_demanded(
+def test_bandwidth_passes_from_90_percent_of_the_requirement(
     least: float | None, okay: str, word: str
 ) -> None:
     test, row = bench_of(least_busbw=least), row_of(size_of(4096))
@@ -418,7 +418,7 @@ def test_a_bandwidth_passes_from_nine_tenths_of_what_is_demanded(
     assert lines[1] == f"# Avg bus bandwidth    : 3.072 {word}"
 
 
-def test_the_closing_counts_all_cycles_and_says_what_the_network_did() -> None:
+def test_footer_counts_all_cycles_and_network_events() -> None:
     first = row_of(size_of(4096), wrong=2)
     other = row_of(
         size_of(2048), wrong=None, bound_ns=None, bound_share=None, net_bytes=None,

@@ -30,7 +30,7 @@ def messages(width: int | None) -> str:
         "# Messages by pair",
     ],
 )
-def test_a_table_is_whole_where_it_just_fits(above: str) -> None:
+def test_table_that_just_fits_is_not_shortened(above: str) -> None:
     whole = heading(messages(None), above)
     assert heading(messages(len(whole)), above) == whole
     cut = heading(messages(len(whole) - 1), above)

@@ -12,7 +12,7 @@ def failed(code: grpc.StatusCode, details: str | None) -> AioRpcError:
 
 
 @pytest.mark.parametrize("details", [None, "connection refused"])
-def test_an_agent_that_is_not_there_may_be_about_to_start(details: str | None) -> None:
+def test_connection_to_a_missing_agent_is_retried(details: str | None) -> None:
     assert may_pass(failed(grpc.StatusCode.UNAVAILABLE, details))
 
 
@@ -24,9 +24,7 @@ def test_an_agent_that_is_not_there_may_be_about_to_start(details: str | None) -
         (grpc.StatusCode.DEADLINE_EXCEEDED, "connection refused"),
     ],
 )
-def test_what_another_attempt_does_not_change_is_final(
-    code: grpc.StatusCode, details: str
-) -> None:
+def test_permanent_errors_are_not_retried(code: grpc.StatusCode, details: str) -> None:
     assert not may_pass(failed(code, details))
 
 
@@ -93,7 +91,7 @@ CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
         (grpc.StatusCode.UNAVAILABLE, "odd: ", "it cannot be reached (odd: )", None),
     ],
 )
-def test_a_failed_call_is_told_with_what_to_do(
+def test_failed_call_is_reported_with_a_remedy(
     code: grpc.StatusCode, details: str | None, found: str, hint: str | None
 ) -> None:
     for tls in (False, True):
@@ -112,7 +110,7 @@ def test_a_failed_call_is_told_with_what_to_do(
         ("unix:/run/agent", False, ""),
     ],
 )
-def test_how_an_agent_is_started_is_told(
+def test_error_shows_the_command_that_starts_an_agent(
     details: str, target: str, tls: bool, options: str
 ) -> None:
     error = failed(grpc.StatusCode.UNAVAILABLE, details)
@@ -126,7 +124,7 @@ def test_how_an_agent_is_started_is_told(
 @pytest.mark.parametrize(
     "details", ["Socket closed", "recvmsg: Connection reset by peer", "Broken pipe"]
 )
-def test_a_connection_that_is_closed_is_a_matter_of_certificates(details: str) -> None:
+def test_closed_connection_is_attributed_to_certificates(details: str) -> None:
     error = failed(grpc.StatusCode.UNAVAILABLE, details)
 
     assert explain(error, target="h1:7411", tls=True) == (

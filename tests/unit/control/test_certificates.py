@@ -17,7 +17,7 @@ def load(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def test_one_authority_signs_everybody(tmp_path: Path) -> None:
+def test_one_authority_signs_all_certificates(tmp_path: Path) -> None:
     folder = tmp_path / "certs"
     written = make_certificates(folder, {"h1": ["192.0.2.11", "h1.example"]})
     assert [path.name for path in written] == [
@@ -41,7 +41,7 @@ def test_an_agents_certificate_names_its_addresses(tmp_path: Path) -> None:
     assert names.get_values_for_type(x509.DNSName) == ["h1.example"]
 
 
-def test_an_agents_certificate_cannot_command_others(tmp_path: Path) -> None:
+def test_certificate_of_an_agent_cannot_control_others(tmp_path: Path) -> None:
     make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
     usage = {
         name: list(
@@ -57,7 +57,7 @@ def test_an_agents_certificate_cannot_command_others(tmp_path: Path) -> None:
     }
 
 
-def test_nobody_else_may_read_them(tmp_path: Path) -> None:
+def test_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     folder = tmp_path / "certs"
     for path in make_certificates(folder, {"h1": ["192.0.2.11"]}):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -105,13 +105,13 @@ def test_the_key_of_another_authority_is_refused(tmp_path: Path) -> None:
         make_certificates(tmp_path / "b", {})
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_failure_to_create_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         make_certificates(tmp_path / "file" / "certs", {})
 
 
-def test_only_the_authority_signs_and_nobody_below_it(tmp_path: Path) -> None:
+def test_only_the_authority_can_sign(tmp_path: Path) -> None:
     make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
 
     def may_sign(name: str) -> tuple[bool, int | None, bool]:

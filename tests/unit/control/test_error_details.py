@@ -29,7 +29,7 @@ def test_an_error_arrives_as_the_same_error(
     assert error.exit_code == kind.exit_code
 
 
-def test_an_unknown_kind_of_error_is_an_agent_error() -> None:
+def test_unknown_error_type_is_an_agent_error() -> None:
     data = pb.ErrorDetail(kind="SystemExit", where="x", found="y").SerializeToString()
     error = decode_error(data, where="agent a")
     assert type(error) is AgentError
@@ -37,7 +37,7 @@ def test_an_unknown_kind_of_error_is_an_agent_error() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_arbitrary_bytes_are_some_error_of_ours(data: bytes) -> None:
+def test_arbitrary_error_bytes_become_our_error(data: bytes) -> None:
     assert isinstance(decode_error(data, where="agent a"), ChakramError)
 
 

@@ -68,7 +68,7 @@ def test_events_survive_the_wire(event: AgentEvent) -> None:
     assert decode_event(message, where="x") == event
 
 
-def test_events_of_a_later_version_are_passed_over() -> None:
+def test_events_of_a_later_version_are_ignored() -> None:
     assert decode_event(pb.AgentEvent(time_ns=1), where="x") is None
 
 

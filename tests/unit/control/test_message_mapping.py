@@ -51,14 +51,14 @@ def test_fields_go_by_their_names_and_rows_by_their_order() -> None:
 
 
 @pytest.mark.parametrize("hint", [None, "", "try again"])
-def test_what_may_be_none_is_left_out_of_the_message(hint: str | None) -> None:
+def test_none_is_omitted_from_the_message(hint: str | None) -> None:
     value = Hinted(where="w", hint=hint)
     message = HINTED.encode(value)
     assert message.HasField("hint") is (hint is not None)
     assert HINTED.decode(message) == value
 
 
-def test_what_is_for_people_is_clipped_on_both_sides() -> None:
+def test_texts_are_shortened_by_both_sides() -> None:
     long = ("abcdef", "b", "c")
     message = TOLD.encode(Told(reason="r", waiting_for=long))
     assert list(message.waiting_for) == ["abc", "b"]
@@ -87,7 +87,7 @@ def test_what_is_for_people_is_clipped_on_both_sides() -> None:
         ),
     ],
 )
-def test_what_came_is_held_against_the_bounds_of_its_fields(
+def test_received_values_are_checked_against_field_bounds(
     message: pb.Progress, problem: str
 ) -> None:
     with pytest.raises(Fault) as caught:
@@ -95,7 +95,7 @@ def test_what_came_is_held_against_the_bounds_of_its_fields(
     assert str(caught.value) == problem
 
 
-def test_what_differs_between_data_and_message_must_be_said() -> None:
+def test_differences_between_data_and_message_must_be_declared() -> None:
     with pytest.raises(TypeError, match="Numbered and Progress differ in foreign"):
         Mapper(Numbered, pb.Progress, beyond=["waiting_for"])
     with pytest.raises(TypeError, match="Told and LogLine differ in level, reason"):

@@ -83,7 +83,7 @@ def plan_of_every_operation() -> AgentPlan:
 
 
 @pytest.mark.parametrize("plan", [ring_plan(), plan_of_every_operation()])
-def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
+def test_decoding_an_encoded_plan_returns_it(plan: AgentPlan) -> None:
     assert parse_plan(plan_bytes(plan), where="x") == plan
 
 
@@ -174,7 +174,7 @@ def test_too_long_a_message_is_refused_unread() -> None:
         parse_plan(bytes(MAX_MESSAGE_BYTES + 1), where="peer")
 
 
-def test_bytes_of_no_message_say_whose_they_are() -> None:
+def test_undecodable_bytes_are_refused_with_their_source() -> None:
     with pytest.raises(PeerError, match=r"shard 3: 4 bytes are not a valid AgentPlan"):
         parse_plan(b"\xff\xff\xff\xff", where="shard 3")
 
@@ -297,7 +297,7 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ("agent = 'x' * 1025", "agent: 1025 characters, but at most 1024 are allowed"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_path(change: str, sentence: str) -> None:
+def test_errors_name_the_path_of_the_field(change: str, sentence: str) -> None:
     with pytest.raises(PlanError) as caught:
         decode_plan(damaged(ring_plan(), change))
     assert sentence in str(caught.value)

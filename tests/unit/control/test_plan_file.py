@@ -31,7 +31,7 @@ def whole(message: plan_pb.PlanFile) -> bytes:
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
-def test_what_ranks_do_alike_is_kept_once() -> None:
+def test_equal_programs_of_ranks_are_stored_once() -> None:
     one, many = (len(encode(saved_plan(spmd(nranks)))) for nranks in (1, 65))
     # Another rank costs its places, not its operations.
     assert (many - one) / 64 < 20
@@ -43,7 +43,7 @@ def test_a_plan_of_thousands_of_ranks_is_read_as_written() -> None:
     assert decode(encode(saved_plan(written)), where="f").jobs[0].programs == written
 
 
-def test_operations_of_a_file_are_those_written() -> None:
+def test_operations_of_a_file_equal_the_written_ones() -> None:
     written = spmd(2)
     read = decode(encode(saved_plan(written)), where="f").jobs[0].programs
     assert read == written
@@ -60,7 +60,7 @@ def test_operations_of_a_file_are_those_written() -> None:
         (MAGIC + hashlib.sha256(b"\xff").digest() + b"\xff", "f: is damaged"),
     ],
 )
-def test_what_is_no_saved_plan_is_refused(data: bytes, told: str) -> None:
+def test_invalid_saved_plan_is_refused(data: bytes, told: str) -> None:
     with pytest.raises(PlanError) as caught:
         decode(data, where="f")
     assert str(caught.value).startswith(told)
@@ -278,7 +278,7 @@ GROUP = pb.ProcessGroup(name="g", ranks=[0])
         ),
     ],
 )
-def test_what_is_wrong_in_a_plan_is_named(job: plan_pb.SavedJob, told: str) -> None:
+def test_errors_in_a_plan_are_named(job: plan_pb.SavedJob, told: str) -> None:
     with pytest.raises(PlanError) as caught:
         decode(whole(plan_pb.PlanFile(jobs=[job])), where="f")
     assert str(caught.value).startswith(f"f: jobs[0]{told}")
@@ -314,7 +314,7 @@ def test_what_is_wrong_in_a_plan_is_named(job: plan_pb.SavedJob, told: str) -> N
         ),
     ],
 )
-def test_programs_whose_checks_would_take_for_ever_are_refused(
+def test_programs_too_expensive_to_check_are_refused(
     job: plan_pb.SavedJob, told: str
 ) -> None:
     with pytest.raises(PlanError, match=told):

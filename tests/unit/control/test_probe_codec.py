@@ -24,7 +24,7 @@ def planned() -> tuple[AgentPlan, ProbePlan]:
     return agent, agent.probes
 
 
-def test_probes_come_back_as_they_were_sent() -> None:
+def test_decoded_probes_equal_the_encoded_ones() -> None:
     agent, _ = planned()
 
     assert parse_plan(plan_bytes(agent), where=WHERE) == agent
@@ -55,7 +55,7 @@ def test_wrong_probes_are_refused(changes: dict[str, Any], sentence: str) -> Non
         parse_plan(plan_bytes(wrong), where=WHERE)
 
 
-def test_probes_to_strangers_and_from_elsewhere_are_refused() -> None:
+def test_probes_to_or_from_unknown_ports_are_refused() -> None:
     agent, probes = planned()
     first = probes.targets[0]
     for changed, sentence in (

@@ -10,7 +10,7 @@ S = 10**9
 SILENCE = "no heartbeat from the controller for 1.5 s"
 
 
-def test_the_longest_interval_counts_and_the_one_that_goes_on() -> None:
+def test_longest_and_current_intervals_count() -> None:
     meter = StallMeter(0)
     meter.alive(2 * S)
     meter.alive(3 * S)

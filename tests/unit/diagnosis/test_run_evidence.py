@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_messages_are_those_of_measured_iterations(tmp_path: Path) -> None:
+def test_only_messages_of_measured_iterations_are_used(tmp_path: Path) -> None:
     flows, times_ns = measured_messages(made_run(tmp_path), None)
     assert times_ns.keys() == flows.keys()
     assert all(min(each_ns) > 0 for each_ns in times_ns.values())

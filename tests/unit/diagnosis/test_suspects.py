@@ -29,7 +29,7 @@ def named(topology: Topology) -> list[tuple[str, str]]:
     return [(case.suspect.cause, case.suspect.place) for case in slow_links(topology)]
 
 
-def test_links_alike_are_no_suspects() -> None:
+def test_equal_links_are_no_suspects() -> None:
     assert named(single_switch(4, GIGABIT)) == []
     fabric = leaf_spine(
         2, 2, 2, uplinks=2, host=KIND, uplink=LinkKind(rate_bps=GIGABIT // 10)

@@ -12,7 +12,7 @@ NOTHING = LinkCounters(
 )
 
 
-def test_links_of_modelled_switches_tell_of_pauses_at_both_ends() -> None:
+def test_links_of_modelled_switches_report_pauses_at_both_ends() -> None:
     before, after = incast_counters(steps=0), incast_counters(steps=60)
     records = link_records(single_switch(8, RATE), before, after)
     up = {each.link: each for each in records if each.direction == "up"}
@@ -30,13 +30,13 @@ def test_links_of_modelled_switches_tell_of_pauses_at_both_ends() -> None:
     assert [name for name, each in down.items() if each.marked] == ["h0-s0"]
 
 
-def test_kernel_switches_tell_of_none() -> None:
+def test_kernel_switches_report_no_pauses() -> None:
     counted = LabCounters(links={"h0-s0": NOTHING, "h1-s0": NOTHING})
     for record in link_records(single_switch(2, RATE), counted, counted):
         assert (record.drops, record.marked, record.pauses) == (0, None, None)
 
 
-def test_links_that_came_or_went_are_left_out() -> None:
+def test_links_added_or_removed_during_a_run_are_skipped() -> None:
     both = LabCounters(links={"h0-s0": NOTHING, "h1-s0": NOTHING})
     one = LabCounters(links={"h1-s0": NOTHING})
     for before, after in ((both, one), (one, both)):
@@ -44,7 +44,7 @@ def test_links_that_came_or_went_are_left_out() -> None:
         assert [each.link for each in records] == ["h1-s0", "h1-s0"]
 
 
-def test_switches_that_could_not_keep_up_are_a_banner() -> None:
+def test_overloaded_switch_process_has_a_banner() -> None:
     before = {"lost": 3, "refused": 1}
     assert switch_banners({}, {}, 10**9) == []
     assert switch_banners(before, before, 9_000_000) == []

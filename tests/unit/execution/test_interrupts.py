@@ -17,7 +17,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("number", SIGNALS)
-async def test_a_listener_hears_the_first_signal(number: signal.Signals) -> None:
+async def test_listener_receives_the_first_signal(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     heard = asyncio.get_running_loop().create_future()
     with Interrupts() as interrupts:
@@ -45,7 +45,7 @@ async def test_without_a_listener_the_task_is_cancelled(
 
 
 @pytest.mark.asyncio
-async def test_the_second_signal_insists() -> None:
+async def test_second_signal_cancels() -> None:
     heard: list[str] = []
 
     async def work() -> None:
@@ -62,7 +62,7 @@ async def test_the_second_signal_insists() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_cancels_without_a_signal_stays_what_it_is() -> None:
+async def test_cancellation_without_a_signal_is_passed_on() -> None:
     async def work() -> None:
         with Interrupts():
             await asyncio.Event().wait()

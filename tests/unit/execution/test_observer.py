@@ -76,7 +76,7 @@ def test_records_are_shown_and_written_in_order_by_another_thread() -> None:
     assert threading.current_thread().name not in {thread for *_, thread in taken}
 
 
-def test_records_that_cannot_be_written_are_told() -> None:
+def test_failure_to_write_records_is_reported() -> None:
     observer = made(Directory([], full=True))
     observer.rows_arrived(rows(0))
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_records_that_cannot_be_written_are_told() -> None:
             observer.close()
 
 
-def test_what_agents_have_counted_is_summed_and_zeros_left_out() -> None:
+def test_counters_of_agents_are_summed_without_zeros() -> None:
     observer = made(Directory([]))
     slots = {"drops": "injected_drops", "delays": "injected_delays"}
     slots["marks"] = "injected_marks"

@@ -161,7 +161,7 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
 
 
 @pytest.mark.asyncio
-async def test_progress_is_that_of_the_slowest_rank_not_at_its_end() -> None:
+async def test_progress_is_that_of_the_slowest_unfinished_rank() -> None:
     watcher = Watcher()
     # Rank 2 is not waited for: it may do as many iterations as it likes.
     steps = [((0, 2), (1, 4), (2, 70)), ((0, 3), (1, 5), (2, 71)), ((0, 3), (1, 9))]
@@ -178,14 +178,14 @@ async def test_progress_is_that_of_the_slowest_rank_not_at_its_end() -> None:
 
 
 @pytest.mark.asyncio
-async def test_all_agents_start_at_one_time_of_their_own_clocks() -> None:
+async def test_all_agents_start_at_one_time_in_their_clocks() -> None:
     here, there = PlayedAgent("a"), PlayedAgent("b")
     await session_of(here, there, offsets_ns={"b": 5_000}).run()
     assert there.armed_ns - here.armed_ns == 5_000
 
 
 @pytest.mark.asyncio
-async def test_a_refused_plan_is_raised_as_the_agent_said_it() -> None:
+async def test_refused_plan_raises_the_error_of_the_agent() -> None:
     refusal = PlanError("port 0", "192.0.2.1 is outside of --allow", "allow it")
     good, bad = PlayedAgent("a"), PlayedAgent("b", refuses=refusal)
     with pytest.raises(PlanError, match="outside of --allow"):
@@ -195,7 +195,7 @@ async def test_a_refused_plan_is_raised_as_the_agent_said_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_failed_agent_ends_the_run_with_its_reason_and_who_waits() -> None:
+async def test_failed_agent_ends_the_run_with_reason_and_waiting_ranks() -> None:
     failing = PlayedAgent(
         "a",
         (Failed(time_ns=1, reason="retries exhausted", waiting_for=("rank 0 waits",)),),
@@ -216,7 +216,7 @@ async def test_a_lost_agent_ends_the_run() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_hung_run_says_who_waits_for_whom() -> None:
+async def test_hanging_run_names_the_waiting_ranks() -> None:
     hung = PlayedAgent(
         "a",
         (
@@ -271,7 +271,7 @@ class LateAgent(PlayedAgent):
 
 
 @pytest.mark.asyncio
-async def test_what_comes_after_the_work_is_done_is_read_to_its_end() -> None:
+async def test_events_after_the_work_are_read_completely() -> None:
     watcher = Watcher()
     rest = (
         RecordBatch(time_ns=2, rows=RecordRows()),
@@ -284,7 +284,7 @@ async def test_what_comes_after_the_work_is_done_is_read_to_its_end() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None:
+async def test_completed_run_names_agents_with_missing_records() -> None:
     watcher = Watcher()
     lost = AgentError("agent b", "the connection was lost", "see its log")
     front, back = PlayedAgent("a"), LateAgent("b", refuses_reset=lost)
@@ -297,7 +297,7 @@ async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None
 
 
 @pytest.mark.asyncio
-async def test_an_interrupt_ends_a_run_whose_last_records_do_not_come() -> None:
+async def test_interrupt_ends_a_run_with_missing_last_records() -> None:
     agent = LateAgent("a", on_reset=lambda: session.interrupt("SIGINT"))
     session = session_of(agent)
     with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
@@ -319,7 +319,7 @@ class TalkingAgent(PlayedAgent):
 
 
 @pytest.mark.asyncio
-async def test_a_run_may_hang_though_its_agents_go_on_talking() -> None:
+async def test_hanging_run_is_detected_despite_agent_messages() -> None:
     agent = TalkingAgent("a", Progress(time_ns=1, counter=1, iterations=((0, 0),)))
     with pytest.raises(RunFailed, match="no progress"):
         await session_of(agent, hang_timeout_ns=1).run()
@@ -329,7 +329,7 @@ async def test_a_run_may_hang_though_its_agents_go_on_talking() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_fault_of_our_own_ends_the_run() -> None:
+async def test_internal_error_ends_the_run() -> None:
     class Faulty(Watcher):
         def agent_said(self, agent: str, level: str, text: str) -> None:
             raise ZeroDivisionError(text)
@@ -347,7 +347,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_interrupt_ends_the_run_in_order() -> None:
+async def test_interrupt_ends_the_run_cleanly() -> None:
     agent = PlayedAgent("a", (), on_armed=lambda: session.interrupt("SIGINT"))
     session = session_of(agent)
     with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):

@@ -67,7 +67,7 @@ def ending(*agents: str) -> ControllerState:
     return state
 
 
-def test_a_run_is_over_when_all_agents_have_handed_over_what_came_last() -> None:
+def test_run_ends_when_all_agents_have_sent_their_last_records() -> None:
     state = ending("a", "b")
     assert state.check() == []
     assert state.handle(Tick(now_ns=10**15)) == []
@@ -78,7 +78,7 @@ def test_a_run_is_over_when_all_agents_have_handed_over_what_came_last() -> None
 
 
 @pytest.mark.parametrize("trouble", [AgentFailed, AgentLost])
-def test_trouble_after_the_work_is_done_does_not_fail_the_run(
+def test_problems_after_the_work_do_not_fail_the_run(
     trouble: type[AgentFailed | AgentLost],
 ) -> None:
     state = ending("a", "b")
@@ -105,7 +105,7 @@ def test_a_failed_agent_stops_all_and_its_reason_is_kept() -> None:
     ]
 
 
-def test_a_lost_agent_is_not_waited_for() -> None:
+def test_run_does_not_wait_for_a_lost_agent() -> None:
     state = running("a", "b")
     assert state.handle(AgentLost(agent="a", reason="connection closed")) == [
         AbortAgent(agent="b", reason="agent a: connection closed")
@@ -123,7 +123,7 @@ def test_the_last_agent_lost_ends_the_run_at_once() -> None:
     assert state.phase is Phase.FAILED
 
 
-def test_no_progress_names_who_waits_for_whom() -> None:
+def test_stalled_run_names_the_waiting_ranks() -> None:
     state = running("a", hang_timeout_ns=5 * SECOND_NS)
     state.handle(Tick(now_ns=0))
     state.handle(
@@ -142,7 +142,7 @@ def test_no_progress_names_who_waits_for_whom() -> None:
 
 
 @pytest.mark.parametrize(("count", "end"), [(4, "4 waits"), (5, "; and 1 more")])
-def test_four_are_named_of_those_who_wait(count: int, end: str) -> None:
+def test_four_waiting_ranks_are_named(count: int, end: str) -> None:
     state = running("a", hang_timeout_ns=1)
     waiting = tuple(f"rank {number} waits" for number in range(1, count + 1))
     state.handle(
@@ -154,7 +154,7 @@ def test_four_are_named_of_those_who_wait(count: int, end: str) -> None:
     assert stop.reason.count("waits") == 4
 
 
-def test_a_failure_names_packets_that_came_from_elsewhere() -> None:
+def test_failure_names_foreign_packets() -> None:
     """Who sends behind a NAT fails; who knows the addresses is another agent."""
     state = running("a", "b")
     state.handle(
@@ -180,7 +180,7 @@ def test_progress_of_any_agent_is_progress() -> None:
         assert state.handle(Tick(now_ns=now_ns)) == []
 
 
-def test_iterations_are_those_that_all_agents_have_done() -> None:
+def test_iterations_count_when_all_agents_have_done_them() -> None:
     state = running("a", "b")
     state.handle(AgentProgress(agent="a", now_ns=1, counter=1, iterations=5))
     assert state.iterations == 0
@@ -188,7 +188,7 @@ def test_iterations_are_those_that_all_agents_have_done() -> None:
     assert state.iterations == 2
 
 
-def test_an_interrupt_is_told_apart_from_a_failure() -> None:
+def test_interrupt_is_distinguished_from_a_failure() -> None:
     state = running("a")
     state.handle(Abort(reason="interrupted", interrupted=True))
     assert state.handle(AgentStopped(agent="a")) == [
@@ -239,12 +239,12 @@ def test_an_agent_that_sends_nothing_is_named_before_its_victim() -> None:
     assert failed_after(tick(5, a=5, b=3), tick(5.5, a=5, b=3.5)) == "agent a: gave up"
 
 
-def test_after_its_own_stall_the_controller_accuses_no_agent_of_silence() -> None:
+def test_controller_blames_no_agent_after_its_own_stall() -> None:
     heard = {"a": 1.0, "b": 1.0}
     assert failed_after(tick(1, **heard), tick(9, **heard)) == "agent a: gave up"
 
 
-def test_a_stall_of_the_controller_is_not_blamed_on_the_agent() -> None:
+def test_stall_of_the_controller_does_not_blame_the_agent() -> None:
     state = running("a", "b")
     reason = "the controller stalled for 2.0 s"
     state.handle(AgentLost(agent="a", reason=reason, controller_stalled=True))

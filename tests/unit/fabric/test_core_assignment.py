@@ -13,7 +13,7 @@ from chakram.fabric.core_assignment import (
 
 
 @pytest.mark.parametrize("count", range(1, 20))
-def test_every_core_has_one_task_and_the_data_plane_the_larger_half(count: int) -> None:
+def test_cores_are_split_with_the_larger_half_for_the_data_plane(count: int) -> None:
     usable = {3 * core + 1 for core in range(count)}
     ours, kernels = data_plane_cores(usable), forwarding_cores(usable)
     assert sorted(ours + kernels) == sorted(usable)
@@ -37,5 +37,5 @@ def test_data_plane_processes_have_a_core_each_if_there_are_enough() -> None:
         ([0, 35, 64], "1,00000008,00000001"),
     ],
 )
-def test_a_mask_is_written_as_the_kernel_does(cores: list[int], mask: str) -> None:
+def test_core_mask_has_the_format_of_the_kernel(cores: list[int], mask: str) -> None:
     assert core_mask(cores) == mask

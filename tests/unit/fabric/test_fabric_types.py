@@ -54,7 +54,7 @@ def test_leaf_spine_with_and_without_rates() -> None:
         ({"host": {"rate": "1Gbit"}}, {"switch": "model"}),
     ],
 )
-def test_what_no_kernel_does_is_no_lab(
+def test_features_that_kernels_lack_are_refused_in_labs(
     links: dict[str, object], more: dict[str, object]
 ) -> None:
     fabric = NamespaceFabric.model_validate(
@@ -68,7 +68,7 @@ def test_what_no_kernel_does_is_no_lab(
     assert not fabric.to_topology().is_shaped
 
 
-def test_nodes_that_forward_are_no_lab() -> None:
+def test_forwarding_hosts_are_refused_in_labs() -> None:
     fabric = NamespaceFabric.model_validate(
         {
             "kind": "namespaces",
@@ -79,7 +79,7 @@ def test_nodes_that_forward_are_no_lab() -> None:
     assert not fabric.to_topology().is_shaped
 
 
-def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:
+def test_loopback_has_the_configured_or_the_needed_number_of_ports() -> None:
     named = LoopbackFabric.model_validate(
         {"kind": "loopback", "ports": 4, "rate": "1Gbit"}
     )
@@ -90,7 +90,7 @@ def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:
         unnamed.to_topology()
 
 
-def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
+def test_external_fabric_needs_no_topology() -> None:
     section = {
         "kind": "external",
         "hosts": [
@@ -120,7 +120,7 @@ NAMESPACES = NamespaceFabric(
 )
 
 
-def test_a_fabric_of_ipv6_says_so() -> None:
+def test_ipv6_fabric_reports_its_family() -> None:
     assert NAMESPACES.describe() == (
         "namespaces, single switch, 4 hosts, hosts without rate, MTU 4200"
     )
@@ -150,7 +150,7 @@ HOSTS = [
         ({"ecmp": "ns3"}, Ns3Paths(first_switch=4)),
     ],
 )
-def test_an_external_fabric_hashes_as_it_says(
+def test_external_fabric_uses_its_configured_hash(
     named: dict[str, str], ecmp: EcmpHash
 ) -> None:
     fabric = ExternalFabric.model_validate(
@@ -159,7 +159,7 @@ def test_an_external_fabric_hashes_as_it_says(
     assert fabric.ecmp_hash(7) == ecmp
 
 
-def test_labs_hash_as_the_kernel_does_and_loopback_has_nothing_to_choose() -> None:
+def test_labs_use_the_kernel_hash_and_loopback_has_one_path() -> None:
     lab = NamespaceFabric.model_validate(
         {"kind": "namespaces", "topology": {"single_switch": {"hosts": 3}}}
     )

@@ -152,7 +152,7 @@ def test_cards_are_hosts_and_instances_with_ports_are_switches() -> None:
         (("links", 1, "physical", "latency"), {"choice": "ns"}, "ns has no value"),
     ],
 )
-def test_what_is_not_so_is_refused(
+def test_unsupported_infragraph_is_refused(
     path: tuple[str | int, ...], value: Any, text: str
 ) -> None:
     data: Any = document()
@@ -183,7 +183,7 @@ def facts(topology: Topology) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("topology", SHAPES, ids=["clos", "fat tree", "rails"])
-def test_what_is_written_is_read_back(topology: Topology) -> None:
+def test_written_infragraph_is_read_back(topology: Topology) -> None:
     assert facts(read(to_infragraph(topology, "x"))) == facts(topology)
 
 

@@ -34,7 +34,7 @@ def add_device(root: Path, name: str, *, bus: str, driver: str, gids: str) -> No
         ("irdma", "RoCE v2", False),
     ],
 )
-def test_nics_that_keep_the_port_of_roce_are_named(
+def test_nics_that_occupy_the_roce_port_are_named(
     tmp_path: Path, driver: str, gids: str, takes_it: bool
 ) -> None:
     add_device(tmp_path, "mlx5_0", bus="0000:c1:00.0", driver=driver, gids=gids)
@@ -47,5 +47,5 @@ def test_nics_that_keep_the_port_of_roce_are_named(
         assert "devlink dev param set pci/0000:c1:00.0 name enable_roce" in probe.reason
 
 
-def test_without_rdma_devices_sockets_have_the_port(tmp_path: Path) -> None:
+def test_roce_port_is_free_without_rdma_devices(tmp_path: Path) -> None:
     assert probe_steering(tmp_path / "nothing").ok

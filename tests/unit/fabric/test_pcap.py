@@ -33,7 +33,7 @@ def capture(frames: list[Frame] = FRAMES) -> bytes:
     return b"".join(parts)
 
 
-def test_what_was_written_is_read() -> None:
+def test_written_packets_are_read_back() -> None:
     assert list(read_frames(capture(), where="x")) == FRAMES
     assert list(read_frames(capture([]), where="x")) == []
 
@@ -45,7 +45,7 @@ def test_files_begin_as_wireshark_expects() -> None:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(("magic", "unit_ns"), [(0xA1B2C3D4, 1000), (0xA1B23C4D, 1)])
-def test_other_programs_files_are_read(order: str, magic: int, unit_ns: int) -> None:
+def test_files_of_other_programs_are_read(order: str, magic: int, unit_ns: int) -> None:
     # The upper half of the link type says that frames have a check sequence.
     head = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, 0x54000001)
     record = struct.pack(order + "IIII", 7, 9, 2, 2) + b"ab"
@@ -56,7 +56,7 @@ def test_other_programs_files_are_read(order: str, magic: int, unit_ns: int) -> 
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 3, 4, 18])
-def test_a_file_that_was_cut_short_gives_what_is_whole(missing_bytes: int) -> None:
+def test_truncated_capture_returns_its_whole_frames(missing_bytes: int) -> None:
     cut = capture()[:-missing_bytes]
     found: list[Frame] = []
     place = len(FILE_HEADER) + 16 + 5 + 16
@@ -84,7 +84,7 @@ def test_a_file_that_was_cut_short_gives_what_is_whole(missing_bytes: int) -> No
         ),
     ],
 )
-def test_what_is_no_capture_is_refused(data: bytes, found: str) -> None:
+def test_invalid_capture_is_refused(data: bytes, found: str) -> None:
     with pytest.raises(RunDirectoryError, match=found):
         list(read_frames(data, where="x"))
 
@@ -98,9 +98,7 @@ IPV6 = b"\x60\x00\x00\x00\x00\x08\x11\x40" + bytes(40)
 
 
 @pytest.mark.parametrize(("ethertype", "packet"), [(0x0800, IPV4), (0x86DD, IPV6)])
-def test_packets_come_without_the_pad_of_their_frame(
-    ethertype: int, packet: bytes
-) -> None:
+def test_padding_of_frames_is_removed(ethertype: int, packet: bytes) -> None:
     assert ip_packet(ethernet(ethertype, packet)) == packet
     assert ip_packet(ethernet(ethertype, packet + b"pad")) == packet
 

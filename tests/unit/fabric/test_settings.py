@@ -26,14 +26,14 @@ def test_ports_save_15_kb_or_200_us(rate_bps: int, expected: int) -> None:
     assert bucket_bytes(rate_bps) == expected
 
 
-def test_a_host_saves_up_more_than_its_late_process_catches_up_on() -> None:
+def test_token_bucket_of_a_host_exceeds_the_catch_up_of_a_late_process() -> None:
     late_ns = TransportPlan().burst_bound_ns
     saved = bucket_bytes(10**9, bucket_ns=HOST_BUCKET_NS)
     assert saved == 250_000
     assert saved > 10**9 * late_ns // (8 * 10**9) + 65_535
 
 
-def test_shaping_is_the_same_for_all_interfaces_but_for_their_number() -> None:
+def test_shaping_differs_only_in_the_interface_number() -> None:
     one = shape(7, rate_bps=10**9, limit_bytes=1000)
     other = shape(8, rate_bps=10**9, limit_bytes=1000)
     assert len(one) == 3
@@ -43,7 +43,7 @@ def test_shaping_is_the_same_for_all_interfaces_but_for_their_number() -> None:
         assert first.data[:20] + second.data[20:24] + first.data[24:] == second.data
 
 
-def test_errors_survive_the_conversation_with_the_holder() -> None:
+def test_errors_survive_the_connection_to_the_holder() -> None:
     for error in (
         FabricError("lab x", "it is odd", "mend it"),
         PrivilegeError("fabric", "not allowed"),
@@ -57,7 +57,7 @@ def test_errors_survive_the_conversation_with_the_holder() -> None:
     assert type(strange) is FabricError
 
 
-def test_a_line_may_come_in_pieces_or_end_early() -> None:
+def test_line_may_arrive_in_pieces_or_end_early() -> None:
     near, far = socket.socketpair()
     with near, far:
         far.sendall(b'{"a":')
@@ -68,7 +68,7 @@ def test_a_line_may_come_in_pieces_or_end_early() -> None:
         assert receive_line(near) == b"half"
 
 
-def test_the_command_that_enters_a_lab() -> None:
+def test_command_that_enters_a_lab_is_shown() -> None:
     assert enter_command(17, ["ip", "a"])[1:] == [
         *("-P", "-m", "chakram.fabric.enter_lab", "17", "--", "ip", "a")
     ]
@@ -119,6 +119,6 @@ def test_loopback_ports_of_ipv6_count_up_their_udp_ports() -> None:
         loopback_ports(3, udp_port=49150, family="ipv6")
 
 
-def test_a_probe_says_whether_labs_need_it() -> None:
+def test_probe_states_whether_labs_need_it() -> None:
     assert "htb" in LAB_PROBES
     assert not Probe(name="x", ok=True, reason="").needed

@@ -44,7 +44,7 @@ def settings(shape: str, **more: Any) -> TopologySettings:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_is_a_sound_fabric(shape: str) -> None:
+def test_every_shape_is_a_valid_fabric(shape: str) -> None:
     made = settings(shape)
     assert made.check() == []
     topology = made.to_topology(LINKS)
@@ -70,11 +70,11 @@ def test_every_shape_is_a_sound_fabric(shape: str) -> None:
         ("fully_connected", "3 nodes, fully connected"),
     ],
 )
-def test_shapes_are_said_in_words(shape: str, text: str) -> None:
+def test_shapes_are_described_in_words(shape: str, text: str) -> None:
     assert settings(shape).describe() == text
 
 
-def test_links_of_a_graph_have_what_is_said_of_them_or_of_their_kind() -> None:
+def test_link_settings_of_a_graph_override_those_of_the_link_type() -> None:
     topology = settings("graph").to_topology(LINKS)
 
     def values(link: Link) -> tuple[str, int | None, int]:
@@ -90,7 +90,7 @@ def test_links_of_a_graph_have_what_is_said_of_them_or_of_their_kind() -> None:
     assert {link.queue_bytes for link in topology.links} == {2 << 20}
 
 
-def test_cores_have_links_of_their_own_or_those_between_switches() -> None:
+def test_core_links_have_own_settings_or_those_of_uplinks() -> None:
     def rates(links: LinksSettings) -> set[int | None]:
         topology = settings("fat_tree").to_topology(links)
         return {
@@ -114,7 +114,7 @@ def test_cores_have_links_of_their_own_or_those_between_switches() -> None:
         ("graph", {"switches": ["s", "t", "a"]}, "a is both a host and a switch"),
     ],
 )
-def test_what_is_no_fabric_is_a_mistake(
+def test_invalid_fabric_is_reported(
     shape: str, more: dict[str, Any], found: str
 ) -> None:
     mistakes = settings(shape, **more).check()
@@ -138,7 +138,7 @@ def test_hosts_of_a_graph_are_captured_by_their_names() -> None:
     assert "'h0'" in mistake.found
 
 
-def test_more_links_than_addresses_are_a_mistake() -> None:
+def test_more_links_than_addresses_are_reported() -> None:
     many = {"pods": 256, "leaves": 1, "spines": 65, "cores": 1, "hosts_per_leaf": 1}
     (mistake,) = NamespaceFabric.model_validate(
         {"kind": "namespaces", "topology": {"fat_tree": many}}
@@ -147,6 +147,6 @@ def test_more_links_than_addresses_are_a_mistake() -> None:
 
 
 @pytest.mark.asyncio
-async def test_nodes_that_forward_are_no_lab() -> None:
+async def test_forwarding_hosts_are_refused_in_labs() -> None:
     with pytest.raises(FabricError, match="a ring of 4 nodes can only be simulated"):
         await fabric("ring").start_lab("no-lab", seed=1, lifetime="run")

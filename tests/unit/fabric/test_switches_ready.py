@@ -118,7 +118,7 @@ def test_a_switch_is_ready_when_all_its_ports_are(
 @pytest.mark.parametrize(
     "not_yet", [Link("DOWN"), Link("UP", 1), Link("UP", 0), Link("DOWN", 3, index=100)]
 )
-def test_a_port_that_is_not_up_or_does_not_forward_is_waited_for(
+def test_wait_for_ports_that_are_down_or_not_forwarding(
     not_yet: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = [Link("UP", 3)]
@@ -133,7 +133,7 @@ def test_a_port_that_is_not_up_or_does_not_forward_is_waited_for(
     assert kernel.slept_s == pytest.approx(0.01)
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_switches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kernel, "least_ns", SECOND_NS)
     down = [[Link("DOWN")]]
     with pytest.raises(FabricError, match="ports of s0, s2 did not come up"):

@@ -29,7 +29,7 @@ def test_finish_lines_come_by_rank() -> None:
     assert log.stuck == ()
 
 
-def test_a_line_within_another_is_found() -> None:
+def test_line_inside_another_line_is_found() -> None:
     log = read_log(b"ring of node 0 " + FINISH % (1, 7), "c.txt")
     assert log.finishes == (RankFinish(1, 7, 5),)
 
@@ -62,7 +62,7 @@ def test_a_job_that_hangs_names_its_ranks() -> None:
         (b"x" * 70_000, "log:1: is a line of 70000 bytes"),
     ],
 )
-def test_what_is_no_log_is_refused(data: bytes, said: str) -> None:
+def test_invalid_log_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(ResultsError) as caught:
         read_log(data, "log")
     assert said.split(" (", maxsplit=1)[0] in str(caught.value)

@@ -121,12 +121,12 @@ def test_other_json_is_refused(changes: dict[str, object], message: str) -> None
         read_nccl_json(document(**changes), "out.json")
 
 
-def test_a_time_of_nothing_is_a_time() -> None:
+def test_time_of_0_is_accepted() -> None:
     found = read_nccl_text((HEAD + PLAIN.replace("34.27", "0")).encode(), "out.txt")
     assert found.rows[0].time_ns == 0
 
 
-def test_a_replay_has_times_in_place_alone() -> None:
+def test_replay_has_only_in_place_times() -> None:
     text = HEAD + PLAIN.replace("34.27    0.00    0.00       0", "N/A N/A N/A N/A")
     found = read_nccl_text(text.encode(), "out.txt")
     assert [(row.size_bytes, row.in_place) for row in found.rows] == [

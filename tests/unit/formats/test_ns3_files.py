@@ -41,7 +41,7 @@ def test_a_pause_names_node_and_interface() -> None:
 QUEUES = b"time 600 16 j 9 3108 j 10 1036\ntime 600 17 j 10 4144\n"
 
 
-def test_queues_are_those_of_switches() -> None:
+def test_queues_belong_to_switches() -> None:
     found = read_queue_lengths(b"time 600 16 j 9 3108 j 10 1036 \n", "qlen.txt")
     assert found == [QueueLength(600, 16, 9, 3108), QueueLength(600, 16, 10, 1036)]
     assert queue_lengths_text(read_queue_lengths(QUEUES, "q")).encode() == QUEUES
@@ -50,7 +50,7 @@ def test_queues_are_those_of_switches() -> None:
 @pytest.mark.parametrize(
     "line", [b"time 600 16 j 9", b"tim 6 16 j 9 1", b"time 6 16 k 9 1", b"time a 1"]
 )
-def test_what_is_no_queue_is_refused(line: bytes) -> None:
+def test_invalid_queue_line_is_refused(line: bytes) -> None:
     with pytest.raises(ResultsError, match=r"qlen\.txt:1: "):
         read_queue_lengths(line, "qlen.txt")
 
@@ -66,14 +66,14 @@ def test_what_is_no_queue_is_refused(line: bytes) -> None:
         (b"\x80", "is not UTF-8 text"),
     ],
 )
-def test_what_is_no_message_is_refused(line: bytes, said: str) -> None:
+def test_invalid_message_line_is_refused(line: bytes, said: str) -> None:
     with pytest.raises(ResultsError) as caught:
         read_flow_times(line, "fct.txt")
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("line", [b"1 2 3", b"1 2 2 3 1", b"1 2 1 3 2", b"a 2 1 3 1"])
-def test_what_is_no_pause_is_refused(line: bytes) -> None:
+def test_invalid_pause_line_is_refused(line: bytes) -> None:
     with pytest.raises(ResultsError):
         read_pauses(line, "pfc.txt")
 

@@ -44,7 +44,7 @@ def test_collectives_of_a_group_are_counted_in_each_replay() -> None:
     assert {each.time_ns for each in found} == {15_000}
 
 
-def test_the_latency_of_the_rank_stands_in_for_that_of_all() -> None:
+def test_latency_of_the_rank_is_used_for_all() -> None:
     (found,) = read_replayed([record(global_latency_us=0.0)], "r.json")
     assert found.time_ns == 12_500
     (found,) = read_replayed([record(dtype="strange", dtype_size=8)], "r.json")

@@ -32,7 +32,7 @@ def test_an_error_reads_as_one_sentence() -> None:
         (errors.RunInterrupted, 130),
     ],
 )
-def test_the_exit_code_tells_the_kind(
+def test_exit_code_depends_on_the_error_type(
     error: type[errors.ChakramError], code: int
 ) -> None:
     assert error.exit_code == code

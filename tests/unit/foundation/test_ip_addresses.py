@@ -16,13 +16,13 @@ def test_the_family_of_an_address_has_a_name() -> None:
     assert not is_ipv6("127.0.0.1")
 
 
-def test_addresses_of_ipv6_stand_in_brackets_before_a_port() -> None:
+def test_ipv6_addresses_have_brackets_before_a_port() -> None:
     assert socket_text("198.18.0.1", 4791) == "198.18.0.1:4791"
     assert socket_text("2001:2::1", 4791) == "[2001:2::1]:4791"
 
 
 @pytest.mark.parametrize("text", ["198.18.0.1", "127.0.0.1", "2001:2::1", "::1"])
-def test_addresses_of_hosts_can_be_used(text: str) -> None:
+def test_host_addresses_are_accepted(text: str) -> None:
     assert why_unusable(text) is None
 
 
@@ -39,10 +39,10 @@ def test_addresses_of_hosts_can_be_used(text: str) -> None:
         ("::", "not the address of a single port"),
     ],
 )
-def test_what_is_no_address_of_a_host_has_a_reason(text: str, reason: str) -> None:
+def test_non_host_addresses_are_refused_with_a_reason(text: str, reason: str) -> None:
     assert reason in (why_unusable(text) or "")
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_invalid_address_is_refused() -> None:
     with pytest.raises(ValueError, match="h1"):
         why_unusable("h1")

@@ -36,7 +36,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_only_what_is_named_is_imported(path: Path) -> None:
+def test_only_named_plug_ins_are_imported(path: Path) -> None:
     install(
         path,
         group=GROUP,
@@ -58,7 +58,7 @@ def test_only_what_is_named_is_imported(path: Path) -> None:
     assert "acme_rim" not in sys.modules
 
 
-def test_a_name_of_ours_stays_ours(path: Path) -> None:
+def test_plug_in_cannot_replace_a_built_in_name(path: Path) -> None:
     install(path, group=GROUP, entries={"ours": "acme_ours:TEXT"})
     wheels = registry()
     assert wheels.names() == ("ours",)
@@ -67,7 +67,7 @@ def test_a_name_of_ours_stays_ours(path: Path) -> None:
     )
 
 
-def test_nobody_of_a_name_is_told_with_those_there_are(path: Path) -> None:
+def test_unknown_plug_in_is_reported_with_the_available_ones(path: Path) -> None:
     install(path, group=GROUP, entries={"rim": "acme_rim:TEXT"})
     with pytest.raises(
         ValueError, match=r"there is no wheel 'hub' \(known: ours, rim\)"
@@ -102,7 +102,7 @@ def test_two_packages_with_one_name_are_refused(path: Path) -> None:
         ("E", "acme_e:TEXT", "TEXT = ''", "'E' cannot be written in an experiment"),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_package(
+def test_unusable_plug_in_is_reported_with_its_package(
     name: str, target: str, module: str, found: str, path: Path
 ) -> None:
     install(path, group=GROUP, entries={name: target}, **{f"acme_{name}": module})
@@ -148,7 +148,7 @@ def test_a_plan_is_for_the_same_package_in_the_same_version(
     assert str(caught.value).startswith(found)
 
 
-def test_modules_of_a_folder_are_named_but_for_others() -> None:
+def test_modules_of_a_folder_are_listed_except_excluded_ones() -> None:
     names = modules_of("chakram.roce.congestion", ("base",))
     assert "dcqcn" in names
     assert "base" not in names

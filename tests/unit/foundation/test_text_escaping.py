@@ -26,7 +26,7 @@ EVIL = "\x1b[31m\u202egnp\x9b\x7f\ud800\r\U000e0041"
 SHOWN = r"\u001b[31m\u202egnp\u009b\u007f\ud800\u000d\U000e0041"
 
 
-def test_what_acts_becomes_an_escape() -> None:
+def test_control_characters_are_escaped() -> None:
     assert plain(EVIL) == SHOWN
     assert (
         plain("a\tb\nc é 😀 \u200d 漢字 \\u001b") == "a\tb\nc é 😀 \u200d 漢字 \\u001b"
@@ -54,7 +54,7 @@ def test_a_code_block_holds_any_lines() -> None:
     assert code_block("````") == "`````text\n````\n`````"
 
 
-def test_what_is_printed_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
     with plain_output():
         sys.stdout.write(EVIL)
         sys.stderr.write(EVIL)

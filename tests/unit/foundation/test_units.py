@@ -68,7 +68,7 @@ def test_units_are_understood(parse, text: str, wanted: int) -> None:
         (parse_size, "1e999999999B", "x: '1e999999999B' is not a size (e.g. 64KiB)"),
     ],
 )
-def test_what_is_not_understood_is_said(parse, text: str, wanted: str) -> None:
+def test_invalid_units_are_reported(parse, text: str, wanted: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, where="x")
     assert str(caught.value) == wanted
@@ -78,7 +78,7 @@ def test_what_is_not_understood_is_said(parse, text: str, wanted: str) -> None:
     ("text", "wanted"),
     [("1/64", Fraction(1, 64)), ("0.5", Fraction(1, 2)), (" 2 ", Fraction(2))],
 )
-def test_ratios(text: str, wanted: Fraction) -> None:
+def test_ratios_are_parsed(text: str, wanted: Fraction) -> None:
     assert parse_fraction(text, where="x") == wanted
 
 
@@ -93,7 +93,7 @@ def test_ratios(text: str, wanted: Fraction) -> None:
         ("-1/2", "is not positive"),
     ],
 )
-def test_what_is_no_ratio_is_said(text: str, wanted: str) -> None:
+def test_invalid_ratio_is_reported(text: str, wanted: str) -> None:
     with pytest.raises(ConfigError, match=wanted):
         parse_fraction(text, where="x")
 

@@ -138,7 +138,7 @@ def test_times_go_up_and_every_series_has_its_end(tmp_path: Path) -> None:
         assert moments[-1] == last_ms, key
 
 
-def test_what_has_no_samples_is_nothing_until_the_end(tmp_path: Path) -> None:
+def test_series_without_samples_are_0_until_the_end(tmp_path: Path) -> None:
     found = samples(finished(tmp_path))
     agent = small_plan().agents[0].agent
     cpu = series(found, "chakram_cpu_seconds_total", agent=agent)
@@ -149,7 +149,7 @@ def test_what_has_no_samples_is_nothing_until_the_end(tmp_path: Path) -> None:
     assert [value for _, value in clock] == pytest.approx([5e-7] * len(clock))
 
 
-def test_the_state_is_that_of_the_time(tmp_path: Path) -> None:
+def test_state_changes_at_its_times(tmp_path: Path) -> None:
     found = samples(finished(tmp_path))
     running = series(found, "chakram_run_state", state="running")
     assert (running[0][1], running[-1][1]) == (1, 0)
@@ -159,7 +159,7 @@ def test_the_state_is_that_of_the_time(tmp_path: Path) -> None:
     assert {value for _, value in iterations} == {0, 1, 2, 3}
 
 
-def test_messages_are_told_from_their_posting_to_their_end(tmp_path: Path) -> None:
+def test_messages_are_in_flight_from_posting_to_completion(tmp_path: Path) -> None:
     results = finished(tmp_path)
     found = samples(results)
     agent = small_plan().agents[0].agent
@@ -187,7 +187,7 @@ def test_runs_of_older_versions_begin_when_they_were_started(tmp_path: Path) -> 
     assert first_ms == round(started * 1000)
 
 
-def test_a_plan_without_a_list_of_agents_has_those_of_its_ranks(
+def test_plan_without_a_list_of_agents_uses_those_of_its_ranks(
     tmp_path: Path,
 ) -> None:
     results = finished(tmp_path)
@@ -199,7 +199,7 @@ def test_a_plan_without_a_list_of_agents_has_those_of_its_ranks(
     assert samples(open_run(results.path)) == expected
 
 
-def test_too_many_steps_are_refused_with_one_that_fits(
+def test_too_short_step_is_refused_with_a_suitable_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill, "MOST_STEPS", 2)
@@ -253,7 +253,7 @@ def at_ms(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(time_ms - EPOCH_NS // 10**6, value) for time_ms, value in points]
 
 
-def test_what_does_not_change_is_told_every_second_and_what_does_as_a_step(
+def test_constant_series_have_a_sample_per_second_and_changes_a_step(
     tmp_path: Path,
 ) -> None:
     # The first iteration is over after 750 us, the other one begins after 3 s.
@@ -303,7 +303,7 @@ def test_counters_of_samples_are_sums_over_queue_pairs_and_ports(
     assert at_ms(drops) == [(0, 0), (1, 15), (2, 17), (4, 17)]
 
 
-def test_links_are_told_at_the_end(tmp_path: Path) -> None:
+def test_link_bytes_appear_at_the_end(tmp_path: Path) -> None:
     directory = begin(tmp_path, jobs=JOBS, unix_offset_ns=EPOCH_NS)
     directory.add(small_rows(0))
     link = LinkRecord(

@@ -102,7 +102,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         assert f"chakram_{renamed.get(name, f'{name}_total')}" in BY_NAME
 
 
-def test_reference_page_is_that_of_the_catalogue() -> None:
+def test_reference_page_matches_the_catalogue() -> None:
     page = REPO_ROOT / "docs/reference/metrics.md"
     assert page.read_text(encoding="utf-8") == reference_page(), (
         f"run `python tools/metrics_reference.py > {page.relative_to(REPO_ROOT)}`"

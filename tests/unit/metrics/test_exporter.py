@@ -22,7 +22,7 @@ def lines_of(state: MetricsState, name: str) -> list[str]:
     return [line for line in exposition(state).splitlines() if line.startswith(name)]
 
 
-def test_a_state_is_one_of_all_and_texts_end() -> None:
+def test_every_state_is_exported_and_text_ends_correctly() -> None:
     state = MetricsState("r1")
     state.set_state("running")
     assert lines_of(state, "chakram_run_state{") == [
@@ -65,14 +65,14 @@ def test_histograms_are_cumulative_with_their_sum() -> None:
     assert float(cpu.split()[-1]) == 1.5
 
 
-def test_facts_are_an_info_and_what_is_not_known_is_not_there() -> None:
+def test_properties_are_an_info_metric_without_unknown_values() -> None:
     text = exposition(MetricsState("r1"))
     assert "# TYPE chakram_run_state gauge" in text
     assert "# TYPE chakram_flow_completion_seconds" not in text
     assert "chakram_run_info" not in text
 
 
-def test_whoever_asks_gets_what_is_true_then() -> None:
+def test_scrape_returns_current_values() -> None:
     state = MetricsState("r1")
     asked: list[str] = []
 
@@ -96,6 +96,6 @@ def test_whoever_asks_gets_what_is_true_then() -> None:
 @pytest.mark.parametrize(
     "listen", ["", "127.0.0.1", "9464", "127.0.0.1:", "127.0.0.1:x", ":65536", "a:-1"]
 )
-def test_what_is_no_address_and_port_is_refused(listen: str) -> None:
+def test_invalid_address_and_port_are_refused(listen: str) -> None:
     with pytest.raises(ConfigError, match="is not an address with a port"):
         open_listener(listen)

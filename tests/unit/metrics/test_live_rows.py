@@ -48,7 +48,7 @@ def queue_pairs(rows: LiveRows) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_queue_pair_says_who_its_ends_are() -> None:
+def test_queue_pair_row_names_both_ends() -> None:
     rows, plan = made()
     rows.take(sample(plan, 0, 2, tx_bytes=5))
     (row,) = queue_pairs(rows)
@@ -61,7 +61,7 @@ def test_a_queue_pair_says_who_its_ends_are() -> None:
     assert row["tx_bytes"] == 5
 
 
-def test_what_one_end_has_sent_and_the_other_has_not_got() -> None:
+def test_queue_pair_row_shows_data_in_flight() -> None:
     rows, plan = made()
     rows.take(sample(plan, 0, 1, data_frames_tx=10, data_frames_rx=4))
     assert queue_pairs(rows)[0]["frame_delta"] is None
@@ -70,7 +70,7 @@ def test_what_one_end_has_sent_and_the_other_has_not_got() -> None:
     assert [row["frame_delta"] for row in queue_pairs(rows)] == [3, 0]
 
 
-def test_rates_are_those_of_the_last_seconds() -> None:
+def test_rates_cover_the_last_seconds() -> None:
     rows, plan = made()
     sent = 0
     for tenth in range(100):
@@ -120,7 +120,7 @@ def test_a_port_has_the_sums_of_its_queue_pairs() -> None:
     assert not any(second[column] for column in PORT_SUMS.values())
 
 
-def test_a_new_run_begins_with_nothing() -> None:
+def test_new_run_starts_without_rows() -> None:
     rows, plan = made()
     rows.take(sample(plan, 0, 1, tx_bytes=5))
     rows.take(port_sample(0))
@@ -149,7 +149,9 @@ def test_pages_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (page["first"], len(page["queue_pairs"])) == (0, 2)
 
 
-def test_what_pages_leave_out_is_in_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_include_rows_that_pages_leave_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(live_rows, "MOST_QUEUE_PAIRS", 1)
     rows, plan = made()
     rows.take(port_sample(0))
@@ -160,7 +162,7 @@ def test_what_pages_leave_out_is_in_the_sums(monkeypatch: pytest.MonkeyPatch) ->
     assert port["payload_tx_bytes"] == 140
 
 
-def test_a_sample_that_comes_again_counts_once() -> None:
+def test_repeated_sample_counts_once() -> None:
     rows, plan = made()
     rows.take(port_sample(0))
     for _ in range(2):
@@ -169,7 +171,7 @@ def test_a_sample_that_comes_again_counts_once() -> None:
     assert port["payload_tx_bytes"] == 10
 
 
-def test_an_agent_knows_its_own_ends_only() -> None:
+def test_agent_shows_only_its_own_ends() -> None:
     rows, plan = made()
     (agent,) = plan.agents
     rows.begin([replace(agent, ports=agent.ports[:1], ranks=agent.ranks[:1])])
@@ -208,7 +210,7 @@ def test_hosts_have_the_sums_of_their_ports_and_queue_pairs() -> None:
     assert (found["cnp_rx"], found["data_frames_retransmitted"]) == (3, 5)
 
 
-def test_a_queue_pair_that_has_long_been_silent_sends_nothing() -> None:
+def test_rate_of_an_idle_queue_pair_is_0() -> None:
     rows, plan = made()
     for second in range(3):
         rows.take(sample(plan, 0, 1, time_ns=second * SECOND_NS, tx_bytes=100 * second))
@@ -219,7 +221,7 @@ def test_a_queue_pair_that_has_long_been_silent_sends_nothing() -> None:
     assert sorted(Shown(rows).rates) == [0.0, 100.0]
 
 
-def test_of_many_hosts_the_last_ones_are_together() -> None:
+def test_hosts_beyond_the_limit_are_summed() -> None:
     labels = host_labels(f"h{n}" for n in range(70))
     assert (labels["h0"], labels["h62"]) == ("h0", "h62")
     assert {labels[f"h{n}"] for n in range(63, 70)} == {"others"}

@@ -168,7 +168,7 @@ def test_activities_of_ranks_add_up() -> None:
     assert ("chakram_rank_seconds_total", ("exposed", "moe")) in found
 
 
-def test_exactly_one_state_is_on() -> None:
+def test_exactly_one_state_is_1() -> None:
     state = MetricsState("r1")
     state.set_state("running")
     found = {
@@ -182,7 +182,7 @@ def test_exactly_one_state_is_on() -> None:
         state.set_state("sleeping")
 
 
-def test_generator_bound_is_seen_but_not_in_warm_up() -> None:
+def test_generator_bound_ignores_warm_up() -> None:
     found = samples(state_after(small_rows(0, generator_wait_ns=10_000)))
     assert found["chakram_generator_bound", ()] == 0
     found = samples(state_after(small_rows(1, generator_wait_ns=10_000)))
@@ -191,7 +191,7 @@ def test_generator_bound_is_seen_but_not_in_warm_up() -> None:
     assert found[name, ("all_reduce",)] == 1
 
 
-def test_one_wait_that_changes_no_mean_is_counted_alone() -> None:
+def test_single_wait_is_counted_but_does_not_set_generator_bound() -> None:
     rows = small_rows(1, generator_wait_ns=8_000)
     for iteration in (2, 3):
         rows.extend(small_rows(iteration))
@@ -214,7 +214,7 @@ def test_predictions_are_means_per_collective_and_size() -> None:
     )
 
 
-def test_counters_of_agents_get_names_and_units() -> None:
+def test_counters_of_agents_have_metric_names_and_units() -> None:
     state = MetricsState("r1")
     state.set_counters(
         "a",
@@ -309,7 +309,7 @@ RUN_LABELS = {
 }
 
 
-def test_what_a_run_is_stands_in_its_labels() -> None:
+def test_properties_of_a_run_are_labels() -> None:
     state = MetricsState("r1", info=RUN_LABELS)
     name = "chakram_run_info"
     (labels,) = (
@@ -344,7 +344,7 @@ def message_columns(**columns: list[int]) -> dict[str, np.ndarray]:
     return {name: np.array(each, np.int64) for name, each in (zeros | columns).items()}
 
 
-def test_the_time_of_messages_is_told_by_part() -> None:
+def test_time_of_messages_is_exported_by_part() -> None:
     state = MetricsState("r1")
     state.add_messages(
         message_columns(
@@ -377,7 +377,7 @@ def test_the_time_of_messages_is_told_by_part() -> None:
     }
 
 
-def test_what_is_known_of_jobs_adds_up() -> None:
+def test_job_counters_are_sums() -> None:
     found = samples(state_after(two_iterations()))
     of_job = {
         name: value
@@ -504,7 +504,7 @@ def test_everything_exported_is_in_the_catalogue_and_all_of_it_is_exported() -> 
     assert seen == {metric.name for metric in METRICS}
 
 
-def test_openmetrics_says_the_same() -> None:
+def test_openmetrics_has_the_same_values() -> None:
     state = full_state(2)
     text = sum(len(family.samples) for family in parse_text(exposition(state)))
     openmetrics = exposition(state, OPENMETRICS)
@@ -522,7 +522,7 @@ def test_series_grow_with_agents_within_their_budget() -> None:
     assert count(0) <= MAX_SERIES_PER_RUN
 
 
-def test_distributions_are_those_of_each_agent() -> None:
+def test_distributions_are_exported_per_agent() -> None:
     state = MetricsState("r")
     values = array("q", bytes(8 * TOTAL_SLOTS))
     first = distribution_slot("round_trip")

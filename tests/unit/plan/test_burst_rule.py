@@ -22,7 +22,7 @@ WINDOW = 64 * 1024
         (1_000_000_000, 64, 8),
     ],
 )
-def test_bursts_grow_with_what_a_process_has_to_send(
+def test_bursts_grow_with_the_rate_of_a_process(
     rate_bps: int, ports: int, packets: int
 ) -> None:
     assert packets == burst_packets(
@@ -73,7 +73,7 @@ def test_two_bursts_fit_into_the_window(window: int, packets: int) -> None:
     ("rate_bps", "packets"),
     [(50_000_000, 2), (250_000_000, 8), (500_000_000, 15), (1_000_000_000, 15)],
 )
-def test_more_hops_want_longer_bursts(rate_bps: int, packets: int) -> None:
+def test_more_hops_need_longer_bursts(rate_bps: int, packets: int) -> None:
     assert packets == burst_packets(
         rate_bps=rate_bps,
         path_mtu=4096,
@@ -89,7 +89,7 @@ def test_more_hops_want_longer_bursts(rate_bps: int, packets: int) -> None:
     ("rate_bps", "packets"),
     [(40_000_000, 2), (100_000_000, 2), (200_000_000, 4), (1_000_000_000, 15)],
 )
-def test_modelled_switches_want_fewer_bursts_however_many_they_are(
+def test_modelled_switches_need_fewer_bursts_regardless_of_their_number(
     rate_bps: int, packets: int, tiers: int
 ) -> None:
     assert packets == burst_packets(

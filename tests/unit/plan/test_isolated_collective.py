@@ -33,7 +33,7 @@ def planned():
     )
 
 
-def test_its_ranks_do_it_once_and_nothing_else() -> None:
+def test_ranks_of_an_isolated_collective_run_it_once() -> None:
     plan = planned()
     alone = collective_alone(plan, "job", "half", 0)
     assert [rank.program.rank for rank in alone.ranks()] == [1, 3]
@@ -45,7 +45,7 @@ def test_its_ranks_do_it_once_and_nothing_else() -> None:
     assert (settings.iterations, settings.drop_ratio, settings.gap_ns) == (1, 0, 0)
 
 
-def test_its_ports_and_queue_pairs_are_those_of_the_plan() -> None:
+def test_isolated_collective_keeps_ports_and_queue_pairs() -> None:
     plan = planned()
     alone = collective_alone(plan, "job", "world", 1)
     assert alone.ports() == plan.ports()
@@ -57,12 +57,12 @@ def test_its_ports_and_queue_pairs_are_those_of_the_plan() -> None:
         assert rank.program.operation(0).number == 1
 
 
-def test_a_collective_that_there_is_not_is_refused() -> None:
+def test_unknown_collective_is_refused() -> None:
     with pytest.raises(ValueError, match="no collective 2 of job world"):
         collective_alone(planned(), "job", "world", 2)
 
 
-def test_what_is_left_is_a_collective_alone_and_nothing_else_is() -> None:
+def test_isolated_plan_contains_nothing_else() -> None:
     plan = planned()
     alone = collective_alone(plan, "job", "world", 1)
     assert is_collective_alone(alone)

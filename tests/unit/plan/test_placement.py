@@ -36,7 +36,7 @@ ALGORITHMS = [(op, name) for op in CollectiveOp for name in algorithm_names(op)]
     ranks_per_port=st.integers(1, 3),
     shards=st.integers(1, 5),
 )
-def test_every_plan_is_sound(
+def test_every_plan_is_valid(
     kind: tuple[CollectiveOp, str], nranks: int, ranks_per_port: int, shards: int
 ) -> None:
     op, name = kind
@@ -87,7 +87,7 @@ def test_ranks_follow_the_given_order() -> None:
     assert [port.number for port in plan.ports()] == [0, 1]
 
 
-def test_shards_get_equally_many_ranks_and_ports_stay_whole() -> None:
+def test_shards_get_equally_many_ranks_without_dividing_ports() -> None:
     plan = make_plan(
         {"job": make_job(8, ALL_TO_ALL)},
         make_ports(4),
@@ -110,7 +110,7 @@ def test_there_are_no_more_shards_than_ports() -> None:
     assert check_plan(plan) == []
 
 
-def test_agents_get_their_own_ports_and_know_all_peers() -> None:
+def test_agents_get_their_own_ports_and_all_peers() -> None:
     ports = [make_port(0, agent="a"), make_port(1, agent="b"), make_port(2, agent="c")]
     plan = make_plan({"job": make_job(2, RING)}, ports)
     assert [agent.agent for agent in plan.agents] == ["a", "b"]
@@ -130,7 +130,7 @@ def test_the_same_input_gives_the_same_plan_and_another_seed_other_psns() -> Non
     assert not set(psns(1)) & set(psns(2))
 
 
-def test_first_psns_may_have_a_seed_of_their_own() -> None:
+def test_first_psns_can_have_their_own_seed() -> None:
     jobs = {"job": make_job(4, ALL_TO_ALL)}
 
     def plan(psn_seed: int | None, seed: int = 1) -> Plan:
@@ -171,14 +171,14 @@ def test_a_rank_with_two_programs_is_refused() -> None:
         make_plan({"job": [*programs, programs[0]]}, make_ports(3))
 
 
-def test_groups_that_ranks_disagree_about_are_refused() -> None:
+def test_groups_with_contradictory_members_are_refused() -> None:
     programs = make_job(2, RING)
     other = replace(programs[1], groups=(ProcessGroup(name="world", ranks=(1, 0)),))
     with pytest.raises(PlanError, match="has different ranks than"):
         make_plan({"job": [programs[0], other]}, make_ports(2))
 
 
-def test_a_group_with_a_rank_that_is_not_there_is_refused() -> None:
+def test_group_with_an_unknown_rank_is_refused() -> None:
     with pytest.raises(PlanError, match="has rank 2, which is not in the job"):
         make_plan({"job": make_job(2, RING, groups=(world_group(3),))}, make_ports(2))
 

@@ -55,7 +55,7 @@ def test_packed_jobs_follow_each_other() -> None:
     assert ports_of(a=usual, b=usual) == {"a": [0, 1], "b": [2, 3]}
 
 
-def test_striped_jobs_take_ports_of_every_leaf_in_turns() -> None:
+def test_striped_jobs_alternate_between_leaves() -> None:
     striped = PlacementOptions(pattern="striped")
     assert ports_of(a=striped, b=striped) == {"a": [0, 4], "b": [1, 5]}
     assert ports_of(nranks=5, a=striped) == {"a": [0, 4, 1, 5, 2]}
@@ -73,7 +73,7 @@ def test_an_agent_names_all_of_its_ports() -> None:
     assert ports_of(nranks=4, a=everything) == {"a": [0, 4, 1, 5]}
 
 
-def test_random_ports_are_those_of_the_seed_and_of_the_job() -> None:
+def test_random_ports_depend_on_seed_and_job() -> None:
     random = PlacementOptions(pattern="random")
     first = ports_of(nranks=4, a=random, b=random)
     assert ports_of(nranks=4, a=random, b=random) == first
@@ -101,9 +101,7 @@ def test_random_ports_are_those_of_the_seed_and_of_the_job() -> None:
         ),
     ],
 )
-def test_ports_that_are_not_there_are_refused(
-    option: PlacementOptions, text: str
-) -> None:
+def test_unknown_ports_are_refused(option: PlacementOptions, text: str) -> None:
     with pytest.raises(PlanError) as error:
         ports_of(a=option)
     assert text in str(error.value)
@@ -119,7 +117,7 @@ def test_an_unknown_pattern_is_refused() -> None:
     candidates=st.lists(st.integers(0, 7), unique=True),
     seed=st.text(max_size=5),
 )
-def test_every_pattern_takes_each_port_once(
+def test_every_pattern_uses_each_port_once(
     pattern: str, candidates: list[int], seed: str
 ) -> None:
     order = patterned(pattern, candidates, PORTS, near=leaf, seed=seed)

@@ -45,7 +45,7 @@ def test_a_ring_follows_the_order_of_its_group() -> None:
     assert sorted(pair.peer_rank for pair in plan.ranks()[0].queue_pairs) == [2, 3]
 
 
-def test_groups_have_queue_pairs_of_their_own() -> None:
+def test_groups_have_separate_queue_pairs() -> None:
     groups = (
         ProcessGroup(name="a", ranks=(0, 1)),
         ProcessGroup(name="b", ranks=(0, 1)),
@@ -57,7 +57,7 @@ def test_groups_have_queue_pairs_of_their_own() -> None:
     assert first.qpn != second.qpn
 
 
-def test_point_to_point_messages_have_queue_pairs_of_their_own() -> None:
+def test_point_to_point_messages_have_separate_queue_pairs() -> None:
     programs = [program(0, (), [send(1, 8)]), program(1, (), [receive(0, 8)])]
     plan = make_plan({"job": programs}, make_ports(2))
     assert check_plan(plan) == []
@@ -141,7 +141,7 @@ def test_collectives_that_share_queue_pairs_share_a_class() -> None:
         (0xABCDEF, 0x123456, (0xAC3E3 & 0x3FFF) ^ (0xAC3E3 >> 14) | 0xC000),
     ],
 )
-def test_flow_labels_are_those_of_adapters(
+def test_flow_labels_equal_those_of_adapters(
     qpn: int, remote_qpn: int, port: int
 ) -> None:
     assert flow_label_port(qpn, remote_qpn) == port
@@ -154,7 +154,7 @@ def test_both_ends_use_one_source_port_of_the_pool(qpn: int, remote_qpn: int) ->
     assert SOURCE_PORT_BASE <= port < SOURCE_PORT_BASE + SOURCE_PORT_POOL
 
 
-def test_ranks_that_do_alike_have_different_source_ports() -> None:
+def test_ranks_with_equal_roles_have_different_source_ports() -> None:
     # Data-parallel pairs of 32 ranks: the same queue pairs on every rank.
     groups = tuple(
         ProcessGroup(name=f"g{rank}", ranks=(rank, rank + 16)) for rank in range(16)
@@ -234,7 +234,7 @@ def test_impossible_layouts_are_refused(settings: dict[str, Any]) -> None:
         QueuePairLayout(**settings)
 
 
-def test_a_group_may_not_be_called_like_point_to_point_messages() -> None:
+def test_group_name_of_point_to_point_messages_is_reserved() -> None:
     group = ProcessGroup(name=POINT_TO_POINT, ranks=(0, 1))
     with pytest.raises(PlanError, match="which is reserved for"):
         make_plan({"job": make_job(2, groups=(group,))}, make_ports(2))

@@ -101,7 +101,7 @@ def shards_of(plan: Plan) -> dict[int, tuple[int, ...]]:
     listed=st.sampled_from([0, 1, 3, 4, 16, 64]),
     count=st.integers(1, 3),
 )
-def test_every_divided_plan_is_sound(
+def test_every_divided_plan_is_valid(
     nports: int,
     jobs: int,
     ranks_per_port: int,
@@ -152,7 +152,7 @@ def test_a_source_port_leads_to_one_shard_of_a_port(
     assert all(len(each) == 1 for each in found.values())
 
 
-def test_ports_are_divided_only_where_shards_are_left_over() -> None:
+def test_ports_are_divided_only_with_spare_shards() -> None:
     for shards, expected in (
         (1, {0: (0,), 1: (0,)}),
         (2, {0: (0,), 1: (1,)}),
@@ -211,7 +211,7 @@ def test_source_ports_limit_the_parts() -> None:
         {"transport": limited_notifications("destination")},
     ],
 )
-def test_some_ports_stay_whole(settings: dict[str, Any]) -> None:
+def test_some_ports_are_not_divided(settings: dict[str, Any]) -> None:
     plan = plan_of(2, jobs=2, shards=4, **settings)
     assert len(shards_of(plan)[1]) == 1
     assert check_plan(plan) == []

@@ -27,7 +27,7 @@ def test_settings_that_are_impossible_are_refused(
 
 
 @pytest.mark.parametrize("kind", [TransportPlan, PacketFault])
-def test_every_field_has_a_number_and_a_key_of_its_own(kind: type) -> None:
+def test_every_field_has_a_unique_number_and_key(kind: type) -> None:
     settings = settings_of(kind)
     numbers = sorted(each.setting.number for each in settings)
     assert numbers == list(range(1, len(settings) + 1))

@@ -16,7 +16,7 @@ from chakram.plan.wire_cost import (
 @pytest.mark.parametrize(
     ("size", "packets"), [(0, 1), (1, 1), (4096, 1), (4097, 2), (8192, 2)]
 )
-def test_packets(size: int, packets: int) -> None:
+def test_number_of_packets_is_rounded_up(size: int, packets: int) -> None:
     assert packets_of(size, path_mtu=4096) == packets
 
 

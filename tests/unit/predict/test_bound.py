@@ -121,7 +121,7 @@ def test_sends_save_the_rdma_header() -> None:
     assert write - send == 2 * 8 * 16
 
 
-def test_ranks_of_one_port_share_it_and_meet_for_nothing() -> None:
+def test_ranks_of_one_port_share_its_rate_without_latency() -> None:
     wire = 4096 + 58 + 20
     shared = star(4, ranks_per_port=2)
     # Ranks 0, 1 | 2, 3: each port carries four of the messages across.
@@ -131,7 +131,7 @@ def test_ranks_of_one_port_share_it_and_meet_for_nothing() -> None:
     assert bound(CollectiveOp.ALL_TO_ALL, 4096, star(4, ranks_per_port=4)) == 0
 
 
-def test_uplinks_bound_what_they_carry_together() -> None:
+def test_uplinks_bound_their_total_traffic() -> None:
     size = 4 * 2**20
     balanced = leaves(hosts_per_leaf=2, spines=2, uplink=GBPS)
     narrow = leaves(hosts_per_leaf=2, spines=1, uplink=GBPS // 2)
@@ -239,7 +239,7 @@ def test_even_splits_have_the_times_of_an_all_to_all() -> None:
     )
 
 
-def test_what_is_sent_on_waits_for_all_that_comes_through_one_port() -> None:
+def test_forwarded_data_waits_for_all_arrivals_through_the_port() -> None:
     # A tree of 4: ranks 1 and 2 send to 0, which has them one after the other, or 3 to
     # 1 and then 1 to 0 beside 2; then the same back.
     wire = 8 * (4096 + 58 + 20)

@@ -41,11 +41,11 @@ def router(
     return path
 
 
-def test_two_hosts_of_a_switch_are_two_wires_apart() -> None:
+def test_two_hosts_of_a_switch_have_two_links_between_them() -> None:
     assert router(single_switch(3, None))(0, 2, 49152) == ["h0:eth0", "s0:h2"]
 
 
-def test_a_port_reaches_itself_without_a_wire() -> None:
+def test_port_reaches_itself_without_a_link() -> None:
     assert router(single_switch(3, None))(1, 1, 49152) == []
 
 
@@ -146,7 +146,7 @@ def test_hosts_without_a_path_are_refused() -> None:
         router(parted)(0, 1, 49152)
 
 
-def test_a_lab_hashes_both_directions_alike_but_each_switch_by_itself() -> None:
+def test_lab_hash_is_symmetric_and_differs_by_switch() -> None:
     topology = clos(2, 8, 2, None, None)
     route = router(topology, ecmp=KernelPaths(seed=7))
     ways = [
@@ -172,7 +172,7 @@ def test_a_lab_hashes_both_directions_alike_but_each_switch_by_itself() -> None:
             assert found == f"leaf{leaf}:up{next_hop(value, bounds)}"
 
 
-def test_the_ways_of_a_queue_pair_are_those_between_switches() -> None:
+def test_paths_of_a_queue_pair_are_links_between_switches() -> None:
     topology = clos(2, 2, 2, None, None)
     world = world_group(4)
     plan = make_plan(

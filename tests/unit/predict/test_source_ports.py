@@ -26,7 +26,7 @@ def imbalance(loads: Loads, topology: Topology) -> float:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("count", [1, 5])
-def test_flows_are_even_with_the_ports_that_are_chosen(seed: int, count: int) -> None:
+def test_chosen_source_ports_balance_flows(seed: int, count: int) -> None:
     topology = clos(2, 4, 4, None, None)
     ports = fabric_ports(topology)
     router = Router(ports=ports, topology=topology, ecmp=KernelPaths(seed=seed))
@@ -50,7 +50,7 @@ def test_flows_are_even_with_the_ports_that_are_chosen(seed: int, count: int) ->
     assert after <= 1.05 < before
 
 
-def test_loads_are_those_of_both_directions() -> None:
+def test_loads_cover_both_directions() -> None:
     topology = clos(2, 1, 1, None, None)
     ports = fabric_ports(topology)
     router = Router(ports=ports, topology=topology, ecmp=KernelPaths(seed=1))

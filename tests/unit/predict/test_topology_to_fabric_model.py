@@ -11,7 +11,7 @@ from chakram.topology.topology import Link, PortRef, Topology
 from tests.leaf_spines import clos
 
 
-def test_a_leaf_spine_fabric() -> None:
+def test_leaf_spine_fabric_is_converted() -> None:
     topology = clos(2, 2, 2, 250, 400, host_delay_ns=5, uplink_delay_ns=7)
     model = fabric_model(topology, {0: "h0", 1: "h1", 2: "h2", 3: "h0", 4: "h3"})
     assert model.port_of == {0: 0, 1: 1, 2: 2, 3: 0, 4: 3}
@@ -29,7 +29,7 @@ def test_a_leaf_spine_fabric() -> None:
     assert len({hop.line for hop in (*crossing, *model.hops(2, 0))}) == 8
 
 
-def test_links_side_by_side_are_one_line() -> None:
+def test_parallel_links_form_one_line() -> None:
     topology = clos(2, 1, 1, 10, 40)
     twice = replace(
         topology,
@@ -75,7 +75,7 @@ def test_ports_of_a_lab_may_be_ahead_of_their_rate() -> None:
         (None, True, None, None),
     ],
 )
-def test_what_an_idle_port_saves_up(
+def test_credit_of_an_idle_port_is_bounded(
     rate_bps: int | None,
     is_shaped: bool,
     at_host: int | None,

@@ -52,7 +52,7 @@ def judged(report: PathReport) -> tuple[float | None, float | None]:
     return train_evidence(report, size_bytes=1088, packets=PACKETS, rate_bps=100 * MBIT)
 
 
-def test_trains_say_what_a_link_carries() -> None:
+def test_trains_measure_the_rate_of_a_link() -> None:
     full, half = 47 * WIRE_NS, 2 * 47 * WIRE_NS
 
     assert judged(trains(full, half, half)) == (1.0, 0.5)
@@ -81,7 +81,7 @@ def test_trains_of_slow_links_are_shorter(
     assert packet.tos == 106
 
 
-def test_loss_is_told_from_chance() -> None:
+def test_loss_is_distinguished_from_chance() -> None:
     def loses(lost: int) -> bool | None:
         return Evidence(probed=LOSS_PROBES, lost=lost).loses(0.001)
 
@@ -108,7 +108,7 @@ def test_loss_is_told_from_chance() -> None:
         ({"wall_ns": 10**10, "cpu_ns": 1_000, "queued_ns": 1_000}, True),
     ],
 )
-def test_hosts_are_late_that_wait_for_cores(
+def test_hosts_that_wait_for_cores_are_late(
     figures: dict[str, int], expected: bool
 ) -> None:
     load = ShardLoad(
@@ -140,7 +140,7 @@ def test_a_nak_proves_a_loss_unless_the_receivers_socket_dropped_packets() -> No
     assert pairs([2, 1, 0]) == {(2, 1), (1, 0)}
 
 
-def test_what_sockets_dropped_and_trains_are_read_from_rows() -> None:
+def test_socket_drops_and_trains_are_read_from_rows() -> None:
     packets = probe_packets(ports(2), TRANSPORT, SETTINGS)
     rows = array(
         "q",
@@ -165,7 +165,7 @@ def test_what_sockets_dropped_and_trains_are_read_from_rows() -> None:
     assert reports[10, 11].spans == {(0, 0): (47, 800)}
 
 
-def test_probes_that_are_sent_again_add_up() -> None:
+def test_repeated_probes_are_summed() -> None:
     report = PathReport(
         sent=Counter({(0, 0): 2, (1, 0): 2}),
         arrived=Counter({(1, 0): 1}),
@@ -208,7 +208,7 @@ def test_a_train_leaves_when_a_slow_link_has_sent_the_one_before() -> None:
     assert offsets[2, 1] == offsets[1, 2] > 4 * agent.probes.gap_ns
 
 
-def test_pairs_of_both_ports_tell_which_of_them_loses() -> None:
+def test_pairs_of_both_ports_identify_the_lossy_one() -> None:
     pairs = {(a, b) for a in range(4) for b in range(4) if a != b}
     near = {(2, 0), (2, 1), (2, 3), (0, 1), (3, 1)}
     assert may_lose(pairs, resent={(2, 1)}, naks=set()) == near
@@ -218,7 +218,7 @@ def test_pairs_of_both_ports_tell_which_of_them_loses() -> None:
 
 
 @pytest.mark.parametrize("npaths", [1, 2, 7, 64])
-def test_probes_for_losses_are_what_a_plan_may_have(npaths: int) -> None:
+def test_loss_probes_respect_the_limits_of_a_plan(npaths: int) -> None:
     copies = loss_copies(npaths)
     assert npaths * copies >= min(LOSS_PROBES, 1000 * npaths)
     plan = ProbePlan(

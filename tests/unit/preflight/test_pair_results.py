@@ -60,7 +60,7 @@ def pair_of(measured: Measured) -> PairReport:
     return pair
 
 
-def test_the_figures_of_a_pair_are_those_that_were_measured() -> None:
+def test_pair_has_the_measured_figures() -> None:
     pair = pair_of(
         Measured(
             packets=PACKETS,
@@ -105,7 +105,7 @@ def test_the_figures_of_a_pair_are_those_that_were_measured() -> None:
     )
 
 
-def test_what_was_not_measured_of_a_pair_is_unknown() -> None:
+def test_missing_figures_of_a_pair_are_unknown() -> None:
     assert pair_of(Measured(tested={(0, 1)})) == PairReport(
         source="h0", destination="h1"
     )
@@ -121,7 +121,7 @@ def test_a_message_that_did_not_arrive_has_no_rate(figures: Figures) -> None:
     assert pair.generator_share is None
 
 
-def test_what_is_expected_follows_from_the_message_of_all_pairs_if_need_be() -> None:
+def test_expected_rate_can_come_from_the_permutation_message() -> None:
     figures = Figures(size_bytes=1024, elapsed_ns=100_000)
 
     pair = pair_of(Measured(tested={(0, 1)}, together={(0, 1): figures}))
@@ -148,7 +148,7 @@ def test_one_round_trip_has_no_jitter() -> None:
         (PACKETS[1:2], 320, 256),
     ],
 )
-def test_a_path_mtu_passes_if_packets_so_long_arrived(
+def test_path_mtu_passes_if_packets_of_that_size_arrived(
     packets: tuple[ProbePacket, ...], longest: int, path_mtu: int | None
 ) -> None:
     report = PathReport()
@@ -201,7 +201,7 @@ def test_pairs_pass_whose_packets_arrive_over_every_path() -> None:
         ("2001:2::{}", "write", 2000 + 2 * 78 + 20),
     ],
 )
-def test_the_slower_port_less_headers_is_what_is_expected(
+def test_expected_rate_is_that_of_the_slower_port_without_headers(
     rates_bps: tuple[int | None, ...],
     slower: int,
     address: str,
@@ -226,7 +226,7 @@ def test_without_a_rate_or_a_message_nothing_is_expected() -> None:
     assert expected_bps(*unrated, TRANSPORT, size_bytes=2000) is None
 
 
-def test_ports_are_called_by_their_agents_where_these_have_one_only() -> None:
+def test_single_port_of_an_agent_has_the_name_of_the_agent() -> None:
     found = [
         port_plan(0, agent="a", host="a:eth0"),
         port_plan(1, agent="b", host="b:eth0"),
@@ -312,13 +312,13 @@ NO_WAY_BACK = [("rate", "not measured: acknowledgements do not come back")]
         (probed({(0, 1): arrived(576)}, "it hung"), []),
     ],
 )
-def test_why_a_rate_is_missing_is_said_unless_it_is_plain(
+def test_missing_rate_has_a_reason_unless_obvious(
     measured: Measured, found: list[tuple[str, str]]
 ) -> None:
     assert unproven(measured) == found
 
 
-def test_only_pairs_that_were_to_send_with_all_others_lack_that_rate() -> None:
+def test_only_pairs_of_the_permutation_can_lack_its_rate() -> None:
     settings = replace(SETTINGS, check_rate=False, min_permutation_share=0.5)
 
     report = report_of(
@@ -357,7 +357,7 @@ def test_pairs_pass_by_their_data_and_their_answers() -> None:
     assert pairs(answers) == {(0, 1)}
 
 
-def test_a_rate_that_only_trains_reach_is_reached() -> None:
+def test_rate_reached_by_trains_alone_passes() -> None:
     pair = pair_of(
         Measured(
             tested={(0, 1)},
@@ -372,7 +372,7 @@ def test_a_rate_that_only_trains_reach_is_reached() -> None:
     assert pair.rate_share == pytest.approx(0.97)
 
 
-def test_trains_stand_for_a_message_that_never_arrived() -> None:
+def test_trains_replace_a_message_that_never_arrived() -> None:
     pair = pair_of(
         Measured(tested={(0, 1)}, evidence={(0, 1): Evidence(train_share=0.5)})
     )

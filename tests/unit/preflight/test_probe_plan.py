@@ -25,7 +25,7 @@ def test_probes_are_of_every_class_and_of_every_path_mtu_that_fits() -> None:
     assert {packet.tos for packet in packets[len(small) :]} == {106}
 
 
-def test_answers_of_a_class_of_their_own_are_probed_too() -> None:
+def test_separate_class_of_answers_is_probed() -> None:
     transport = replace(TRANSPORT, dscp_ack=10, dscp_cnp=48)
 
     packets = probe_packets(ports(2), transport, replace(SETTINGS, check_mtu=False))
@@ -48,7 +48,7 @@ def test_probes_are_as_long_as_the_smallest_mtu_in_whole_words(
     assert probe_packets(found, TRANSPORT, SETTINGS)[-1].size_bytes == longest
 
 
-def test_ipv6_takes_twenty_bytes_more() -> None:
+def test_ipv6_probes_are_20_bytes_longer() -> None:
     packets = probe_packets(
         ports(2, address="2001:2::{}", mtu=1300), TRANSPORT, SETTINGS
     )
@@ -56,7 +56,7 @@ def test_ipv6_takes_twenty_bytes_more() -> None:
     assert [packet.size_bytes for packet in packets][-3:] == [596, 1108, 1300]
 
 
-def test_what_is_not_tested_is_not_sent() -> None:
+def test_disabled_checks_send_no_probes() -> None:
     settings = replace(SETTINGS, check_mtu=False, check_classes=False)
 
     (packet,) = probe_packets(ports(2), TRANSPORT, settings)
@@ -64,7 +64,7 @@ def test_what_is_not_tested_is_not_sent() -> None:
     assert (packet.size_bytes, packet.tos) == (128, 106)
 
 
-def test_in_a_round_every_port_has_one_other() -> None:
+def test_every_port_has_one_partner_per_round() -> None:
     found = ports(5)
     settings = replace(SETTINGS, paths=4)
 
@@ -133,7 +133,7 @@ def test_rows_are_added_up() -> None:
     assert report.largest(packets, 1) == 0
 
 
-def test_a_row_of_a_packet_that_nobody_planned_is_refused() -> None:
+def test_row_of_an_unplanned_packet_is_refused() -> None:
     packets = probe_packets(ports(2), TRANSPORT, SETTINGS)
 
     with pytest.raises(PeerError, match="packet 99"):

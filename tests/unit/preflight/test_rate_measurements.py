@@ -110,7 +110,7 @@ def test_only_pairs_of_a_slow_link_are_slow() -> None:
     assert finding.found.startswith("less than 90% of its nominal rate: 10% (9.")
 
 
-def test_pairs_of_an_agent_that_is_gone_have_no_figures() -> None:
+def test_pairs_of_a_lost_agent_have_no_figures() -> None:
     measured = Measured(tested=ALL, absent={"a2": "it is gone"})
     measured.alone, measured.together = simulated(measured_over(passes=ALL))
 
@@ -122,9 +122,7 @@ def test_pairs_of_an_agent_that_is_gone_have_no_figures() -> None:
     assert (first.check, first.found) == ("agent", "it is gone")
 
 
-def test_pairs_whose_long_packets_are_lost_are_left_out_and_the_rest_is_measured() -> (
-    None
-):
+def test_pairs_that_lose_long_packets_are_skipped() -> None:
     short = {pair for pair in ALL if pair[0] == 1}
 
     alone, together = simulated(measured_over(passes=ALL - short))
@@ -134,7 +132,7 @@ def test_pairs_whose_long_packets_are_lost_are_left_out_and_the_rest_is_measured
     assert set(together) == {pair for pair in shifted(range(COUNT)) if pair[0] != 1}
 
 
-def test_who_reaches_nobody_is_left_out() -> None:
+def test_isolated_port_is_skipped() -> None:
     reached = {pair for pair in ALL if 3 not in pair}
 
     programs = measured_over(reached=reached, passes=reached)
@@ -144,7 +142,7 @@ def test_who_reaches_nobody_is_left_out() -> None:
     assert set(alone) == reached
 
 
-def test_parts_that_do_not_reach_each_other_are_measured_by_themselves() -> None:
+def test_disconnected_parts_are_measured_separately() -> None:
     reached = {(0, 1), (1, 0), (2, 3), (3, 2)}
 
     alone, _ = simulated(measured_over(reached=reached, passes=reached))
@@ -152,7 +150,7 @@ def test_parts_that_do_not_reach_each_other_are_measured_by_themselves() -> None
     assert set(alone) == reached
 
 
-def test_one_way_is_not_enough_for_messages() -> None:
+def test_messages_need_both_directions() -> None:
     programs = measured_over(reached={(0, 1), (1, 2), (2, 1)}, passes=ALL)
 
     assert [program.rank for program in programs.programs] == [1, 2]
@@ -204,7 +202,7 @@ def test_parts_of_a_message_are_one_message() -> None:
     }
 
 
-def test_the_first_round_trip_warms_up_whenever_it_is_told() -> None:
+def test_first_round_trip_is_excluded_in_any_order() -> None:
     programs = measured_over(passes=ALL)
     first, *others = operation_of(programs, "ping", (2, 0))
     times = [(100, 190), *((200 + 10 * n, 230 + 11 * n) for n in range(len(others)))]
@@ -220,16 +218,14 @@ def test_the_first_round_trip_warms_up_whenever_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(("rank", "operation"), [(-1, 0), (COUNT, 0), (0, 10_000)])
-def test_a_flow_of_nothing_that_was_planned_is_refused(
-    rank: int, operation: int
-) -> None:
+def test_unplanned_flow_is_refused(rank: int, operation: int) -> None:
     with pytest.raises(PeerError, match=f"name operation {operation}"):
         read_flows(
             flows({"rank": rank, "operation": operation}), measured_over(passes=ALL)
         )
 
 
-def test_meetings_are_no_measurement() -> None:
+def test_barriers_between_rounds_are_not_measured() -> None:
     programs = measured_over(passes=ALL)
     meeting = next(
         operation for operation in range(10) if (0, operation) not in programs.messages

@@ -62,11 +62,11 @@ def found_in(report: PathReport | None) -> list[tuple[str, str]]:
     return [(fact.check, fact.found) for fact in found if fact.verdict == FAILED]
 
 
-def test_a_sound_path_has_no_findings() -> None:
+def test_intact_path_has_no_findings() -> None:
     assert found_in(path()) == []
 
 
-def test_nothing_that_arrives_is_one_finding() -> None:
+def test_path_without_arrivals_is_one_finding() -> None:
     assert found_in(path(longest=(0, 0))) == [("reach", "no packet arrives")]
 
 
@@ -95,12 +95,12 @@ def test_probes_that_hosts_may_have_lost_prove_nothing(
         assert accused == check
 
 
-def test_a_class_that_is_lost_is_no_black_hole_for_long_packets() -> None:
+def test_lost_class_is_no_black_hole_for_long_packets() -> None:
     # Long probes are of that class.
     assert [check for check, _ in found_in(path(lost=(104, 105, 106, 107)))] == ["dscp"]
 
 
-def test_who_refuses_packets_is_said() -> None:
+def test_refusing_router_is_named() -> None:
     def hint(report: PathReport) -> str | None:
         (fact,) = facts_of(report)
         return fact.hint
@@ -129,7 +129,7 @@ def test_a_path_of_several_that_is_broken_is_named_by_its_source_port() -> None:
 @pytest.mark.parametrize(
     ("longest", "passing"), [(1087, 512), (575, 256), (319, None), (128, None)]
 )
-def test_a_black_hole_is_told_with_what_passes(
+def test_black_hole_is_reported_with_the_size_that_passes(
     longest: int, passing: int | None
 ) -> None:
     ((check, found),) = found_in(path(longest=(longest, longest)))
@@ -150,7 +150,7 @@ def test_the_path_mtu_just_fits() -> None:
     assert found_in(path(longest=(1088, 1088))) == []
 
 
-def test_jumbo_frames_missing_on_one_of_several_ways_are_named() -> None:
+def test_missing_jumbo_frames_on_one_of_several_paths_are_named() -> None:
     ((_, found),) = found_in(path(longest=(1500, 600)))
 
     assert (
@@ -159,7 +159,7 @@ def test_jumbo_frames_missing_on_one_of_several_ways_are_named() -> None:
     )
 
 
-def test_who_says_that_packets_are_too_big_is_named() -> None:
+def test_router_that_reports_too_big_packets_is_named() -> None:
     report = path(longest=(600, 600))
     report.too_big.add((1000, 0xC612FF01))
 
@@ -168,7 +168,7 @@ def test_who_says_that_packets_are_too_big_is_named() -> None:
     assert found.endswith("198.18.255.1 reports an MTU of 1000")
 
 
-def test_an_interface_that_refuses_long_packets_is_told_from_the_fabric() -> None:
+def test_long_packets_refused_by_an_interface_do_not_blame_the_fabric() -> None:
     report = path(longest=(600, 600))
     report.refused[len(PACKETS) - 1, 0] = errno.EMSGSIZE
 
@@ -206,7 +206,7 @@ CNP = 48 << 2 | 2
         ({DATA: DATA | 3}, "ecn", "Not-ECT arrives as CE: rewritten"),
     ],
 )
-def test_what_becomes_of_a_class_is_named(
+def test_changed_class_is_reported(
     rewrite: dict[int, int], check: str, found: str
 ) -> None:
     assert found_in(path(rewrite=rewrite)) == [(check, found)]
@@ -224,7 +224,7 @@ def test_what_becomes_of_a_class_is_named(
         ),
     ],
 )
-def test_a_class_of_which_nothing_arrives_is_named(
+def test_class_without_arrivals_is_named(
     lost: list[int], check: str, found: str
 ) -> None:
     assert found_in(path(lost=lost)) == [(check, found)]
@@ -237,7 +237,7 @@ def test_a_class_of_which_nothing_arrives_is_named(
         (DATA | 3, "ecn", "no packet of DSCP 26 with CE arrives"),
     ],
 )
-def test_a_class_that_is_lost_on_one_of_several_ways_is_named_with_it(
+def test_class_lost_on_one_of_several_paths_is_named_with_the_path(
     tos: int, check: str, found: str
 ) -> None:
     report = path(lost=[tos])
@@ -307,7 +307,7 @@ def pair(**figures: Any) -> PairReport:
         ({"goodput_bps": 85e6, "generator_share": 0.05}, {}, [("rate", FAILED)]),
     ],
 )
-def test_figures_are_held_against_what_is_demanded(
+def test_figures_are_compared_with_requirements(
     figures: dict[str, Any],
     settings: dict[str, Any],
     verdicts: list[tuple[str, str]],
@@ -365,7 +365,7 @@ RESENT = {"retransmitted": 50}
         (RESENT, {"probed": 1200, "lost": 24}, [("loss", FAILED)]),
     ],
 )
-def test_a_pair_is_accused_only_on_evidence(
+def test_pair_fails_only_on_evidence(
     figures: dict[str, Any],
     evidence: dict[str, Any],
     verdicts: list[tuple[str, str]],
@@ -378,7 +378,7 @@ def test_a_pair_is_accused_only_on_evidence(
 
 
 @pytest.mark.parametrize("check", ["latency", "permutation"])
-def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
+def test_figures_of_late_hosts_do_not_blame_the_fabric(check: str) -> None:
     settings = replace(SETTINGS, max_latency_ns=1, min_permutation_share=0.9)
 
     def verdict(evidence: Evidence) -> str:
@@ -459,7 +459,7 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
         ),
     ],
 )
-def test_what_is_too_little_is_told_in_figures(
+def test_insufficient_values_are_reported_as_numbers(
     figures: dict[str, Any],
     settings: dict[str, Any],
     said: tuple[str, str, str | None, str],
@@ -474,7 +474,7 @@ def test_what_is_too_little_is_told_in_figures(
     assert (fact.check, fact.found, fact.hint, fact.figure) == said
 
 
-def test_probes_tell_loss_where_no_message_met_it() -> None:
+def test_probes_detect_loss_that_no_message_had() -> None:
     def told(evidence: Evidence) -> list[tuple[str, str]]:
         facts = pair_facts(pair(), SETTINGS, not_measured=None, evidence=evidence)
         return [(fact.verdict, fact.figure) for fact in facts if fact.check == "loss"]
@@ -506,7 +506,7 @@ def test_many_broken_paths_are_counted_and_four_are_named() -> None:
     )
 
 
-def test_what_helps_against_short_packets_is_the_mtu_or_what_passes() -> None:
+def test_remedy_for_a_small_mtu_is_the_mtu_or_a_smaller_path_mtu() -> None:
     def hint(longest: int) -> str | None:
         (fact,) = facts_of(path(longest=(longest, longest)))
         return fact.hint
@@ -516,7 +516,7 @@ def test_what_helps_against_short_packets_is_the_mtu_or_what_passes() -> None:
     assert hint(128) == more
 
 
-def test_errors_of_the_senders_kernel_are_said_once_each() -> None:
+def test_each_kernel_error_of_a_sender_is_reported_once() -> None:
     refused = {
         (0, 0): errno.EPERM,
         (0, 1): errno.EPERM,
@@ -532,7 +532,7 @@ def test_errors_of_the_senders_kernel_are_said_once_each() -> None:
     )
 
 
-def test_refused_packets_that_would_fit_say_nothing_of_long_ones() -> None:
+def test_refused_short_packets_prove_nothing_about_long_ones() -> None:
     # Of a path that is sound, and of a packet that is shorter than needed.
     report = path(longest=(600, 1500))
     report.refused[len(PACKETS) - 1, 1] = errno.EMSGSIZE
@@ -546,7 +546,7 @@ def test_refused_packets_that_would_fit_say_nothing_of_long_ones() -> None:
 
 
 @pytest.mark.parametrize("check", ["mtu", "classes"])
-def test_what_is_not_asked_for_is_not_told(check: str) -> None:
+def test_disabled_checks_have_no_findings(check: str) -> None:
     report = path(longest=(600, 600), rewrite={DATA | 2: DATA})
 
     found = path_facts(
@@ -570,7 +570,7 @@ def test_what_is_not_asked_for_is_not_told(check: str) -> None:
         ({"min_permutation_share": 0.5}, ["rate", "permutation"]),
     ],
 )
-def test_what_was_not_measured_proves_nothing(
+def test_missing_measurements_are_unproven(
     settings: dict[str, Any], checks: list[str]
 ) -> None:
     demanded = replace(SETTINGS, **settings)
@@ -617,7 +617,7 @@ def folded(pairs: Sequence[tuple[str, str]]) -> list[str]:
         (TESTED, ["all pairs"]),
     ],
 )
-def test_a_fault_of_one_port_is_said_once(
+def test_fault_of_one_port_is_reported_once(
     pairs: list[tuple[str, str]], where: list[str]
 ) -> None:
     assert folded(pairs) == where
@@ -631,7 +631,7 @@ def places(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(finding.where, finding.found) for finding in fold(facts, MORE)]
 
 
-def test_one_pair_that_is_measured_wrongly_does_not_hide_the_port() -> None:
+def test_one_outlier_does_not_hide_a_faulty_port() -> None:
     to_h1 = [each for each in MORE if each[1] == "h1"]
 
     assert places(to_h1[1:]) == [("all others -> h1", "slow (in 4 of 5 pairs)")]
@@ -641,7 +641,7 @@ def test_one_pair_that_is_measured_wrongly_does_not_hide_the_port() -> None:
     ]
 
 
-def test_two_ports_that_send_badly_are_not_taken_for_their_receivers() -> None:
+def test_two_bad_senders_do_not_blame_their_receivers() -> None:
     pairs = [each for each in MORE if each[0] in ("h0", "h1", "h2")]
 
     assert [where for where, _ in places(pairs)] == [
@@ -651,7 +651,7 @@ def test_two_ports_that_send_badly_are_not_taken_for_their_receivers() -> None:
     ]
 
 
-def test_a_port_that_all_pairs_have_in_common_is_named_however_many_they_are() -> None:
+def test_port_common_to_all_pairs_is_named_for_any_number_of_pairs() -> None:
     ports = [f"h{number}" for number in range(12)]
     tested = list(permutations(ports, 2))
     facts = [Fact("rate", FAILED, ("h11", each), "slow", None) for each in ports[:5]]
@@ -663,7 +663,7 @@ def test_a_port_that_all_pairs_have_in_common_is_named_however_many_they_are() -
     )
 
 
-def test_different_faults_stay_apart_and_come_in_the_order_of_the_checks() -> None:
+def test_different_faults_are_separate_and_in_the_order_of_the_checks() -> None:
     found = fold(
         [
             Fact("rate", FAILED, ("h0", "h1"), "slow", None, 0.1, "1Mbit"),

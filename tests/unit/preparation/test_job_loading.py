@@ -23,7 +23,7 @@ def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
     assert read.nranks == 4
 
 
-def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_reading_reports_progress(tmp_path: Path) -> None:
     write_synthesis(tmp_path, moe(ranks=2, ep=2, dp=1))
     told: list[tuple[str, int, int]] = []
     load_jobs(
@@ -33,13 +33,13 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     assert told == [("moe", 1, 2), ("moe", 2, 2)]
 
 
-def test_a_trace_that_is_not_there_is_refused() -> None:
+def test_missing_trace_is_refused() -> None:
     experiment = parse_experiment(of_files("/nowhere/x"))
     with pytest.raises(TraceError, match="/nowhere"):
         load_jobs(experiment)
 
 
-def test_a_model_that_is_too_large_is_refused() -> None:
+def test_too_large_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"jobs\[0\].trace.layers: .* nodes"):
         parse_experiment(
             EXPERIMENT.replace("layers: 1", "layers: 10000")
@@ -48,7 +48,7 @@ def test_a_model_that_is_too_large_is_refused() -> None:
         )
 
 
-def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
+def test_replicated_trace_is_reported(tmp_path: Path) -> None:
     write_synthesis(tmp_path / "t", moe(ranks=2, ep=2, dp=1))
     text = of_files(tmp_path / "t", ", replicate: 4, rank: 1")
     (job,) = load_jobs(parse_experiment(text))
@@ -76,7 +76,7 @@ def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
         ("replicate: 8", "needs ports 0 to 7, but the fabric has 4"),
     ],
 )
-def test_mistakes_of_replication_are_told(trace: str, expected: str) -> None:
+def test_mistakes_of_replication_are_reported(trace: str, expected: str) -> None:
     text = of_files("x", f", {trace}")
     with pytest.raises(ConfigError) as error:
         parse_experiment(text)

@@ -141,7 +141,7 @@ def test_without_faults_nothing_is_lost(usual: SimulationResult) -> None:
     ("direction", "ports"),
     [("both", UPLINK_PORTS), ("up", {"leaf0:up1"}), ("down", {"spine1:down0"})],
 )
-def test_loss_is_lost_at_the_named_ports(direction: str, ports: set[str]) -> None:
+def test_packets_are_lost_at_the_named_ports(direction: str, ports: set[str]) -> None:
     result, _ = simulated(
         {"kind": "loss", "link": UPLINK, "direction": direction, "probability": 0.05}
     )
@@ -149,7 +149,7 @@ def test_loss_is_lost_at_the_named_ports(direction: str, ports: set[str]) -> Non
     assert result.dropped["lost on the link"] == sum(result.drops.values()) > 0
 
 
-def test_what_is_corrupted_is_dropped_where_it_arrives() -> None:
+def test_corrupted_packets_are_dropped_on_arrival() -> None:
     result, _ = simulated(
         {"kind": "corruption", "link": UPLINK, "direction": "up", "probability": 0.05}
     )
@@ -185,7 +185,7 @@ def test_a_link_that_flaps_is_down_half_of_the_time() -> None:
         )
 
 
-def test_a_degraded_link_slows_what_crosses_it_in_that_direction() -> None:
+def test_degraded_link_slows_one_direction() -> None:
     result, _ = simulated(
         {"kind": "degrade", "link": "h2-leaf1", "direction": "down", "rate": "5Gbit"}
     )
@@ -232,7 +232,7 @@ def test_a_fault_begins_with_the_message_that_it_names(usual: SimulationResult) 
     assert result.end_ns > usual.end_ns
 
 
-def test_of_two_moments_the_later_one_is_found_after_the_earlier_fault(
+def test_later_moment_is_found_after_the_earlier_fault(
     usual: SimulationResult,
 ) -> None:
     _, known = simulated(
@@ -258,7 +258,7 @@ def test_of_two_moments_the_later_one_is_found_after_the_earlier_fault(
     assert later_ns > start_ns + 1
 
 
-def test_a_moment_that_never_comes_is_refused() -> None:
+def test_fault_that_never_begins_is_refused() -> None:
     fault = {"kind": "down", "link": UPLINK, "for": "1us"}
     with pytest.raises(ConfigError, match=r"links\[0\].when: never comes"):
         simulated(fault | {"when": {"step": 99}})
@@ -278,7 +278,7 @@ SLOW = {"kind": "degrade", "link": UPLINK, "rate": "1Gbit"}
         (SLOW | {"for": "300us"}, (1,)),
     ],
 )
-def test_a_run_is_predicted_with_its_faults_when_they_happen(
+def test_prediction_includes_faults_at_their_times(
     usual: SimulationResult, fault: dict[str, Any], iterations: tuple[int, ...]
 ) -> None:
     plan = job()
@@ -292,12 +292,12 @@ def test_a_run_is_predicted_with_its_faults_when_they_happen(
     assert found != taken(usual, *iterations)
 
 
-def test_what_never_begins_in_a_run_is_not_predicted(usual: SimulationResult) -> None:
+def test_fault_that_never_begins_is_not_predicted(usual: SimulationResult) -> None:
     for never in ({"when": {"iteration": 7}}, {"at": "10s"}):
         assert predicted(job(), SLOW | never) == taken(usual, 0, 1)
 
 
-def test_a_run_that_its_faults_end_is_made_without_a_prediction() -> None:
+def test_run_that_faults_would_end_has_no_prediction() -> None:
     plan = job(retry_limit=2)
     cut = {"kind": "down", "link": "h2-leaf1"}
     faults = Faults(links=(LinkFaultSettings(**cut),))
@@ -309,7 +309,7 @@ def test_a_run_that_its_faults_end_is_made_without_a_prediction() -> None:
         simulate_run(plan, TOPOLOGY, 1, draws[0], faults)
 
 
-def test_what_would_begin_after_the_end_never_began() -> None:
+def test_fault_after_the_end_is_recorded_as_never_begun() -> None:
     _, known = simulated(SLOW | {"at": "10s"}, SLOW | {"at": "100us"})
     assert known.times_ns == [None, 100_000]
     (banner,) = known.banners()
@@ -318,7 +318,7 @@ def test_what_would_begin_after_the_end_never_began() -> None:
     assert (late["at_ns"], late["until_ns"]) == (None, None)
 
 
-def test_runs_refuse_what_only_simulations_know() -> None:
+def test_runs_refuse_settings_of_simulations() -> None:
     def refuse(fault: str, switch: str) -> None:
         faults = f"faults: {{links: [{{link: leaf0-spine0, for: 1ms, {fault}}}]}}\n"
         text = QUICKSTART.replace("switch: kernel", f"switch: {switch}")
@@ -335,7 +335,7 @@ def test_runs_refuse_what_only_simulations_know() -> None:
     refuse_faults_of_runs(parse_experiment(QUICKSTART))
 
 
-def test_a_run_begins_faults_with_the_iteration_that_a_rank_is_in() -> None:
+def test_run_starts_faults_at_the_iteration_of_a_rank() -> None:
     lossy = {"kind": "loss", "link": UPLINK, "direction": "up", "probability": 0.5}
     settings = [
         LinkFaultSettings(**lossy, when={"iteration": 2, "job": "b"}, **{"for": "1ms"}),

@@ -30,7 +30,7 @@ FABRIC = LoopbackFabric.model_validate({"kind": "loopback"})
 CLOS = clos(2, 2, 4, 10**9, 10**9)
 
 
-def test_paths_that_are_known_or_no_choice_need_one_simulation() -> None:
+def test_known_or_single_paths_need_one_simulation() -> None:
     known = KernelPaths(seed=9)
     (told,) = path_draws(FABRIC, CLOS, 3, known=known)
     assert told.ecmp == known
@@ -39,14 +39,14 @@ def test_paths_that_are_known_or_no_choice_need_one_simulation() -> None:
     assert drawn.ecmp == DrawnPaths(seed=3)
 
 
-def test_paths_that_nobody_knows_are_drawn() -> None:
+def test_unknown_paths_are_drawn_at_random() -> None:
     draws = path_draws(FABRIC, CLOS, 3, known=None)
     assert [each.ecmp for each in draws] == [
         DrawnPaths(seed=3 + number) for number in range(DRAWS)
     ]
 
 
-def test_every_draw_is_a_prediction_of_its_own() -> None:
+def test_every_draw_is_a_separate_prediction() -> None:
     rows = [collective("all_to_all", 100_000)]
     group = world_group(8)
     plan = make_plan([program(rank, group, rows) for rank in range(8)], CLOS)
@@ -126,7 +126,7 @@ transport:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TWO_JOBS, INCAST, SLOWED])
-def test_where_iterations_differ_all_are_predicted(text: str) -> None:
+def test_all_iterations_are_predicted_if_they_differ(text: str) -> None:
     experiment = parse_experiment(text)
     topology = experiment.fabric.to_topology(experiment.fabric.nports or 8)
     assert topology is not None
@@ -154,7 +154,7 @@ def test_where_iterations_differ_all_are_predicted(text: str) -> None:
         ("3400us", "256KiB", False),
     ],
 )
-def test_timeouts_that_are_too_short_under_load_are_told_before_a_run(
+def test_timeouts_too_short_under_load_are_reported_before_a_run(
     timeout: str, queue: str, is_told: bool
 ) -> None:
     # A window takes 524 us, and six others may be in front of it: where nothing is
@@ -186,7 +186,7 @@ transport: {{window: 64KiB, retransmit_timeout: {timeout}, retry_limit: 7}}
     )
 
 
-def test_draws_of_one_source_are_taken_together() -> None:
+def test_draws_of_one_source_are_combined() -> None:
     key, other = CollectiveKey("j", "g", 0), CollectiveKey("j", "g", 1)
     found = medians(
         {

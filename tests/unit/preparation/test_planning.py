@@ -65,7 +65,7 @@ def test_a_plan_of_ipv6_has_its_addresses_and_longer_packets() -> None:
     assert more % 20 == 0
 
 
-def test_a_plan_is_summed_up_exactly() -> None:
+def test_summary_of_a_plan_is_exact() -> None:
     summary = summary_of(
         parse_experiment(
             EXPERIMENT.replace(
@@ -90,7 +90,7 @@ def test_a_plan_is_summed_up_exactly() -> None:
 
 
 @pytest.mark.parametrize("switch", ["kernel", "model"])
-def test_hosts_of_modelled_switches_send_ahead(switch: str) -> None:
+def test_hosts_of_modelled_switches_may_send_ahead_of_their_rate(switch: str) -> None:
     text = EXPERIMENT.replace("namespaces", f"namespaces\n  switch: {switch}")
     plan = transport_plan(parse_experiment(text))
     assert plan.saves_up == (switch == "model")
@@ -98,7 +98,7 @@ def test_hosts_of_modelled_switches_send_ahead(switch: str) -> None:
     assert (plan.window_bytes == 625_000) == (switch == "model")
 
 
-def test_what_stays_within_a_host_is_not_the_ports_work() -> None:
+def test_traffic_within_a_host_does_not_count_for_its_ports() -> None:
     text = EXPERIMENT.replace("layers: 1", "layers: 1, dense: 0B")
 
     def shared(same_host: str) -> PlanSummary:
@@ -185,7 +185,7 @@ def test_loopback_has_as_many_ports_as_needed() -> None:
     assert summary.least_iteration_ns is None
 
 
-def test_external_ports_are_those_of_the_file() -> None:
+def test_external_ports_come_from_the_experiment_file() -> None:
     experiment = parse_experiment(EXTERNAL)
     assert experiment.fabric.kind == "external"
     ports = experiment.fabric.planned_ports(0)
@@ -208,7 +208,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_hosts_have_the_users_names_whatever_shape_is_told(shape: str) -> None:
+def test_hosts_keep_the_users_names_with_any_topology(shape: str) -> None:
     experiment = parse_experiment(
         EXTERNAL.replace("kind: external", f"kind: external\n  topology: {{{shape}}}")
         .replace("name: a", "name: h1")
@@ -235,7 +235,7 @@ def test_hosts_have_the_users_names_whatever_shape_is_told(shape: str) -> None:
     assert [port.address for port in simulated] == [port.address for port in ports]
 
 
-def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None:
+def test_ports_with_equal_specifications_are_distinguished_by_address() -> None:
     experiment = parse_experiment(EXTERNAL.replace("udp:eth2", "udp:eth1"))
     assert experiment.fabric.kind == "external"
     ports = experiment.fabric.planned_ports(0)
@@ -246,7 +246,7 @@ def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None
     ]
 
 
-def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
+def test_local_shards_leave_a_core_free_and_remote_shards_follow_ports() -> None:
     external = parse_experiment(EXTERNAL)
     assert external.fabric.kind == "external"
     ports = external.fabric.planned_ports(0)
@@ -280,7 +280,7 @@ FAULTS_OF_NOBODY = [
 ]
 
 
-def test_all_faults_of_flows_that_are_not_there_are_told_together() -> None:
+def test_all_faults_of_unknown_flows_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_experiment(EXPERIMENT + FAULTS)
 
@@ -289,7 +289,7 @@ def test_all_faults_of_flows_that_are_not_there_are_told_together() -> None:
     assert [line.split(": ", 1)[1] for line in told] == FAULTS_OF_NOBODY
 
 
-def test_faults_of_groups_that_are_not_there_are_refused() -> None:
+def test_faults_of_unknown_groups_are_refused() -> None:
     faults = """faults:
   packets:
     - {action: drop, nth: 1, group: p2p}
@@ -305,7 +305,7 @@ def test_faults_of_groups_that_are_not_there_are_refused() -> None:
     )
 
 
-def test_ranks_that_only_a_trace_tells_are_looked_at_before_the_run(
+def test_ranks_from_traces_are_checked_before_the_run(
     tmp_path: Path,
 ) -> None:
     write_synthesis(tmp_path / "t", moe(ranks=4, ep=2, dp=2))

@@ -52,7 +52,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
     have_examples(monkeypatch)
 
 
-def test_what_a_control_declares_can_be_set() -> None:
+def test_declared_arguments_of_a_control_can_be_set() -> None:
     experiment = experiment_with(
         {"aimd": {"increase": "1%", "decrease": "1/4", "cnp_interval": "20us"}}
     )
@@ -81,7 +81,7 @@ def test_a_name_alone_means_the_defaults() -> None:
     )
 
 
-def test_times_and_rates_are_stretched_shares_are_not() -> None:
+def test_dilation_stretches_times_and_rates_but_not_shares() -> None:
     plain, dilated = (
         dict(
             transport_plan(
@@ -130,23 +130,25 @@ def test_times_and_rates_are_stretched_shares_are_not() -> None:
         ("amid", "'amid' is not a congestion control (known: none, dcqcn, "),
     ],
 )
-def test_mistakes_are_told_as_of_ours(control: object, found: str) -> None:
+def test_mistakes_in_plug_ins_are_reported_like_ours(
+    control: object, found: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         experiment_with(control)
     assert found in str(caught.value)
 
 
-def test_a_control_that_begins_at_line_rate_needs_one() -> None:
+def test_control_that_starts_at_line_rate_needs_a_port_rate() -> None:
     with pytest.raises(ConfigError, match=r"congestion_control\.aimd: starts at line"):
         experiment_with("aimd", rate="mtu: 4200")
 
 
-def test_who_wants_marks_is_warned_where_there_are_none() -> None:
+def test_control_that_needs_marks_warns_without_them() -> None:
     (warning,) = resolve(experiment_with("aimd")).warnings()
     assert "aimd reacts to marks, and no link of the fabric marks packets" in warning
 
 
-def test_plans_say_what_has_to_be_installed() -> None:
+def test_plans_list_required_plug_ins() -> None:
     experiment = experiment_with("aimd", collectives={"all_reduce": "star(hubs=2)"})
     plan = plan_of(experiment)
     expected = (
@@ -176,13 +178,13 @@ def test_records_name_the_versions() -> None:
         ("sta", "there is no algorithm 'sta' for all_reduce (did you mean 'star'?)"),
     ],
 )
-def test_an_algorithm_that_cannot_be_is_refused(choice: str, found: str) -> None:
+def test_impossible_algorithm_is_refused(choice: str, found: str) -> None:
     with pytest.raises((ConfigError, ScheduleError)) as caught:
         plan_of(experiment_with(collectives={"all_reduce": choice}))
     assert found in str(caught.value)
 
 
-def test_an_algorithm_is_of_its_collectives_only() -> None:
+def test_algorithm_applies_only_to_its_collectives() -> None:
     with pytest.raises(ConfigError, match="there is no algorithm 'star'"):
         experiment_with(collectives={"all_gather": "star"})
 
@@ -193,7 +195,7 @@ def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("attentive")
-def test_who_wants_round_trips_gets_an_ack_for_each_burst() -> None:
+def test_control_that_needs_round_trips_gets_an_ack_per_burst() -> None:
     control = {"attentive": {"pace": "10Mbit", "steps": 4, "soft": False}}
     plan = transport_plan(experiment_with(control))
     assert plan.ack_interval_packets == plan.max_burst_packets
@@ -229,7 +231,7 @@ def test_who_wants_round_trips_gets_an_ack_for_each_burst() -> None:
         ),
     ],
 )
-def test_what_is_not_declared_so_is_refused(
+def test_undeclared_argument_is_refused(
     settings: dict[str, object], line: str, found: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -248,7 +250,7 @@ def test_an_algorithm_that_breaks_its_promise_is_refused(
         load_jobs(experiment)
 
 
-def test_a_saved_plan_is_of_one_version_of_an_algorithm(
+def test_saved_plan_requires_the_same_version_of_an_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = experiment_with(collectives={"all_reduce": "star"})

@@ -11,20 +11,20 @@ from chakram.preparation.run_description import (
 LOSSY = Faults(drop=0.01)
 
 
-def test_what_was_disturbed_is_said() -> None:
+def test_disturbed_packets_are_reported() -> None:
     (banner,) = injected_banners({"drops": 5, "delays": 1}, (), LOSSY)
 
     assert banner == "fault: packets disturbed: drops 5, delays 1"
 
 
-def test_a_fault_that_hit_nothing_is_not_passed_over() -> None:
+def test_fault_without_any_hit_is_reported() -> None:
     (banner,) = injected_banners({}, (), LOSSY)
 
     assert banner == "fault: packets disturbed: none, no packet fitted"
     assert injected_banners({}, (), Faults()) == ()
 
 
-def test_a_rule_that_hit_nothing_does_not_hide_behind_those_that_did() -> None:
+def test_rule_without_any_hit_is_reported_despite_others_with_hits() -> None:
     faults = Faults.model_validate(
         {
             "packets": [
@@ -46,7 +46,7 @@ def test_a_rule_that_hit_nothing_does_not_hide_behind_those_that_did() -> None:
     ]  # fmt: skip
 
 
-def test_what_a_job_that_does_not_run_would_send_is_not_missed() -> None:
+def test_faults_of_a_job_that_does_not_run_are_not_reported() -> None:
     faults = Faults.model_validate(
         {"packets": [{"action": "drop", "nth": 1, "job": job} for job in ("a", "b")]}
     )

@@ -55,7 +55,7 @@ def saved(folder: Path) -> Path:
     return folder / "p.plan"
 
 
-def test_a_run_from_a_saved_plan_is_the_run_from_the_traces(folder: Path) -> None:
+def test_run_from_a_saved_plan_equals_the_run_from_traces(folder: Path) -> None:
     path = saved(folder)
     experiment = experiment_in(folder)
     of_traces = load_run(experiment).jobs
@@ -78,7 +78,7 @@ def test_fabric_transport_and_placement_may_change(folder: Path) -> None:
     assert job.placement.ranks_per_port == 2
 
 
-def test_traces_that_are_gone_are_not_missed(folder: Path) -> None:
+def test_saved_plan_does_not_need_its_traces(folder: Path) -> None:
     path = saved(folder)
     for trace in (folder / "traces").iterdir():
         trace.unlink()
@@ -117,7 +117,7 @@ def test_a_plan_is_refused_once_a_trace_has_changed(folder: Path) -> None:
         load_plan(path, experiment_in(folder))
 
 
-def test_files_that_made_up_traces_are_told_of_count_too(folder: Path) -> None:
+def test_changed_input_files_of_synthetic_traces_are_detected(folder: Path) -> None:
     splits = folder / "splits.json"
     tokens = '{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}'
     splits.write_text(tokens)
@@ -134,13 +134,13 @@ def test_files_that_made_up_traces_are_told_of_count_too(folder: Path) -> None:
         load_plan(path, experiment_in(folder))
 
 
-def test_a_plan_that_is_not_there_is_told_of(folder: Path) -> None:
+def test_missing_plan_is_reported(folder: Path) -> None:
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         load_plan(folder / "p.plan", experiment_in(folder))
 
 
 @pytest.mark.slow
-def test_a_plan_that_could_not_be_read_again_is_not_written(folder: Path) -> None:
+def test_plan_that_cannot_be_read_back_is_not_written(folder: Path) -> None:
     experiment = experiment_in(folder)
     (job,) = load_jobs(experiment)
     first = program(0, [world_group(17_000)], [collective("all_reduce", 64)])
@@ -151,7 +151,7 @@ def test_a_plan_that_could_not_be_read_again_is_not_written(folder: Path) -> Non
     assert not list(folder.glob("p.plan*"))
 
 
-def test_a_plan_that_cannot_be_written_is_told_of(folder: Path) -> None:
+def test_failure_to_write_a_plan_is_reported(folder: Path) -> None:
     experiment = experiment_in(folder)
     with pytest.raises(PlanError, match="cannot be written: No such file"):
         save_plan(folder / "no" / "p.plan", experiment, load_jobs(experiment))

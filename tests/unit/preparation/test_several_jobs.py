@@ -44,7 +44,7 @@ def two_jobs(*more: str) -> Experiment:
     return parse_experiment("\n".join([TWO_JOBS, *more]))
 
 
-def test_jobs_have_settings_of_their_own() -> None:
+def test_jobs_have_their_own_settings() -> None:
     settings = run_settings(two_jobs())
     assert settings.jobs == (
         JobSettings(
@@ -99,7 +99,9 @@ def test_arrivals_follow_each_other() -> None:
         ),
     ],
 )
-def test_mistakes_of_several_jobs_are_told(old: str, new: str, expected: str) -> None:
+def test_mistakes_of_several_jobs_are_reported(
+    old: str, new: str, expected: str
+) -> None:
     text = TWO_JOBS.replace(old, new)
     if "ports: [0]" in new:
         # What follows a pattern is not known before the plan.
@@ -109,7 +111,7 @@ def test_mistakes_of_several_jobs_are_told(old: str, new: str, expected: str) ->
     assert expected in str(error.value)
 
 
-def test_one_job_has_to_end() -> None:
+def test_at_least_one_job_must_end() -> None:
     text = EXPERIMENT.replace("layers: 1}", "layers: 1}\n    repeat: until_others_end")
     with pytest.raises(ConfigError, match="so no job ends"):
         parse_experiment(text)

@@ -16,7 +16,7 @@ def with_transport(text: str) -> Experiment:
     return parse_experiment(EXPERIMENT + f"transport: {{{text}}}\n")
 
 
-def test_defaults_are_those_of_a_queue_pair() -> None:
+def test_defaults_equal_those_of_a_queue_pair() -> None:
     transport = transport_plan(parse_experiment(EXPERIMENT))
     assert transport.congestion_control == "none"
     assert transport.congestion_parameters == ()
@@ -27,14 +27,14 @@ def test_defaults_are_those_of_a_queue_pair() -> None:
     assert transport.max_burst_packets == 4  # 4 hosts of 1 Gbit/s
 
 
-def test_a_fixed_rate_is_that_of_the_ports_unless_it_is_named() -> None:
+def test_fixed_rate_defaults_to_the_rate_of_the_ports() -> None:
     experiment = with_transport("congestion_control: fixed_rate")
     assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**9),)
     experiment = with_transport("congestion_control: {fixed_rate: {rate: 100Mbit}}")
     assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**8),)
 
 
-def test_all_of_the_transport_section_arrives() -> None:
+def test_all_keys_of_the_transport_section_reach_the_plan() -> None:
     transport = transport_plan(
         with_transport(
             "window: 1MiB, path_mtu: 1024, verb: send, dscp: {data: 3, ack: 48}, "
@@ -56,12 +56,12 @@ def test_all_of_the_transport_section_arrives() -> None:
     assert (transport.adaptive_low_ns, transport.adaptive_tries) == (50_000, 3)
 
 
-def test_an_exponent_stands_for_a_timeout() -> None:
+def test_timeout_exponent_is_accepted() -> None:
     experiment = with_transport("local_ack_timeout: 4")
     assert transport_plan(experiment).retransmit_timeout_ns == 65_536
 
 
-def test_exponent_zero_is_no_timeout_and_says_what_that_means() -> None:
+def test_exponent_zero_disables_the_timeout_and_warns() -> None:
     experiment = with_transport("local_ack_timeout: 0")
     assert transport_plan(experiment).retransmit_timeout_ns == 0
     assert resolve(experiment).warnings() == []
@@ -72,7 +72,7 @@ def test_exponent_zero_is_no_timeout_and_says_what_that_means() -> None:
         assert warning.startswith("transport.local_ack_timeout: 0 is no timeout")
 
 
-def test_the_layout_of_queue_pairs_arrives() -> None:
+def test_layout_of_queue_pairs_reaches_the_plan() -> None:
     experiment = with_transport(
         "queue_pairs: {count: 3, split: even, message_size: 1MiB}, "
         "source_ports: [5000, 5001]"
@@ -83,7 +83,7 @@ def test_the_layout_of_queue_pairs_arrives() -> None:
     assert (layout.count, layout.source_ports) == (3, (5000, 5001))
 
 
-def test_run_settings_are_those_of_the_experiment() -> None:
+def test_run_settings_come_from_the_experiment() -> None:
     settings = run_settings(
         parse_experiment(
             EXPERIMENT
@@ -110,7 +110,7 @@ def test_run_settings_are_those_of_the_experiment() -> None:
         ("verb: write", 1 if is_compiled() else 64),
     ],
 )
-def test_of_so_many_packets_one_is_looked_at(text: str, every: int) -> None:
+def test_icrc_check_samples_one_packet_in_n(text: str, every: int) -> None:
     assert transport_plan(with_transport(text)).verify_every == every
 
 
@@ -122,7 +122,7 @@ def test_first_psns_of_runs_are_drawn_unless_the_experiment_sets_their_seed() ->
     assert psn_seed_of(with_transport("psn_seed: 12")) == 12
 
 
-def test_a_timeout_below_the_time_of_a_window_is_warned_of() -> None:
+def test_timeout_below_the_time_of_a_window_causes_a_warning() -> None:
     # 64 KiB at 1 Gbit/s: 524 us.
     (warning,) = resolve(with_transport("retransmit_timeout: 500us")).warnings()
     assert warning.startswith(
@@ -139,7 +139,7 @@ def test_a_timeout_below_the_time_of_a_window_is_warned_of() -> None:
         assert resolve(with_transport(fits)).warnings() == []
 
 
-def test_the_window_of_a_dilated_fabric_is_timed_as_its_file_has_it() -> None:
+def test_window_check_of_a_dilated_fabric_uses_undilated_rates() -> None:
     dilated = EXPERIMENT.replace("fabric:\n", "fabric:\n  dilation: 10\n")
     text = "transport: {retransmit_timeout: %s}\n"
     (warning,) = resolve(parse_experiment(dilated + text % "500us")).warnings()
@@ -151,7 +151,7 @@ def test_the_window_of_a_dilated_fabric_is_timed_as_its_file_has_it() -> None:
     ("profile", "delay", "is_warned"),
     [("ns3", "100ns", True), ("ns3", "1us", False), ("sonic", "100ns", False)],
 )
-def test_links_that_are_too_short_for_the_headroom_of_ns3_are_warned_of(
+def test_links_too_short_for_ns3_headroom_cause_a_warning(
     profile: str, delay: str, is_warned: bool
 ) -> None:
     experiment = parse_experiment(
@@ -173,7 +173,7 @@ transport: {{window: 16MiB}}
     )
 
 
-def test_queues_that_hold_no_packet_are_warned_of() -> None:
+def test_queues_smaller_than_a_packet_cause_a_warning() -> None:
     text = """
 version: 1
 name: short

@@ -91,7 +91,7 @@ USED = {
 
 
 @pytest.mark.parametrize("place", UNUSED, ids=".".join)
-def test_a_key_that_simulations_do_not_use_changes_none(
+def test_keys_that_simulations_ignore_do_not_change_their_results(
     place: tuple[str, str], usual: Told
 ) -> None:
     assert SIMULATE not in worlds_of(*place)
@@ -99,7 +99,7 @@ def test_a_key_that_simulations_do_not_use_changes_none(
 
 
 @pytest.mark.parametrize("place", USED, ids=".".join)
-def test_a_key_that_simulations_use_changes_what_they_tell(
+def test_keys_that_simulations_use_change_their_results(
     place: tuple[str, str], usual: Told
 ) -> None:
     assert SIMULATE in worlds_of(*place)
@@ -114,7 +114,7 @@ def test_switches_with_classes_take_them_from_the_dscp(key: str) -> None:
     assert changed != simulated(**switches)
 
 
-def test_processes_are_in_the_numbers_of_queue_pairs_and_change_no_path(
+def test_process_count_changes_queue_pair_numbers_but_no_path(
     usual: Told,
 ) -> None:
     assert SIMULATE in worlds_of("AgentSettings", "shards")

@@ -58,7 +58,7 @@ def program(rank: int, *operations, groups=(PAIR,)) -> RankProgram:
     return program_of(operations, job="j", rank=rank, groups=groups)
 
 
-def test_programs_that_fit_pass() -> None:
+def test_matching_programs_pass() -> None:
     wait = ComputeOperation(node_id=1, name="w", dependencies=(0,), duration_ns=3)
     assert (
         check_job(
@@ -127,7 +127,7 @@ def test_programs_that_fit_pass() -> None:
         ),
     ],
 )
-def test_programs_that_do_not_fit_are_told(
+def test_mismatched_programs_are_reported(
     programs: list[RankProgram], wanted: str
 ) -> None:
     assert any(wanted in text for text in check_job(programs))

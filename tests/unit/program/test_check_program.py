@@ -69,7 +69,7 @@ def problems(*operations) -> list[str]:
     )
 
 
-def test_a_sound_program_has_no_problems() -> None:
+def test_valid_program_has_no_problems() -> None:
     assert (
         problems(
             together(),
@@ -114,7 +114,7 @@ def test_every_problem_is_found(operations: list, wanted: str) -> None:
     assert any(wanted in text for text in problems(*operations))
 
 
-def test_places_that_are_not_there_are_found() -> None:
+def test_unknown_indexes_are_found() -> None:
     sound = program_of(
         [together(), message(), replace(uneven((3, 2), (3, 0)), number=1)],
         job="j",
@@ -136,7 +136,7 @@ def test_places_that_are_not_there_are_found() -> None:
         )
 
 
-def test_operations_of_groups_that_are_not_there_make_no_program() -> None:
+def test_operations_of_unknown_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown process group 'x'"):
         problems(together(group="x"))
 
@@ -150,6 +150,6 @@ def test_operations_of_groups_that_are_not_there_make_no_program() -> None:
         [together(root=1), replace(uneven((3, 2), (3, 0)), number=1)],
     ],
 )
-def test_a_program_gives_the_operations_that_it_was_made_of(rows: list) -> None:
+def test_program_returns_its_operations(rows: list) -> None:
     made = program_of(rows, job="j", rank=0, groups=GROUPS)
     assert list(made.operations) == rows

@@ -54,7 +54,7 @@ def pair(*rows_of_rank: list[Operation], groups: tuple[ProcessGroup, ...] = (WOR
         [[compute(1), collective("barrier", after=[0])], [collective("barrier")]],
     ],
 )
-def test_what_fits_is_sound(rows: list[list[Operation]]) -> None:
+def test_valid_job_is_accepted(rows: list[list[Operation]]) -> None:
     programs = pair(*rows)
     assert check_job(programs) == []
 
@@ -112,12 +112,12 @@ def test_what_fits_is_sound(rows: list[list[Operation]]) -> None:
         ],
     ],
 )
-def test_what_does_not_fit_is_not(rows: list[list[Operation]]) -> None:
+def test_invalid_job_is_rejected(rows: list[list[Operation]]) -> None:
     programs = pair(*rows)
     assert check_job(programs)
 
 
-def test_collectives_of_groups_without_the_rank_are_not() -> None:
+def test_collectives_of_groups_without_the_rank_are_rejected() -> None:
     group = ProcessGroup(name="other", ranks=(0,))
     programs = pair(*both(collective("barrier", group="other")), groups=(group,))
     assert check_job(programs)

@@ -40,7 +40,7 @@ def moved(draw: st.DrawFn) -> tuple[CollectiveOp, str, int, int, int]:
 
 
 @given(moved())
-def test_what_a_right_algorithm_moves_is_enough_for_its_buffer(
+def test_bytes_of_a_correct_algorithm_suffice_for_its_buffer(
     case: tuple[CollectiveOp, str, int, int, int],
 ) -> None:
     op, name, nranks, root, size = case
@@ -58,7 +58,7 @@ def test_what_a_right_algorithm_moves_is_enough_for_its_buffer(
 
 
 @given(moved())
-def test_no_right_algorithm_is_refused_for_its_bytes(
+def test_correct_algorithms_are_not_refused_for_their_bytes(
     case: tuple[CollectiveOp, str, int, int, int],
 ) -> None:
     op, name, nranks, root, _ = case
@@ -111,7 +111,7 @@ def test_bytes_bound_the_buffer(
     assert largest_input_bytes(op, root=0, sent=sent, received=received) == largest
 
 
-def test_collectives_that_are_larger_than_fixed_messages_are_told() -> None:
+def test_collectives_larger_than_fixed_messages_are_reported() -> None:
     ring = listed_from(
         algorithm(CollectiveOp.ALL_REDUCE, "ring"), name="chakra:x", nranks=2
     )

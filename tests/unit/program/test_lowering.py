@@ -22,7 +22,7 @@ from tests.unit.program.lowered import lowered, operations
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER
 
 
-def test_every_kind_of_row() -> None:
+def test_every_row_type_is_lowered() -> None:
     first, second = operations(
         [
             collective(1, CollectiveOp.BROADCAST, size=10, root=1),
@@ -108,7 +108,7 @@ def test_collectives_of_a_group_wait_for_one_another() -> None:
         assert [each.dependencies for each in mine] == [(), (), (), ()]
 
 
-def test_a_group_counted_anew_waits_in_its_new_order() -> None:
+def test_renumbered_group_waits_in_its_new_order() -> None:
     result = lowered(
         [collective(1, AG), collective(2, RS), send(3, 1, after=[2])],
         [receive(0, 0), collective(1, AG, after=[0]), collective(2, RS)],
@@ -122,7 +122,7 @@ def test_a_group_counted_anew_waits_in_its_new_order() -> None:
     ]
 
 
-def test_delays_of_nothing_are_left_out_and_waited_through() -> None:
+def test_empty_delays_are_replaced_by_their_dependencies() -> None:
     mine, _ = operations(
         [
             send(1, 1, tag=1),
@@ -140,7 +140,7 @@ def test_delays_of_nothing_are_left_out_and_waited_through() -> None:
     ]
 
 
-def test_delays_of_nothing_that_save_edges_are_kept() -> None:
+def test_empty_delays_that_save_edges_are_kept() -> None:
     sends = range(1, 9)
     mine, _ = operations(
         [
@@ -209,7 +209,7 @@ def test_an_algorithm_that_does_not_fit_a_group_is_refused() -> None:
         lowered(rows, rows, algorithms={CollectiveOp.ALL_REDUCE: "ring(order=0-2-1)"})
 
 
-def test_a_rule_that_is_not_needed_is_read_all_the_same() -> None:
+def test_unused_rule_is_still_validated() -> None:
     rules = (Rule(algorithm="tree"), Rule(algorithm="rign"))
     with pytest.raises(ScheduleError, match="no algorithm 'rign'"):
         lowered([], [], algorithms={CollectiveOp.ALL_REDUCE: rules})
@@ -231,7 +231,7 @@ def test_collectives_of_one_rank_take_no_time_and_are_not_counted() -> None:
     ]
 
 
-def test_what_is_not_selected_takes_no_time_and_the_rest_is_counted_anew() -> None:
+def test_unselected_operations_take_no_time_and_others_are_renumbered() -> None:
     sending = [collective(1, AG), collective(2, after=[1]), send(3, 1, after=[2])]
     receiving = [collective(1, AG), collective(2, after=[1]), receive(3, 0)]
     mine, _ = operations(
@@ -244,7 +244,7 @@ def test_what_is_not_selected_takes_no_time_and_the_rest_is_counted_anew() -> No
     assert [each.name for each in mine] == ["send-3"]
 
 
-def test_the_barrier_waits_for_all_that_nothing_else_waits_for() -> None:
+def test_barrier_waits_for_all_final_operations() -> None:
     result = lowered(
         [
             collective(1),
@@ -281,7 +281,7 @@ def test_a_single_rank_needs_no_barrier() -> None:
     assert result.programs[0].groups == ()
 
 
-def test_a_group_with_the_name_of_messages_is_refused() -> None:
+def test_group_name_reserved_for_messages_is_refused() -> None:
     rows = [collective(1, group="p2p")]
     with pytest.raises(MatchingError, match="rename the group"):
         lowered(rows, rows, groups={"p2p": (0, 1)})

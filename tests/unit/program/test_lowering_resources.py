@@ -65,7 +65,7 @@ def test_in_astra_sim_a_rank_communicates_one_thing_at_a_time() -> None:
     assert all(not each.dependencies for each in plain)
 
 
-def test_ranks_that_number_groups_otherwise_follow_one_order() -> None:
+def test_ranks_with_different_group_numbers_follow_one_order() -> None:
     # Each taking its own smallest id first, these two would wait for ever.
     first, second = operations(
         [collective(1, group="a", name="x"), collective(2, group="b", name="y")],
@@ -76,7 +76,7 @@ def test_ranks_that_number_groups_otherwise_follow_one_order() -> None:
     assert names_before(first) == names_before(second)
 
 
-def test_a_message_has_the_slot_when_its_receiver_can_take_it_up() -> None:
+def test_message_gets_the_slot_when_its_receiver_is_ready() -> None:
     # With credits the send ends when the receive is there, which waits for x.
     first, _ = operations(
         [send(1, 1), collective(2, group="a", name="x")],
@@ -87,7 +87,7 @@ def test_a_message_has_the_slot_when_its_receiver_can_take_it_up() -> None:
     assert names_before(first) == {"send-1": {"x"}, "x": set()}
 
 
-def test_where_no_order_serves_all_the_job_is_refused() -> None:
+def test_job_without_a_common_order_is_refused() -> None:
     with pytest.raises(MatchingError, match="remove resources: astra-sim"):
         lowered(
             [send(1, 1), collective(2, group="a", after=[1])],

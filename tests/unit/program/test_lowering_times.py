@@ -64,11 +64,11 @@ def test_durations(options: dict, wanted: list[int]) -> None:
         ),
     ],
 )
-def test_computation_that_takes_no_time_is_said(options: dict, wanted: tuple) -> None:
+def test_computation_without_time_is_reported(options: dict, wanted: tuple) -> None:
     assert lowered([compute(1)], **options).warnings == wanted
 
 
-def test_a_trace_without_computation_is_not_odd() -> None:
+def test_trace_without_computation_causes_no_warning() -> None:
     assert lowered([label(1)]).warnings == ()
 
 
@@ -102,7 +102,7 @@ def test_an_uneven_collective_keeps_its_recorded_start_too() -> None:
         assert (second.op, second.start_ns) == (AV, 500)
 
 
-def test_start_times_take_the_place_of_dependencies() -> None:
+def test_start_times_replace_dependencies() -> None:
     # By ids and dependencies 2 runs before 3; by recorded times after it.
     ranks = [
         [
@@ -124,7 +124,7 @@ def test_start_times_take_the_place_of_dependencies() -> None:
         assert rows[2].input_bytes == 30
 
 
-def test_a_trace_without_start_times_cannot_go_by_them() -> None:
+def test_trace_without_start_times_is_refused_for_recorded_starts() -> None:
     rows = [label(9), collective(1), compute(2, duration_ns=3)]
     with pytest.raises(TraceError) as error:
         lowered(rows, rows, order="start_times")
@@ -134,7 +134,7 @@ def test_a_trace_without_start_times_cannot_go_by_them() -> None:
     )
 
 
-def test_nodes_without_start_times_begin_at_once_and_are_told() -> None:
+def test_nodes_without_start_times_start_at_once_with_a_warning() -> None:
     rows = [collective(1, start_ns=10), compute(2, duration_ns=3)]
     result = lowered(rows, rows, order="start_times")
     assert result.warnings == (

@@ -32,7 +32,7 @@ def refusal(*ranks, **more) -> str:
     return str(caught.value)
 
 
-def test_the_kth_in_topological_order_belong_together() -> None:
+def test_kth_collectives_in_topological_order_are_matched() -> None:
     # Rank 1 has its nodes in another order in its file, and other ids.
     matching = match_ranks(
         job(
@@ -57,7 +57,7 @@ def test_no_name_and_zero_are_all_ranks(name: str | None) -> None:
     assert matching.collectives[1] == {0: CollectiveId("world", 0)}
 
 
-def test_a_group_zero_that_is_defined_is_that_group() -> None:
+def test_defined_group_zero_is_used() -> None:
     matching = match_ranks(
         job([collective(1, group="0")], [collective(1, group="0")], [compute(1)]),
         groups(**{"0": (1, 0)}),
@@ -156,14 +156,14 @@ def test_an_unknown_group_is_refused() -> None:
     )
 
 
-def test_a_group_of_others_is_refused() -> None:
+def test_group_without_the_rank_is_refused() -> None:
     ranks = [[collective(1, group="g")]] * 10
     text = refusal(*ranks, g=tuple(range(1, 10)))
     assert "but rank 0 is not a member" in text
     assert text.endswith("(the members are 1, 2, 3, 4, 5, 6, 7, 8, ...)")
 
 
-def test_a_group_with_a_rank_that_has_no_trace_is_refused() -> None:
+def test_group_with_a_rank_without_a_trace_is_refused() -> None:
     assert "has rank 5, which has no trace" in refusal(
         [collective(1, group="g")], g=(0, 5)
     )
@@ -234,7 +234,7 @@ def test_no_tag_is_tag_zero() -> None:
         ([send(1, 2)], [], "names rank 2, which has no trace"),
     ],
 )
-def test_messages_that_do_not_fit_are_shown(
+def test_mismatched_messages_are_shown(
     sending: list, receiving: list, wanted: str
 ) -> None:
     assert wanted in refusal(sending, receiving)
@@ -274,9 +274,7 @@ def test_an_uneven_all_to_all_has_splits_and_no_size_to_agree_on() -> None:
         ),
     ],
 )
-def test_splits_that_do_not_fit_are_shown(
-    one: Splits, other: Splits, wanted: str
-) -> None:
+def test_mismatched_splits_are_shown(one: Splits, other: Splits, wanted: str) -> None:
     ranks = [[collective(1, V, splits=row)] for row in (one, other)]
     assert wanted in refusal(*ranks)
 
@@ -294,7 +292,7 @@ def all_faults(*ranks, limit: int = 100, **more) -> tuple[list[str], int]:
     return [f"{each.where}: {each.found}" for each in faults.kept], faults.more
 
 
-def test_all_disagreements_are_told() -> None:
+def test_all_mismatches_are_reported() -> None:
     texts, more = all_faults(
         [
             collective(1, size=8, group="a"),
@@ -333,7 +331,7 @@ def test_all_disagreements_are_told() -> None:
     ]
 
 
-def test_a_shifted_member_is_told_once() -> None:
+def test_shifted_member_is_reported_once() -> None:
     texts, more = all_faults(
         [collective(k, size=k) for k in range(1, 50)],
         [collective(k, size=k) for k in range(2, 50)],
@@ -341,7 +339,7 @@ def test_a_shifted_member_is_told_once() -> None:
     assert (len(texts), more) == (1, 0)
 
 
-def test_disagreements_beyond_the_limit_are_counted() -> None:
+def test_mismatches_beyond_the_limit_are_counted() -> None:
     ranks = [[collective(k, size=of) for k in range(20)] for of in (1, 2, 3)]
     texts, more = all_faults(*ranks)
     assert (len(texts), more) == (16, 24)
@@ -349,7 +347,7 @@ def test_disagreements_beyond_the_limit_are_counted() -> None:
     assert (len(texts), more) == (3, 37)
 
 
-def test_what_agrees_is_matched_by_the_check_too() -> None:
+def test_check_accepts_matching_collectives() -> None:
     graphs = job(*[[collective(1)]] * 2)
     matching, faults = check_matching(graphs, {})
     assert matching == match_ranks(graphs, {})

@@ -23,7 +23,7 @@ def ordered(*ranks, overlap: bool = False, **groups: tuple[int, ...]):
     return matching, order_collectives(graphs, matching, overlap=overlap)
 
 
-def test_the_count_is_the_order_where_that_makes_no_cycle() -> None:
+def test_order_is_by_index_if_that_makes_no_cycle() -> None:
     rows = [collective(1), collective(2, AG), compute(3)]
     matching, ordering = ordered(rows, rows)
     assert ordering.collectives is matching.collectives
@@ -31,7 +31,7 @@ def test_the_count_is_the_order_where_that_makes_no_cycle() -> None:
     assert ordering.warnings == ()
 
 
-def test_overlap_chains_nothing() -> None:
+def test_overlapping_collectives_are_not_chained() -> None:
     rows = [collective(1), collective(2, AG)]
     _, ordering = ordered(rows, rows, overlap=True)
     assert not ordering.chained
@@ -58,7 +58,7 @@ def test_a_chain_that_makes_a_cycle_is_replaced_by_one_merged_order() -> None:
     )
 
 
-def test_only_the_groups_on_the_cycle_are_counted_anew() -> None:
+def test_only_groups_on_the_cycle_are_renumbered() -> None:
     # Group g is before the cycle, h after it: both keep their count.
     before = [collective(10, AG, group="g"), collective(11, RS, group="g")]
     after = [

@@ -84,7 +84,7 @@ def test_order_of_ranks_does_not_matter() -> None:
         assert joining.unfinished() == []
 
 
-def test_collective_is_given_with_the_share_that_completes_it() -> None:
+def test_last_share_completes_the_collective() -> None:
     joining = joiner()
     assert joining.add(small_rows(1, ranks=[0, 1, 2])) != []
     (last, other) = joining.add(small_rows(1, ranks=[3]))
@@ -106,13 +106,13 @@ def test_unfinished_collectives_are_partial() -> None:
     assert only_flows.duration_ns == ALL_TO_ALL_NS
 
 
-def test_collectives_of_which_only_an_arrival_came_are_none() -> None:
+def test_collectives_with_only_an_arrival_are_not_reported() -> None:
     joining = joiner()
     joining.add(arrivals(1, received_ns=7000))
     assert joining.unfinished() == []
 
 
-def test_partial_message_of_which_only_the_receiver_spoke() -> None:
+def test_message_reported_only_by_its_receiver_is_partial() -> None:
     joining = joiner()
     joining.add(small_rows(1, ranks=[1]))
     record = by_key(joining.unfinished())[MESSAGE]
@@ -148,7 +148,7 @@ def test_generator_bound_means_more_than_five_percent(
     assert record.generator_bound is bound
 
 
-def test_warm_up_is_told_apart() -> None:
+def test_warm_up_is_marked() -> None:
     joining = joiner()
     assert not any(record.measured for record in joining.add(small_rows(0)))
     assert all(record.measured for record in joining.add(small_rows(1)))
@@ -190,7 +190,7 @@ def telling(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
 
 
 @pytest.mark.parametrize("comes_first", [True, False])
-def test_flows_are_told_when_their_receivers_had_them(comes_first: bool) -> None:
+def test_flows_get_the_arrival_time_of_their_receivers(comes_first: bool) -> None:
     """On the clock of the sender, whichever of the two is heard of first."""
     joining = telling((0, 500, 0, 0))
     told = arrivals(1, received_ns=7000)
@@ -227,7 +227,7 @@ def test_flows_that_still_wait_are_not_lost() -> None:
     assert not joining.waiting()
 
 
-def test_an_arrival_from_a_rank_that_nobody_planned_is_refused() -> None:
+def test_arrival_from_an_unplanned_rank_is_refused() -> None:
     rows = RecordRows(arrivals=array("q", [1, 1, 1, 9, 0, 7000]))
     with pytest.raises(ValueError, match="the plan has no rank number 9"):
         telling().add(rows)

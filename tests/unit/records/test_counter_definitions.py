@@ -15,7 +15,7 @@ from chakram.records.counter_definitions import (
 )
 
 
-def test_a_row_is_read_as_a_snapshot_has_it() -> None:
+def test_row_equals_its_snapshot() -> None:
     parts = SimpleNamespace(
         requester=SimpleNamespace(retries=SimpleNamespace()),
         responder=SimpleNamespace(),

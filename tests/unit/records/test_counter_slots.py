@@ -43,7 +43,7 @@ def test_every_slot_is_used_exactly_once() -> None:
     ("fct_ns", "bucket"),
     [(0, 0), (1, 0), (1000, 0), (1001, 1), (2000, 1), (2001, 2), (4000, 2), (4001, 3)],
 )
-def test_bucket_is_the_first_whose_bound_is_not_below(fct_ns: int, bucket: int) -> None:
+def test_bucket_is_the_first_with_a_sufficient_bound(fct_ns: int, bucket: int) -> None:
     assert fct_bucket(fct_ns) == bucket
 
 
@@ -65,7 +65,7 @@ def test_unknown_names_and_buckets_are_refused() -> None:
             fct_slot(CollectiveOp.BARRIER, bucket)
 
 
-def test_histograms_come_back_out_of_the_sum_of_shards() -> None:
+def test_histograms_are_recovered_from_the_sum_of_shards() -> None:
     shards = [array("q", bytes(8 * TOTAL_SLOTS)) for _ in range(2)]
     for shard, fct_ns in zip(shards, (1500, 3000), strict=True):
         shard[fct_slot(CollectiveOp.ALL_TO_ALL, fct_bucket(fct_ns))] += 1

@@ -39,13 +39,13 @@ BEFORE = [sent(0, 100), sent(100, 210), sent(0, 50, "b")]
         ([sent(500, 600, "c")], None),
     ],
 )
-def test_the_last_session_that_is_back_says_when(
+def test_recovery_ends_with_the_last_recovered_flow(
     after: list[SentAcross], expected: int | None
 ) -> None:
     assert recovered_ns([*BEFORE, *after], START, END) == expected
     assert recovered_ns([*reversed(after), *BEFORE], START, END) == expected
 
 
-def test_without_anything_before_nobody_knows() -> None:
+def test_recovery_is_unknown_without_earlier_messages() -> None:
     assert recovered_ns([sent(500, 600)], START, END) is None
     assert recovered_ns([sent(250, 301), sent(500, 600)], START, END) is None

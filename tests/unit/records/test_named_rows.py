@@ -77,7 +77,7 @@ def test_only_the_receiving_side_is_a_receive(operations: OperationTable) -> Non
     assert not operations.is_receive(operations.operation_number(0, 3))
 
 
-def test_ranks_that_are_not_numbered_through_are_refused() -> None:
+def test_ranks_with_gaps_in_their_numbers_are_refused() -> None:
     plan = small_plan()
     agent = plan.agents[0]
     plan = replace(plan, agents=(replace(agent, ranks=agent.ranks[1:]),))
@@ -85,12 +85,12 @@ def test_ranks_that_are_not_numbered_through_are_refused() -> None:
         OperationTable(plan)
 
 
-def test_part_of_a_row_is_refused() -> None:
+def test_incomplete_row_is_refused() -> None:
     with pytest.raises(ValueError, match="5 numbers are not rows of"):
         columns(array("q", [1, 2, 3, 4, 5]), FLOW_FIELDS)
 
 
-def test_iterations_of_ranks_know_whether_they_are_measured(
+def test_iterations_of_ranks_are_marked_as_measured(
     operations: OperationTable,
 ) -> None:
     rows = small_rows(0, ranks=[2])

@@ -14,7 +14,7 @@ def test_a_stream_has_one_slot_and_serves_in_order() -> None:
     assert streams.take(None, 4, 20)
 
 
-def test_what_is_preferred_goes_before_what_came_first() -> None:
+def test_preferred_operation_precedes_earlier_ones() -> None:
     streams = ComputeStreams()
     assert streams.take(None, 1, 10, 9)
     assert not streams.take(None, 2, 11, 5)

@@ -20,7 +20,7 @@ def test_messages_are_kept_by_key_in_the_order_in_which_they_came() -> None:
     assert early.count == 0
 
 
-def test_more_than_anyone_sends_are_refused_and_counted() -> None:
+def test_too_many_early_messages_are_refused_and_counted() -> None:
     early = EarlyMessages(limit=2)
     for number in range(4):
         early.keep(number, Pair(1, 0, 1, 0), 0, received(0, 0, 0))

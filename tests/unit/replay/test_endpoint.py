@@ -62,7 +62,7 @@ def test_collectives_of_a_group_are_sent_in_one_order_messages_in_none() -> None
         assert {each.send_order for each in endpoint.engine.queue_pairs()} == {None}
 
 
-def test_ranks_in_the_background_are_not_waited_for() -> None:
+def test_endpoint_does_not_wait_for_background_ranks() -> None:
     settings = RunSettings(
         warmup=0, measured=1, jobs=(JobSettings(job="b", is_background=True),)
     )
@@ -181,7 +181,7 @@ def test_ranks_run_their_iterations_and_then_nothing_is_left() -> None:
         assert [row.end_ns for row in iteration_rows(each.records)] == [100, 200, 300]
 
 
-def test_records_can_be_taken_while_it_runs() -> None:
+def test_records_can_be_read_during_the_run() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     run([left, right])
     taken = left.records.take()
@@ -254,7 +254,7 @@ def test_progress_grows_with_payload_messages_and_operations() -> None:
     assert left.progress_counter() == before + 8 + 1 + 1
 
 
-def test_a_rank_that_computes_gets_on() -> None:
+def test_computing_rank_makes_progress() -> None:
     left, _ = pair_of([compute(10**12), collective("all_gather", 8, after=[0])])
     left.arm(0)
     left.advance(0)
@@ -262,7 +262,7 @@ def test_a_rank_that_computes_gets_on() -> None:
     assert left.progress_counter() > before
 
 
-def test_a_rank_that_only_waits_does_not_get_on() -> None:
+def test_waiting_rank_makes_no_progress() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     left.arm(0)
     left.advance(0)
@@ -272,7 +272,7 @@ def test_a_rank_that_only_waits_does_not_get_on() -> None:
     assert left.progress_counter() == before
 
 
-def test_packets_that_come_in_vain_are_no_progress() -> None:
+def test_useless_packets_are_no_progress() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     for endpoint in (left, right):
         endpoint.arm(0)
@@ -286,7 +286,7 @@ def test_packets_that_come_in_vain_are_no_progress() -> None:
     assert right.progress_counter() == before
 
 
-def test_who_waits_for_a_silent_rank_says_for_which_message() -> None:
+def test_rank_waiting_for_a_silent_peer_names_the_message() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     left.arm(0)
     left.advance(0)
@@ -299,7 +299,7 @@ def test_who_waits_for_a_silent_rank_says_for_which_message() -> None:
     ]
 
 
-def test_queue_pairs_that_only_strangers_write_to_name_both_addresses() -> None:
+def test_queue_pair_with_only_foreign_packets_names_both_addresses() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     (pair,) = left.engine.queue_pairs()
     stranger = "198.51.100.7"
@@ -355,7 +355,7 @@ def test_the_first_queue_pair_that_gives_up_is_the_reason() -> None:
     assert "queue pair to rank 1 is in error" in str(left.failed())
 
 
-def test_messages_that_belong_to_nothing_do_no_harm() -> None:
+def test_unknown_messages_are_harmless() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     left.arm(0)
     left.advance(0)
@@ -391,7 +391,7 @@ def test_impossible_faults_are_refused() -> None:
         pair_of([compute(1)], settings=RunSettings(drop_ratio=1.5))
 
 
-def test_a_queue_pair_number_that_is_taken_is_refused() -> None:
+def test_duplicate_queue_pair_number_is_refused() -> None:
     plan, _ = world_plan([collective("all_to_all", 8)], nranks=3)
     (agent,) = plan.agents
     rank = agent.ranks[0]

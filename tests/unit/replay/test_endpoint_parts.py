@@ -95,9 +95,7 @@ PLACES = [(1, 7), (2, 7), (3, 8)]
         ("port", [True, False, False]),
     ],
 )
-def test_notifications_are_limited_for_what_the_scope_says(
-    scope: str, notified: list[bool]
-) -> None:
+def test_notifications_are_limited_by_scope(scope: str, notified: list[bool]) -> None:
     transport = TransportPlan(
         congestion_control="dcqcn",
         congestion_parameters=dcqcn_arguments(scope),
@@ -143,6 +141,6 @@ def test_processes_of_one_port_share_its_limit_and_no_other(
     assert admitted.count(True) == notifying
 
 
-def test_without_an_interval_nobody_notifies() -> None:
+def test_no_interval_disables_notifications() -> None:
     settings = CongestionSettings(TransportPlan(), None)
     assert settings.limiter(qpn=1, destination=1) is None

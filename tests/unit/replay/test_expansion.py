@@ -42,7 +42,7 @@ def expander(
     )
 
 
-def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
+def test_ring_sends_to_the_next_rank_and_forwards_arrivals() -> None:
     row = collective("all_reduce", 4003)
     plan = rank_plan([row])
     qpn_of = {pair.peer_rank: pair.qpn for pair in plan.queue_pairs}
@@ -70,7 +70,7 @@ def test_a_group_of_one_has_no_messages() -> None:
     assert alone.messages() == 0
 
 
-def test_positions_in_a_group_follow_its_order_not_that_of_ranks() -> None:
+def test_positions_follow_the_order_of_the_group() -> None:
     group = ProcessGroup(name="odd", ranks=(2, 0, 1))
     row = collective("broadcast", 64, group="odd", root=0)
     programs = [program(rank, group, [row]) for rank in group.ranks]

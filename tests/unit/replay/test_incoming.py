@@ -15,7 +15,7 @@ from tests.replays import acknowledged, received
 from tests.unit.replay.driven import Driven, alike, point_to_point
 
 
-def test_messages_that_come_early_are_kept() -> None:
+def test_early_messages_are_kept() -> None:
     driven = Driven(alike([compute(1_000), collective("all_reduce", 8, after=[0])]))
     driven.start()
     driven.receive(1, 0, 10, size_bytes=4)
@@ -33,7 +33,7 @@ def test_messages_that_come_early_are_kept() -> None:
     }
 
 
-def test_messages_of_the_next_iteration_are_told_apart() -> None:
+def test_messages_of_the_next_iteration_are_distinguished() -> None:
     settings = RunSettings(warmup=0, measured=2)
     rows = [collective("all_gather", 8), collective("all_gather", 8, number=1)]
     driven = Driven(alike(rows), settings=settings)
@@ -48,7 +48,7 @@ def test_messages_of_the_next_iteration_are_told_apart() -> None:
     assert driven.replay.finished_ns == 30
 
 
-def test_messages_of_the_last_rank_are_told_apart() -> None:
+def test_messages_of_the_last_rank_are_distinguished() -> None:
     last = MOST_RANKS - 1
     near = point_to_point([send(1, 4), receive(1, 4)], [receive(0, 4), send(0, 4)])
     (pair,) = near.plan.queue_pairs
@@ -171,7 +171,7 @@ def test_a_message_without_immediate_is_counted() -> None:
     assert driven.replay.stray_messages() == 1
 
 
-def test_any_immediate_on_any_queue_pair_is_survived() -> None:
+def test_any_immediate_on_any_queue_pair_is_harmless() -> None:
     world = world_group(3)
     pair = ProcessGroup(name="pair", ranks=(0, 2))
     rows = [

@@ -5,7 +5,7 @@ import random
 from chakram.replay.integer_map import NumberTable
 
 
-def test_it_gives_what_a_dictionary_gives() -> None:
+def test_integer_map_behaves_like_a_dictionary() -> None:
     rng = random.Random(1)
     table = NumberTable()
     expected: dict[int, int] = {}

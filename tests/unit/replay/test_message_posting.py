@@ -19,7 +19,7 @@ from tests.made_plans import FlowRow, collective, compute, receive, send
 from tests.unit.replay.driven import Driven, alike, alone, point_to_point
 
 
-def test_the_order_of_messages_is_that_of_collectives_and_steps() -> None:
+def test_messages_are_ordered_by_collective_and_step() -> None:
     rows = [
         collective("broadcast", 9, algorithm="tree", number=0),
         collective("broadcast", 9, algorithm="tree", number=1),
@@ -33,7 +33,7 @@ def test_the_order_of_messages_is_that_of_collectives_and_steps() -> None:
     assert len(set(orders)) == 4
 
 
-def test_a_ring_sends_on_what_has_come() -> None:
+def test_ring_forwards_arrived_messages() -> None:
     driven = Driven(alike([collective("all_reduce", 10)], nranks=3))
     driven.start()
     (first,) = driven.posts()
@@ -63,7 +63,7 @@ def test_a_ring_sends_on_what_has_come() -> None:
     ]
 
 
-def test_arrivals_are_told_where_flows_cannot_say_them() -> None:
+def test_arrivals_are_reported_if_flows_do_not_contain_them() -> None:
     rows = [compute(50), collective("all_gather", 10, after=[0])]
     driven = Driven(alike(rows), has_arrivals=True)
     driven.start()
@@ -87,7 +87,7 @@ def test_a_send_is_done_when_it_is_acknowledged() -> None:
     assert (share.sent_bytes, share.received_bytes) == (77, 0)
 
 
-def test_what_a_share_records_comes_from_its_flows() -> None:
+def test_share_record_is_computed_from_its_flows() -> None:
     driven = Driven(alike([compute(40), collective("all_gather", 10, after=[0])]))
     driven.start()
     driven.replay.handle_timers(45)  # five late
@@ -107,7 +107,7 @@ def test_what_a_share_records_comes_from_its_flows() -> None:
     assert share.generator_wait_ns == 9
 
 
-def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
+def test_flow_has_all_values_of_the_queue_pair() -> None:
     driven = Driven(alike([collective("all_gather", 10)]))
     driven.start(10)
     (post,) = driven.posts()
@@ -159,7 +159,7 @@ def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
     assert share.end_ns == 90
 
 
-def test_a_message_that_came_while_nobody_looked_releases_at_its_arrival() -> None:
+def test_message_processed_late_releases_at_its_arrival_time() -> None:
     driven = Driven(alike([compute(1_000), collective("all_reduce", 8, after=[0])]))
     driven.start()
     driven.receive(1, 0, 1_200, size_bytes=4, now_ns=5_000)
@@ -183,7 +183,7 @@ def test_a_message_that_came_while_nobody_looked_releases_at_its_arrival() -> No
         (80, 5, 6, (END_ACKNOWLEDGED, 2)),
     ],
 )
-def test_a_share_ends_with_what_happened_last_and_of_several_the_lowest(
+def test_share_ends_with_its_last_event_and_ties_go_to_the_lowest(
     acked_ns: int, from_1_ns: int, from_2_ns: int, expected: tuple[int, int]
 ) -> None:
     row = collective("all_gather", 10, algorithm="direct")
@@ -203,7 +203,7 @@ def test_a_share_ends_with_what_happened_last_and_of_several_the_lowest(
     assert share.end_ns == max(acked_ns, from_1_ns, from_2_ns)
 
 
-def test_computations_say_who_had_their_stream_and_what_made_them_ready() -> None:
+def test_computation_rows_name_the_previous_stream_user_and_the_releaser() -> None:
     rows = [compute(30), compute(40), compute(0, after=[1]), compute(5, after=[2])]
     driven = alone(rows)
     driven.start(10)

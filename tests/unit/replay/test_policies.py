@@ -34,18 +34,18 @@ def test_first_in_first_out_prefers_nothing() -> None:
     assert in_order("fifo") == list(range(8))
 
 
-def test_start_times_order_and_unknown_ones_come_last() -> None:
+def test_operations_are_ordered_by_start_time_with_unknown_ones_last() -> None:
     assert in_order("start_time") == [7, 3, 1, 0, 2, 4, 5, 6]
 
 
-def test_communication_goes_first_and_then_what_leads_to_it() -> None:
+def test_communication_and_its_predecessors_are_preferred() -> None:
     numbers = preferences("communication_first", COLUMNS)
     assert [numbers[each] for each in (2, 5, 6)] == [0, 0, 0]
     assert [numbers[each] for each in (0, 1, 3)] == [1, 1, 1]
     assert numbers[4] == numbers[7] > 1
 
 
-def test_every_policy_is_there_and_no_other() -> None:
+def test_all_policies_are_registered() -> None:
     for policy in POLICIES:
         assert len(preferences(policy, COLUMNS)) == len(COLUMNS)
     with pytest.raises(KeyError):

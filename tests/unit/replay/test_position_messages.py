@@ -46,7 +46,7 @@ def receives(share: Share, nranks: int, ahead: int) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(("op", "name"), TURNING)
-def test_the_share_of_all_is_that_of_every_position(
+def test_shared_expansion_equals_that_of_every_position(
     op: CollectiveOp, name: str
 ) -> None:
     how = algorithm(op, name)

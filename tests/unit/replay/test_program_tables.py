@@ -81,7 +81,7 @@ def test_a_queue_pair_of_an_unknown_group_is_refused() -> None:
         ProgramTables(wrong)
 
 
-def test_a_group_with_the_name_of_messages_between_ranks_is_refused() -> None:
+def test_group_name_reserved_for_point_to_point_is_refused() -> None:
     plan = rank_plan()
     group = ProcessGroup(name=POINT_TO_POINT, ranks=(0, 1))
     wrong = replace(plan, program=program(0, [WORLD, group], []))
@@ -90,7 +90,7 @@ def test_a_group_with_the_name_of_messages_between_ranks_is_refused() -> None:
 
 
 @pytest.mark.parametrize("peer", [-1, MOST_RANKS])
-def test_a_rank_that_no_job_has_is_refused(peer: int) -> None:
+def test_rank_outside_of_all_jobs_is_refused(peer: int) -> None:
     plan = rank_plan()
     pair = replace(plan.queue_pairs[0], peer_rank=peer)
     with pytest.raises(PlanError, match=f"leads to rank {peer}"):

@@ -55,7 +55,7 @@ def test_messages_go_round_robin() -> None:
         (1_000, [384, 384, 232]),
     ],
 )
-def test_even_parts_are_of_whole_units_and_none_is_left_out(
+def test_even_parts_are_whole_units_and_cover_everything(
     size: int, parts: list[int]
 ) -> None:
     posts = Bundle(QPNS, is_even=True, message_bytes=0).post(9, size)
@@ -63,7 +63,7 @@ def test_even_parts_are_of_whole_units_and_none_is_left_out(
     assert posts == [(qpn, 9, part) for qpn, part in zip(QPNS, parts, strict=True)]
 
 
-def test_long_messages_are_posted_as_several_and_only_the_last_is_heard_of() -> None:
+def test_long_messages_are_posted_in_parts_and_complete_once() -> None:
     bundle = Bundle((10,), is_even=False, message_bytes=256)
 
     assert bundle.post(4, 600) == [
@@ -98,7 +98,7 @@ def test_a_message_is_done_when_all_its_parts_are() -> None:
     assert whole.generator_wait_ns == 9
 
 
-def test_a_message_has_come_when_all_its_parts_have() -> None:
+def test_message_arrives_with_its_last_part() -> None:
     bundle = Bundle(QPNS, is_even=True, message_bytes=0)
 
     # One queue pair is two messages ahead of another.

@@ -70,7 +70,7 @@ def ends_of(rows: Sequence[Operation], policy: str) -> list[int]:
     return ends_ns
 
 
-def test_the_policy_decides_who_gets_the_stream() -> None:
+def test_policy_determines_the_next_operation_of_a_stream() -> None:
     rows = [
         compute(1, start_ns=3),
         compute(10, start_ns=9),
@@ -83,7 +83,7 @@ def test_the_policy_decides_who_gets_the_stream() -> None:
     assert ends_of(rows, "communication_first") == [1_000, 1_001, 1_011, 1_111]
 
 
-def test_a_job_may_begin_later_and_repeat_otherwise() -> None:
+def test_job_can_start_later_and_repeat_differently() -> None:
     settings = job_settings(offset_ns=500, iterations=3)
     driven = Driven(alike([compute(10)], nranks=1), settings=settings)
     driven.start(100)
@@ -135,7 +135,7 @@ def test_operations_start_at_their_recorded_times() -> None:
     assert driven.replay.finished_ns == 1_090
 
 
-def test_who_has_to_wait_beyond_its_recorded_time_slips() -> None:
+def test_operation_delayed_beyond_its_recorded_time_slips() -> None:
     rows = [
         collective("broadcast", 9, start_ns=0, number=0),
         collective("broadcast", 9, start_ns=30, number=1, after=[0]),
@@ -161,7 +161,7 @@ def test_recorded_times_count_from_the_start_of_each_iteration() -> None:
     assert [row.end_ns for row in iteration_rows(driven.records)] == [115, 130]
 
 
-def test_what_is_late_looks_on_time_and_in_order() -> None:
+def test_late_processing_uses_due_times_in_order() -> None:
     rows = [compute(10, start_ns=50), compute(10, start_ns=5)]
     driven = by_times(rows, nranks=1)
     driven.start(0, now_ns=1_000)
@@ -174,7 +174,7 @@ def test_a_compute_operation_without_duration_takes_no_slot() -> None:
     assert driven.replay.next_timer_ns() == 7
 
 
-def test_long_chains_of_nothing_do_not_recurse() -> None:
+def test_long_chains_of_empty_operations_do_not_recurse() -> None:
     count = 20_000
     rows = [compute(0, after=[index - 1] if index else []) for index in range(count)]
     driven = alone(rows)
@@ -248,7 +248,7 @@ def test_no_iterations_are_done_at_the_start() -> None:
 # Collectives.
 
 
-def test_who_waits_at_a_barrier_is_idle() -> None:
+def test_rank_waiting_at_a_barrier_is_idle() -> None:
     rows = [collective("all_gather", 10), collective("barrier", number=1, after=[0])]
     driven = Driven(alike(rows))
     driven.start()
@@ -262,7 +262,7 @@ def test_who_waits_at_a_barrier_is_idle() -> None:
     assert len(driven.shares()) == 2
 
 
-def test_what_happened_first_takes_the_slot_first_however_late_it_is_seen() -> None:
+def test_earlier_event_gets_the_slot_first_even_if_processed_late() -> None:
     rows = [
         compute(100, stream=1),
         compute(50, after=[0]),  # from 100
@@ -283,7 +283,7 @@ def test_what_happened_first_takes_the_slot_first_however_late_it_is_seen() -> N
     assert driven.replay.next_timer_ns() == 200
 
 
-def test_an_acknowledgement_is_seen_after_the_timers_before_it() -> None:
+def test_acknowledgement_is_processed_after_earlier_timers() -> None:
     rows = [
         compute(100, stream=1),
         compute(50, after=[0]),
@@ -300,7 +300,7 @@ def test_an_acknowledgement_is_seen_after_the_timers_before_it() -> None:
     assert (row.end_ns, row.compute_ns) == (200, 200)
 
 
-def test_a_share_without_own_messages_begins_when_it_is_ready() -> None:
+def test_share_without_messages_starts_when_ready() -> None:
     driven = Driven(alike([compute(10), collective("broadcast", 8, after=[0])]), rank=1)
     driven.start()
     driven.receive(0, 0, 5, size_bytes=8)
@@ -353,7 +353,7 @@ def test_the_longest_computation_and_the_last_rank_fit() -> None:
     assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_TIME_NS
 
 
-def test_communication_of_measured_iterations_is_told_while_it_lasts() -> None:
+def test_communication_of_measured_iterations_is_reported_while_active() -> None:
     driven = Driven(
         alike([compute(10), collective("all_gather", 8, after=[0])]),
         settings=RunSettings(warmup=1, measured=1),

@@ -34,7 +34,7 @@ def test_operations_that_overlap_count_once() -> None:
     assert spent(activity) == (15, 15, 0, 0)
 
 
-def test_what_is_over_stays_accounted_for() -> None:
+def test_finished_time_stays_counted() -> None:
     activity = Activity()
     activity.begin(0)
     activity.change(1, 0, 50)

@@ -7,7 +7,7 @@ def test_nothing_is_ready_before_the_iteration_begins() -> None:
     assert Readiness([()]).take() == NOTHING
 
 
-def test_operations_come_lowest_first() -> None:
+def test_ready_operations_are_returned_lowest_first() -> None:
     readiness = Readiness([(1,), (), ()])
     readiness.begin(5)
     assert [readiness.take() for _ in range(3)] == [1, 2, NOTHING]
@@ -15,7 +15,7 @@ def test_operations_come_lowest_first() -> None:
     assert readiness.take() == 0
 
 
-def test_operations_come_in_the_order_of_preference() -> None:
+def test_ready_operations_are_returned_by_preference() -> None:
     readiness = Readiness([(), (), (), (1,)], [7, 8, 5, 7])
     readiness.begin(5)
     assert [readiness.take() for _ in range(2)] == [2, 0]
@@ -23,7 +23,7 @@ def test_operations_come_in_the_order_of_preference() -> None:
     assert [readiness.take() for _ in range(3)] == [3, 1, NOTHING]
 
 
-def test_what_is_postponed_is_ready_later_and_released_by_nothing() -> None:
+def test_postponed_operation_becomes_ready_by_time_only() -> None:
     readiness = Readiness([(), (0,)])
     readiness.begin(0)
     readiness.done(0, 5)
@@ -44,7 +44,7 @@ def test_an_operation_waits_for_all_it_depends_on() -> None:
     assert readiness.left == 1
 
 
-def test_what_was_done_last_releases_in_whatever_order_it_is_reported() -> None:
+def test_latest_completion_releases_in_any_report_order() -> None:
     readiness = Readiness([(), (), (0, 1)])
     readiness.begin(0)
     readiness.done(0, 20)
@@ -56,7 +56,7 @@ def test_what_was_done_last_releases_in_whatever_order_it_is_reported() -> None:
     assert readiness.end_ns == 20
 
 
-def test_an_iteration_begins_anew() -> None:
+def test_iteration_resets_readiness() -> None:
     readiness = Readiness([(), (0,)])
     for start_ns in (0, 100):
         readiness.begin(start_ns)
@@ -70,7 +70,7 @@ def test_an_iteration_begins_anew() -> None:
         assert (readiness.left, readiness.end_ns) == (0, start_ns + 9)
 
 
-def test_of_what_ends_at_one_time_the_first_in_the_program_releases() -> None:
+def test_first_operation_in_the_program_releases_at_equal_times() -> None:
     for order in ((1, 2), (2, 1)):
         readiness = Readiness([(), (), (), (1, 2), ()])
         readiness.begin(0)
@@ -79,7 +79,7 @@ def test_of_what_ends_at_one_time_the_first_in_the_program_releases() -> None:
         assert readiness.released_by[3] == 1
 
 
-def test_what_takes_no_time_releases_nothing_by_itself() -> None:
+def test_operation_without_time_does_not_release_by_itself() -> None:
     readiness = Readiness([(), (0,), (1,), (), (3,)])
     readiness.begin(5)
     readiness.done(0, 10)

@@ -34,7 +34,7 @@ def made_flow() -> Flow:
     return Flow(Pair(640, 0, 9, 0), 65_538)
 
 
-def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:
+def test_flow_row_combines_queue_pair_and_schedule() -> None:
     records = RecordRows()
     flow = made_flow()
     flow.send, flow.ready_ns = 1, 120
@@ -68,7 +68,7 @@ def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:
     ]
 
 
-def test_a_flow_tells_its_parts_where_somebody_knows_them() -> None:
+def test_flow_row_has_its_parts_if_known() -> None:
     records = RecordRows()
     parts = MessageParts()
     names = FlowRow._fields[FlowRow._fields.index("departed_ns") :]
@@ -80,14 +80,14 @@ def test_a_flow_tells_its_parts_where_somebody_knows_them() -> None:
     assert row[-len(names) :] == tuple(range(100, 100 + len(names)))
 
 
-def test_no_limit_of_the_rate_is_a_rate_of_nothing() -> None:
+def test_missing_rate_limit_is_0_in_rows() -> None:
     records = RecordRows()
     event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0)
     RowWriter(records, 0).flow(0, 64, operation(), made_flow(), event, 0)
     assert flow_rows(records)[0].rate_at_start_bps == 0
 
 
-def test_an_arrival_is_told_by_its_receiver() -> None:
+def test_receiver_reports_an_arrival() -> None:
     records = RecordRows()
     RowWriter(records, 7).arrival(2, 5, 9, (1 << 32) + 3, 190)
     (row,) = rows_of(ArrivalRow, records.arrivals)
@@ -96,7 +96,7 @@ def test_an_arrival_is_told_by_its_receiver() -> None:
     )
 
 
-def test_a_share_is_what_became_of_the_operation() -> None:
+def test_share_row_describes_the_operation() -> None:
     records = RecordRows()
     active = operation()
     active.end_ns = 500
@@ -129,7 +129,7 @@ def test_a_share_is_what_became_of_the_operation() -> None:
     ]
 
 
-def test_an_iteration_is_how_its_time_was_spent() -> None:
+def test_iteration_row_has_its_times() -> None:
     records = RecordRows()
     activity = Activity()
     activity.begin(10)

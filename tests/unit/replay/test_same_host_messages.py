@@ -52,7 +52,7 @@ def plan_of(
     return plan, simulate_plan(plan, topology, seed=1)
 
 
-def test_ranks_of_one_port_talk_past_it() -> None:
+def test_messages_between_ranks_of_one_port_bypass_it() -> None:
     ring = [collective("all_reduce", MIB, algorithm="ring")]
     plan, result = plan_of(ring, ranks_per_port=2, local_rate_bps=0)
     refuse_neighbours_on_one_port(plan)
@@ -65,7 +65,7 @@ def test_ranks_of_one_port_talk_past_it() -> None:
     assert {row.last_acked_ns - row.posted_ns for row in local} == {0}
 
 
-def test_ports_of_one_host_are_passed_by() -> None:
+def test_messages_within_a_host_bypass_its_ports() -> None:
     ring = [collective("all_reduce", MIB, algorithm="ring")]
     plan, result = plan_of(ring, local_rate_bps=0, host_of=two_ports_each)
     local = [row for row in flow_rows(result.records) if row.packets == 0]

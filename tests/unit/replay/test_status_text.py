@@ -34,12 +34,12 @@ def test_an_operation_is_named_with_its_iteration() -> None:
         (FOR_RNR, "check why the peer is not ready, or raise"),
     ],
 )
-def test_who_gave_up_is_told_where_to_look(retried_for: int, hint: str) -> None:
+def test_failed_queue_pair_has_a_hint(retried_for: int, hint: str) -> None:
     words = failure_words("job", 0, 1, "whatever it was", retried_for)
     assert f"is in error: whatever it was ({hint}" in words
 
 
-def test_of_other_failures_there_is_no_hint() -> None:
+def test_other_failures_have_no_hint() -> None:
     reason = "no ACK for PSN 5 again and again: not ready to receive"
     assert failure_words("job", 0, 1, reason).endswith(f"is in error: {reason}")
 
@@ -48,7 +48,7 @@ def test_one_missing_message_is_named() -> None:
     assert missing_words([(4, 1)]) == "the message of step 4 from rank 1"
 
 
-def test_of_many_missing_messages_the_lowest_steps_are_named() -> None:
+def test_lowest_steps_of_many_missing_messages_are_named() -> None:
     assert (
         missing_words([(9, 1), (0, 7), (0, 2), (5, 1), (6, 1)])
         == "5 messages: step 0 from rank 2, step 0 from rank 7, step 5 from rank 1, "
@@ -56,7 +56,7 @@ def test_of_many_missing_messages_the_lowest_steps_are_named() -> None:
     )
 
 
-def test_a_rank_says_which_message_it_waits_for() -> None:
+def test_rank_names_the_message_that_it_waits_for() -> None:
     driven = Driven(alike([collective("all_reduce", 9)], nranks=3))
     driven.start()
     driven.receive(2, 0, 10)
@@ -68,7 +68,7 @@ def test_a_rank_says_which_message_it_waits_for() -> None:
     ]
 
 
-def test_a_rank_says_who_does_not_acknowledge() -> None:
+def test_rank_names_the_peer_that_does_not_acknowledge() -> None:
     driven = point_to_point([send(1, 5), receive(1, 6)], [receive(0, 5), send(0, 6)])
     driven.start()
     assert driven.replay.waiting_for() == [
@@ -79,7 +79,7 @@ def test_a_rank_says_who_does_not_acknowledge() -> None:
     ]
 
 
-def test_a_rank_that_waits_for_nobody_says_so() -> None:
+def test_rank_that_waits_for_no_peer_reports_it() -> None:
     driven = alone([compute(100)])
     assert driven.replay.waiting_for() == [
         "job job rank 0: computes, or waits for its start time"
@@ -89,7 +89,7 @@ def test_a_rank_that_waits_for_nobody_says_so() -> None:
     assert driven.replay.waiting_for() == []
 
 
-def test_strays_are_mentioned() -> None:
+def test_stray_packets_are_reported() -> None:
     driven = Driven(alike([collective("all_gather", 8)]))
     driven.start()
     driven.receive(1, 77, 5)

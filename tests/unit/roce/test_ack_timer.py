@@ -20,7 +20,7 @@ def test_the_first_unanswered_request_starts_the_timer() -> None:
     assert qp.next_timeout_ns() == LATER_NS + 100 + TIMEOUT_NS
 
 
-def test_requests_do_not_put_a_timeout_off() -> None:
+def test_new_requests_do_not_delay_a_timeout() -> None:
     qp = requester(window_bytes=10**6, ack_interval_packets=1)
     for number in range(4):
         now_ns = number * LATER_NS // 2

@@ -11,7 +11,9 @@ from chakram.roce.constants import NEVER, local_ack_timeout_ns
     ("exponent", "timeout_ns"),
     [(0, NEVER), (1, 8_192), (14, 67_108_864), (20, 4_294_967_296)],
 )
-def test_local_ack_timeout(exponent: int, timeout_ns: int) -> None:
+def test_local_ack_timeout_follows_the_specification(
+    exponent: int, timeout_ns: int
+) -> None:
     assert local_ack_timeout_ns(exponent) == timeout_ns
 
 

@@ -45,7 +45,7 @@ DATA = [each for each in Opcode if each <= Opcode.WRITE_ONLY_WITH_IMMEDIATE]
 
 
 @pytest.mark.parametrize("opcode", DATA)
-def test_data_is_parsed_where_it_stands(opcode: Opcode) -> None:
+def test_data_is_parsed_in_place(opcode: Opcode) -> None:
     data = packet(opcode, b"hello")
     parser = SegmentParser()
 
@@ -91,7 +91,7 @@ def test_answers_are_parsed() -> None:
         (0xFF, 0),
     ],
 )
-def test_other_opcodes_are_not_served(opcode: int, size: int) -> None:
+def test_other_opcodes_are_unsupported(opcode: int, size: int) -> None:
     data = bytearray(packet(Opcode.SEND_ONLY, bytes(size)))
     data[0] = opcode
     parser = SegmentParser()
@@ -123,7 +123,7 @@ def test_other_opcodes_are_not_served(opcode: int, size: int) -> None:
         b"\x81\0\xff\xff\xbf" + bytes(27),  # without BECN
     ],
 )
-def test_what_is_no_packet_is_malformed(data: bytes) -> None:
+def test_invalid_datagram_is_malformed(data: bytes) -> None:
     assert SegmentParser().parse(data, 0, len(data)) == MALFORMED
 
 

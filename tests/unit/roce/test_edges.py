@@ -20,13 +20,13 @@ RNR_TIMERS = [
 ]
 
 
-def test_there_is_a_timer_for_every_code() -> None:
+def test_every_rnr_timer_code_has_a_time() -> None:
     assert [time_ns // 10_000 for time_ns in RNR_TIMER_NS] == RNR_TIMERS
     assert not any(time_ns % 10_000 for time_ns in RNR_TIMER_NS)
 
 
 @pytest.mark.parametrize("code", range(32))
-def test_a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_asks(
+def test_requester_waits_for_the_requested_rnr_time(
     code: int,
 ) -> None:
     qp = make_queue_pair(rnr_retry_limit=7)
@@ -40,7 +40,7 @@ def test_a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_asks(
 
 
 @pytest.mark.parametrize("verb", list(Verb))
-def test_no_more_psns_are_unacknowledged_than_can_be_told_apart(verb: Verb) -> None:
+def test_unacknowledged_psns_stay_below_half_of_all(verb: Verb) -> None:
     assert MAX_OUTSTANDING_PACKETS == 2**23
     qp = make_queue_pair(
         path_mtu=MTU,
@@ -67,7 +67,7 @@ def test_no_more_psns_are_unacknowledged_than_can_be_told_apart(verb: Verb) -> N
     assert (more.count, more.psn, more.ack_request) == (1, 5 + 2**23, True)
 
 
-def test_the_count_of_messages_wraps_beside_the_syndrome() -> None:
+def test_msn_wraps_without_changing_the_syndrome() -> None:
     qp = make_queue_pair()
     qp.responder.messages_received = 2**24 - 2
     encoder = WireEncoder(local_address="10.0.0.1", path_mtu=1024, max_burst_packets=1)

@@ -46,11 +46,11 @@ def hits(fault: PacketFault, packets: int, seed: int = 1) -> list[int]:
         ({"probability": 1.0}, list(range(1, 21))),
     ],
 )
-def test_packets_are_counted(settings: dict[str, Any], expected: list[int]) -> None:
+def test_nth_packet_is_hit(settings: dict[str, Any], expected: list[int]) -> None:
     assert hits(PacketFault(action=DROP, **settings), 20) == expected
 
 
-def test_chance_has_its_share_and_repeats_with_its_seed() -> None:
+def test_probability_has_its_share_and_repeats_with_its_seed() -> None:
     fault = PacketFault(action=DROP, probability=0.01)
 
     assert 900 < len(hits(fault, 100_000)) < 1_100
@@ -69,7 +69,7 @@ def lost_of(faults: PacketFaults, *flows: int, packets: int = 2_000) -> list[int
     return lost
 
 
-def test_chance_depends_neither_on_other_flows_nor_on_other_faults() -> None:
+def test_probability_is_independent_of_other_flows_and_faults() -> None:
     drop = PacketFault(action=DROP, probability=0.05)
     corrupt = PacketFault(
         action=FaultAction.CORRUPT, probability=0.2, packets="ack", part="header"
@@ -93,7 +93,7 @@ def test_chance_depends_neither_on_other_flows_nor_on_other_faults() -> None:
     assert 140 < len(lost_of(twice, 7)) < 260
 
 
-def test_a_packet_that_is_sent_again_has_another_chance() -> None:
+def test_retransmitted_packet_is_drawn_again() -> None:
     faults = PacketFaults([FaultRule(PacketFault(action=DROP, probability=0.5))], 1)
 
     for psn in range(200):
@@ -103,7 +103,7 @@ def test_a_packet_that_is_sent_again_has_another_chance() -> None:
             assert tries < 30
 
 
-def test_only_what_fits_counts() -> None:
+def test_only_matching_packets_count() -> None:
     fault = PacketFault(action=DROP, packets="last", nth=2)
     rule = FaultRule(fault, frozenset((3, 4)))
     faults = PacketFaults([rule], 1)
@@ -154,7 +154,7 @@ def test_a_packet_is_of_one_class_as_bytes_and_as_a_burst(size: int) -> None:
 @pytest.mark.parametrize(
     ("psn", "ce", "name"), [(0, 0, "ack"), (5, 0, "nak"), (0, 1, "cnp")]
 )
-def test_answers_have_classes_of_their_own(psn: int, ce: int, name: str) -> None:
+def test_answers_have_separate_classes(psn: int, ce: int, name: str) -> None:
     queue_pair = make_queue_pair(cnp_interval_ns=0)
     queue_pair.arrivals.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
     burst = queue_pair.next_burst(0, 1)
@@ -167,7 +167,7 @@ def test_answers_have_classes_of_their_own(psn: int, ce: int, name: str) -> None
     assert class_of_datagram(data, 0, len(data)) == PACKET_CLASSES[name]
 
 
-def test_what_is_no_packet_is_of_no_class_but_any() -> None:
+def test_invalid_packet_matches_only_rules_for_any_class() -> None:
     other = class_of_datagram(b"abc", 0, 3)
 
     assert other & PACKET_CLASSES["any"]
@@ -202,7 +202,7 @@ def test_faults_that_contradict_themselves_are_refused(
         PacketFault(**({"action": DROP} | settings))
 
 
-def test_faults_describe_themselves() -> None:
+def test_faults_have_a_description() -> None:
     fault = PacketFault(
         action=FaultAction.DELAY, packets="ack", job="moe", source=1, destination=2,
         nth=5, count=2, every=9, at_send=True,

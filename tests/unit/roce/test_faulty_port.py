@@ -92,7 +92,7 @@ def assert_delivered(pair: Pair, sizes: list[int]) -> None:
 
 @both_ways
 @everywhere
-def test_the_packet_that_is_named_is_lost(as_bytes: bool, at_send: bool) -> None:
+def test_named_packet_is_lost(as_bytes: bool, at_send: bool) -> None:
     fault = PacketFault(
         action=FaultAction.DROP, packets="middle", nth=3, at_send=at_send
     )
@@ -111,7 +111,7 @@ def test_the_packet_that_is_named_is_lost(as_bytes: bool, at_send: bool) -> None
 
 @both_ways
 @everywhere
-def test_a_packet_comes_twice(as_bytes: bool, at_send: bool) -> None:
+def test_packet_is_duplicated(as_bytes: bool, at_send: bool) -> None:
     fault = PacketFault(
         action=FaultAction.DUPLICATE, packets="only", nth=2, at_send=at_send
     )
@@ -157,7 +157,7 @@ def test_a_packet_is_overtaken(as_bytes: bool, at_send: bool) -> None:
 @both_ways
 @everywhere
 @pytest.mark.parametrize("behind", [1, 2, 4])
-def test_an_overtaken_packet_comes_right_behind_those_that_pass_it(
+def test_reordered_packet_follows_the_overtaking_ones(
     as_bytes: bool, at_send: bool, behind: int
 ) -> None:
     fault = PacketFault(
@@ -185,7 +185,7 @@ def test_an_overtaken_packet_comes_right_behind_those_that_pass_it(
 
 @both_ways
 @everywhere
-def test_a_packet_that_nobody_overtakes_goes_when_its_time_has_come(
+def test_reordered_packet_without_followers_is_sent_after_its_time(
     as_bytes: bool, at_send: bool
 ) -> None:
     pair = reordered("last", behind=1, as_bytes=as_bytes, at_send=at_send)
@@ -197,7 +197,7 @@ def test_a_packet_that_nobody_overtakes_goes_when_its_time_has_come(
 
 @both_ways
 @everywhere
-def test_a_packet_is_late(as_bytes: bool, at_send: bool) -> None:
+def test_packet_is_delayed(as_bytes: bool, at_send: bool) -> None:
     fault = PacketFault(
         action=FaultAction.DELAY,
         packets="only",
@@ -217,7 +217,7 @@ def test_a_packet_is_late(as_bytes: bool, at_send: bool) -> None:
 
 
 @both_ways
-def test_a_lost_ack_is_asked_for_again(as_bytes: bool) -> None:
+def test_lost_ack_is_requested_again(as_bytes: bool) -> None:
     # The receiver sends it, the sender receives it: here the latter loses it.
     fault = PacketFault(action=FaultAction.DROP, packets="ack", nth=1)
     left = faulty(fault)
@@ -251,7 +251,7 @@ def test_marks_are_per_packet_and_answered(as_bytes: bool, at_send: bool) -> Non
 
 
 @both_ways
-def test_a_receiver_is_not_ready_when_it_is_told_so(as_bytes: bool) -> None:
+def test_receiver_is_not_ready_by_a_rule(as_bytes: bool) -> None:
     fault = PacketFault(action=FaultAction.NOT_READY, packets="last", nth=1, count=2)
     pair = joined(fault, as_bytes=as_bytes, rnr_timer=14)
     pair.post(0, 4 * MTU)
@@ -268,7 +268,7 @@ def test_a_receiver_is_not_ready_when_it_is_told_so(as_bytes: bool) -> None:
     assert first.last_acked_ns > 2 * 1_280_000  # code 14, twice
 
 
-def test_a_burst_that_the_socket_refuses_is_judged_once() -> None:
+def test_faults_apply_once_to_a_refused_burst() -> None:
     port = faulty(
         PacketFault(action=FaultAction.DROP, packets="only", nth=2, at_send=True)
     )
@@ -286,7 +286,7 @@ def test_a_burst_that_the_socket_refuses_is_judged_once() -> None:
     assert port.statistics().faults_dropped == 1
 
 
-def test_nothing_is_judged_twice_when_an_answer_overtakes_it() -> None:
+def test_faults_apply_once_when_an_answer_overtakes() -> None:
     port = faulty(
         PacketFault(action=FaultAction.DROP, packets="data", nth=2, at_send=True)
     )
@@ -311,7 +311,7 @@ def test_nothing_is_judged_twice_when_an_answer_overtakes_it() -> None:
     assert port.statistics().faults_dropped == 1
 
 
-def test_time_that_the_socket_takes_is_no_wait_for_the_data_plane() -> None:
+def test_socket_delay_is_not_charged_to_the_data_plane() -> None:
     port = faulty(
         PacketFault(action=FaultAction.DROP, nth=10**6, at_send=True),
         rate_bps=10**9,
@@ -336,7 +336,7 @@ def test_time_that_the_socket_takes_is_no_wait_for_the_data_plane() -> None:
     assert port.statistics().generator_wait_ns == 0
 
 
-def test_what_is_left_of_a_burst_waits_for_the_socket() -> None:
+def test_rest_of_a_burst_waits_for_the_socket() -> None:
     port = faulty(
         PacketFault(action=FaultAction.DROP, packets="middle", nth=2, at_send=True)
     )
@@ -359,7 +359,7 @@ def test_what_is_left_of_a_burst_waits_for_the_socket() -> None:
     seed=st.integers(0, 999),
     as_bytes=st.booleans(),
 )
-def test_whatever_a_port_does_every_message_arrives_once(
+def test_every_message_arrives_once_with_any_fault(
     sizes: list[int], seed: int, as_bytes: bool
 ) -> None:
     faults = [
@@ -404,7 +404,7 @@ def test_whatever_a_port_does_every_message_arrives_once(
 
 @both_ways
 @everywhere
-def test_each_rule_counts_what_it_did_itself(as_bytes: bool, at_send: bool) -> None:
+def test_each_rule_counts_its_own_hits(as_bytes: bool, at_send: bool) -> None:
     rules = [
         PacketFault(action=FaultAction.DROP, nth=2, at_send=at_send),
         # The first of those that hit a packet counts: this one never comes to it.
@@ -441,7 +441,7 @@ def test_a_corrupted_burst_is_a_packet_with_a_wrong_icrc(
     assert (received.messages_received, received.naks_sent) == (1, 1)
 
 
-def test_bits_belong_to_the_part_that_is_named() -> None:
+def test_flipped_bits_are_in_the_named_part() -> None:
     port = faulty()
     port.add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**6))
     port.post_send(0x11, 1, 2 * MTU + 5, 0)

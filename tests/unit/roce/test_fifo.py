@@ -6,7 +6,7 @@ from collections import deque
 from chakram.roce.fifo import Fifo
 
 
-def test_it_gives_what_a_deque_gives() -> None:
+def test_fifo_behaves_like_a_deque() -> None:
     rng = random.Random(1)
     fifo, expected = Fifo(), deque[int]()
     for number in range(2_000):

@@ -40,7 +40,7 @@ def arrive(
 
 @families
 @pytest.mark.parametrize("name", FORGERIES)
-def test_what_a_stranger_sends_changes_nothing_and_is_counted(
+def test_foreign_packets_are_counted_and_ignored(
     local: str, peer: str, stranger: str, name: str
 ) -> None:
     port = bound_port(peer)
@@ -64,7 +64,7 @@ def test_what_a_stranger_sends_changes_nothing_and_is_counted(
 
 
 @families
-def test_a_peer_may_send_from_any_port(local: str, peer: str, stranger: str) -> None:
+def test_peer_can_send_from_any_port(local: str, peer: str, stranger: str) -> None:
     port = bound_port(peer)
     for psn, source_port in enumerate((0xC000, 49152, 1, 4791)):
         data = sealed(FORGERIES["data"](1, psn), Way(peer, local, source_port))
@@ -75,7 +75,7 @@ def test_a_peer_may_send_from_any_port(local: str, peer: str, stranger: str) -> 
     assert port.queue_pair(1).is_heard
 
 
-def test_of_joined_packets_each_goes_by_its_own_queue_pair() -> None:
+def test_joined_packets_are_delivered_to_their_queue_pairs() -> None:
     port = make_port(qpns=(1, 2, 3))
     port.queue_pair(1).bind_to(*address_halves("198.18.0.2"))
     port.queue_pair(2).bind_to(*address_halves("198.18.0.9"))
@@ -95,7 +95,7 @@ def test_of_joined_packets_each_goes_by_its_own_queue_pair() -> None:
     assert port.statistics().unknown_queue_pair == 1
 
 
-def test_no_fault_is_spent_on_a_stranger() -> None:
+def test_faults_ignore_foreign_packets() -> None:
     """Else a stranger's packet would be answered, or the wrong one be lost."""
     rules = [
         FaultRule(PacketFault(action=FaultAction.NOT_READY, packets="any", nth=1)),

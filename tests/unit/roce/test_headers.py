@@ -51,7 +51,7 @@ def test_an_ack_decodes_into_its_parts() -> None:
     assert encode_packet(packet) == data
 
 
-def test_a_pad_that_is_not_zero_is_kept() -> None:
+def test_nonzero_pad_is_kept() -> None:
     packet = Packet(
         bth=Bth(opcode=Opcode.SEND_ONLY, destination_qpn=1, psn=2),
         payload=b"abc",
@@ -85,7 +85,7 @@ def test_a_pad_that_is_not_zero_is_kept() -> None:
         ),
     ],
 )
-def test_what_is_no_packet_is_refused(data: bytes, message: str) -> None:
+def test_invalid_packet_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(PacketError, match=re.escape(message)):
         decode_packet(data)
 
@@ -119,7 +119,7 @@ def test_values_fit_their_bits(make: Any, changes: dict[str, int]) -> None:
         make(**(good | changes))
 
 
-def test_headers_belong_to_the_opcode() -> None:
+def test_headers_match_the_opcode() -> None:
     bth = Bth(opcode=Opcode.SEND_ONLY, destination_qpn=0, psn=0)
     with pytest.raises(ValueError, match="SEND_ONLY does not carry AETH"):
         Packet(bth=bth, aeth=Aeth(syndrome=0, msn=0))

@@ -11,7 +11,7 @@ from chakram.roce.histogram import Histogram
 @pytest.mark.parametrize(
     "time_ns", [0, 1, 1_000, 1_001, 2_000, 2_001, 67_108_864_000, 10**15]
 )
-def test_buckets_are_those_of_completion_times(time_ns: int) -> None:
+def test_buckets_equal_those_of_completion_times(time_ns: int) -> None:
     histogram = Histogram()
     histogram.add(time_ns)
     counts = histogram.snapshot()
@@ -21,7 +21,7 @@ def test_buckets_are_those_of_completion_times(time_ns: int) -> None:
     assert counts.sum_ns == time_ns
 
 
-def test_a_negative_time_is_none() -> None:
+def test_negative_time_is_not_counted() -> None:
     histogram = Histogram()
     histogram.add(-5)
 

@@ -41,13 +41,13 @@ def nic_cnp() -> bytes:
 
 
 @pytest.mark.parametrize("name", ["ack", "nak", "cnp", "write"])
-def test_known_packets(name: str) -> None:
+def test_icrc_of_known_packets_is_correct(name: str) -> None:
     packet = bytes.fromhex(KNOWN[name])
 
     assert ip_icrc(packet) == packet[-4:]
 
 
-def test_a_nics_packet_with_an_identification() -> None:
+def test_icrc_of_a_nic_packet_with_an_ip_identification_is_correct() -> None:
     packet = nic_cnp()
 
     assert ip_icrc(packet) == packet[-4:]
@@ -56,7 +56,7 @@ def test_a_nics_packet_with_an_identification() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 8, 10, 11, 26, 27, 32])
-def test_what_switches_may_change_is_not_covered(at: int) -> None:
+def test_icrc_excludes_variable_fields(at: int) -> None:
     changed = bytearray(ACK)
     changed[at] ^= 0xFF
 
@@ -64,14 +64,14 @@ def test_what_switches_may_change_is_not_covered(at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [4, 5, 12, 19, 20, 22, 24, 28, 36, 40])
-def test_everything_else_is(at: int) -> None:
+def test_icrc_covers_all_other_fields(at: int) -> None:
     changed = bytearray(ACK)
     changed[at] ^= 0x01
 
     assert ip_icrc(bytes(changed)) != ACK[-4:]
 
 
-def test_masked_headers_stand_for_those_of_the_packet() -> None:
+def test_masked_headers_give_the_same_icrc() -> None:
     headers = masked_headers(
         source=ACK[12:16],
         destination=ACK[16:20],
@@ -118,6 +118,6 @@ def test_addresses_are_of_one_version() -> None:
         (ACK[:7] + b"\x01" + ACK[8:], "the packet is a fragment"),
     ],
 )
-def test_what_has_no_icrc_is_refused(packet: bytes, message: str) -> None:
+def test_packet_without_an_icrc_is_refused(packet: bytes, message: str) -> None:
     with pytest.raises(PacketError, match=re.escape(message)):
         ip_icrc(packet)

@@ -25,7 +25,7 @@ def packet(opcode: Opcode, psn: int, *, qpn: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["counted", "kept"])
-def test_a_mark_on_joined_packets_is_one_on_each(keeps: bool) -> None:
+def test_mark_on_joined_packets_counts_for_each(keeps: bool) -> None:
     memory = MemoryRegion(MESSAGE_BYTES) if keeps else None
     port = make_port(settings={"cnp_interval_ns": 0, "memory": memory})
     first = packet(Opcode.WRITE_FIRST, 0)
@@ -38,7 +38,7 @@ def test_a_mark_on_joined_packets_is_one_on_each(keeps: bool) -> None:
     assert [each.kind for each in drained(port)] == [BurstKind.CNP]
 
 
-def test_a_mark_is_one_on_the_packets_of_every_queue_pair() -> None:
+def test_mark_counts_for_the_packets_of_every_queue_pair() -> None:
     port = make_port(qpns=(1, 2), settings={"cnp_interval_ns": 0})
     for qpn in (1, 2):
         first = packet(Opcode.WRITE_FIRST, 0, qpn=qpn)

@@ -67,13 +67,13 @@ def concluded(**known: int) -> dict[str, int]:
         ),
     ],
 )
-def test_what_lies_between_both_times_is_divided(
+def test_time_between_posting_and_departure_is_divided(
     known: dict[str, int], parts: dict[str, int]
 ) -> None:
     assert concluded(**known) == parts
 
 
-def test_parts_that_are_used_again_know_nothing() -> None:
+def test_reused_parts_are_reset() -> None:
     fresh, used = MessageParts(), MessageParts()
     for name in MessageParts.__slots__:
         setattr(used, name, 7)
@@ -92,7 +92,7 @@ def message(**fields: Any) -> Message:
     return made
 
 
-def test_what_was_so_when_its_first_packet_left_stays() -> None:
+def test_parts_are_fixed_when_the_first_packet_is_sent() -> None:
     sent = message(message_id=7, size_bytes=100, packets=2, posted_ns=5, context="x")
 
     sent.note_sent(0, 10, 8000, 3)

@@ -42,7 +42,9 @@ def bursts_of(size: int, **settings: Any) -> list[Burst]:
         (7, 7, 1, "8100ffff4000001100000000" + "00" * 16 + "93727150"),
     ],
 )
-def test_known_answers(start: int, psn: int, ce: int, expected: str) -> None:
+def test_encoded_packets_equal_known_bytes(
+    start: int, psn: int, ce: int, expected: str
+) -> None:
     responder = make_queue_pair(
         0x12, 0x11, receive_psn=start, source_port=0xC001, cnp_interval_ns=0
     )
@@ -53,7 +55,7 @@ def test_known_answers(start: int, psn: int, ce: int, expected: str) -> None:
     assert bytes(make_encoder().encode(burst)[0]).hex() == expected
 
 
-def test_a_known_nak() -> None:
+def test_encoded_nak_equals_known_bytes() -> None:
     responder = make_queue_pair(0x12, 0x11, receive_psn=5, source_port=0xC001)
     responder.arrivals.receive_run(5, 1, 0, True, True, 1, 1, 1, False, 0, 0)
     responder.arrivals.receive_run(9, 1, 0, True, True, 1, 1, 1, False, 0, 0)
@@ -64,7 +66,7 @@ def test_a_known_nak() -> None:
     assert bytes(make_encoder().encode(burst)[0]).hex() == expected
 
 
-def test_a_write_says_where_and_how_much() -> None:
+def test_write_contains_address_and_length() -> None:
     qp = make_queue_pair(
         0x11,
         0xABCDEF,
@@ -209,9 +211,7 @@ def test_bursts_that_do_not_fit_are_refused() -> None:
         ({"packet_index": 0}, "does not fit into one send"),
     ],
 )
-def test_bursts_that_nobody_makes_are_refused(
-    changes: dict[str, int], message: str
-) -> None:
+def test_invalid_bursts_are_refused(changes: dict[str, int], message: str) -> None:
     encoder = make_encoder()
     burst = bursts_of(20 * 1024)[1]
     assert (burst.packet_index, burst.count) == (2, 4)
@@ -227,7 +227,7 @@ def test_bursts_that_nobody_makes_are_refused(
 )
 @pytest.mark.parametrize("verb", list(Verb))
 @pytest.mark.parametrize("size", [0, 5, 1_024, 3_075, 7_000])
-def test_all_ways_to_make_an_icrc_agree_but_none(
+def test_all_icrc_modes_except_none_agree(
     addresses: tuple[str, str], verb: Verb, size: int
 ) -> None:
     local, remote = addresses
@@ -248,7 +248,7 @@ def test_all_ways_to_make_an_icrc_agree_but_none(
 
 
 @pytest.mark.parametrize("size", [0, 3, 2_000, 5_000])
-def test_a_message_without_immediate_says_so(size: int) -> None:
+def test_message_without_immediate_has_the_other_opcode(size: int) -> None:
     encoder = make_encoder()
     queue_pair = make_queue_pair(window_bytes=10**6)
     queue_pair.post_send(NO_IMMEDIATE, size, 0)
@@ -266,7 +266,7 @@ def test_a_message_without_immediate_says_so(size: int) -> None:
 
 
 @pytest.mark.parametrize("verb", list(Verb))
-def test_requests_and_answers_are_marked_migrated_and_notifications_not(
+def test_migreq_bit_is_set_except_in_notifications(
     verb: Verb,
 ) -> None:
     # As adapters do it that use no alternate path; scapy's list of captures has both.
@@ -297,7 +297,7 @@ def test_requests_and_answers_are_marked_migrated_and_notifications_not(
 )
 @pytest.mark.parametrize("mode", ["table", "full", "contents"])
 @pytest.mark.parametrize("size", [5, 1_025, 4_000, 9_000])
-def test_packets_that_leave_alone_are_sealed_so(
+def test_unsegmented_packets_have_their_own_icrc(
     addresses: tuple[str, str], mode: str, size: int
 ) -> None:
     local, remote = addresses

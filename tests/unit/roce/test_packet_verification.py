@@ -73,7 +73,7 @@ def resealed(packet: bytes, local: str, remote: str, identification: int = 0) ->
 @families
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 255, 256, 257, 17 * MTU, 4096 + 5])
-def test_what_our_encoder_makes_is_intact(
+def test_encoded_packets_pass_verification(
     local: str, remote: str, verb: Verb, size: int
 ) -> None:
     checked = Checked(local, remote)
@@ -84,7 +84,7 @@ def test_what_our_encoder_makes_is_intact(
 
 
 @families
-def test_every_flipped_bit_is_found_but_those_that_devices_may_change(
+def test_every_flipped_bit_outside_of_variable_fields_is_found(
     local: str, remote: str
 ) -> None:
     checked = Checked(local, remote)
@@ -104,15 +104,13 @@ def test_every_flipped_bit_is_found_but_those_that_devices_may_change(
 
 
 @families
-def test_a_packet_from_another_port_is_not_what_was_sealed(
-    local: str, remote: str
-) -> None:
+def test_packet_from_another_port_fails_verification(local: str, remote: str) -> None:
     checked = Checked(local, remote)
     ((first, *_), *_) = packets(local, remote)
     assert checked.judge(first, source_port=SOURCE_PORT + 1) == WRONG_ICRC
 
 
-def test_a_wrong_payload_with_a_right_icrc_is_told_apart() -> None:
+def test_wrong_payload_with_a_correct_icrc_is_distinguished() -> None:
     local, remote = FAMILIES[0]
     checked = Checked(local, remote)
     (_, send, *_) = packets(local, remote)
@@ -130,7 +128,7 @@ def test_a_wrong_payload_with_a_right_icrc_is_told_apart() -> None:
     assert checked.judge(resealed(padded, local, remote)) == WRONG_PAYLOAD
 
 
-def test_packets_are_found_at_whatever_place_of_their_send() -> None:
+def test_packets_are_verified_at_any_position_of_their_send() -> None:
     """Neighbours may be lost, sends be joined, packets leave one by one."""
     local, remote = FAMILIES[0]
     checked = Checked(local, remote)
@@ -152,7 +150,7 @@ def test_packets_are_found_at_whatever_place_of_their_send() -> None:
 
 
 @pytest.mark.parametrize("identification", [0, 1, 127, 128, 255, 256, 4711, 0xFFFF])
-def test_any_identification_is_a_foreign_peers_and_segments_are_ours(
+def test_any_ip_identification_of_foreign_peers_is_accepted(
     identification: int,
 ) -> None:
     local, remote = FAMILIES[0]
@@ -170,7 +168,7 @@ def test_any_identification_is_a_foreign_peers_and_segments_are_ours(
 
 
 @families
-def test_answers_are_checked_wherever_they_stand(local: str, remote: str) -> None:
+def test_answers_are_verified_at_any_position(local: str, remote: str) -> None:
     encoder = WireEncoder(local_address=local, path_mtu=MTU, max_burst_packets=15)
     encoder.set_destination(0, remote)
     qp = make_queue_pair(path_mtu=MTU, cnp_interval_ns=0)
@@ -197,7 +195,7 @@ def test_without_icrcs_the_payload_alone_is_compared() -> None:
     assert checked.judge(packet[:40] + b"?" + packet[41:-4] + bytes(4)) == WRONG_PAYLOAD
 
 
-def test_a_register_is_taken_back() -> None:
+def test_crc_register_can_be_reversed() -> None:
     rng = random.Random(3)
     tables = retreat_tables()
     for length in (1, 2, 3, 100, 4096, 8191):
@@ -218,7 +216,7 @@ def test_a_register_is_taken_back() -> None:
 @pytest.mark.parametrize(
     "make", [payload_pattern, lambda n: PlainPattern(pattern_bytes(n))]
 )
-def test_a_pattern_knows_payloads_by_their_bytes(make) -> None:  # type: ignore[no-untyped-def] # two kinds
+def test_pattern_compares_payload_bytes(make) -> None:  # type: ignore[no-untyped-def] # two kinds
     pattern = make(1024)
     data = b"\0" * 3 + pattern_bytes(1024) + b"\0"
     assert pattern.matches(data, 3, 1024)
@@ -232,7 +230,7 @@ def test_a_pattern_knows_payloads_by_their_bytes(make) -> None:  # type: ignore[
         assert not pattern.matches(damaged, 3, 1024)
 
 
-def test_a_sample_has_a_size_and_packets_have_one() -> None:
+def test_sample_size_and_packet_size_are_validated() -> None:
     with pytest.raises(ValueError, match="one in 0 packets"):
         PacketVerifier(local_address="198.18.0.1", path_mtu=MTU, every=0)
     with pytest.raises(ValueError, match="path MTU 300"):

@@ -42,7 +42,7 @@ def test_queue_pairs_are_found_by_number() -> None:
         port.add_queue_pair(make_queue_pair(3))
 
 
-def test_events_from_before_move_to_the_port() -> None:
+def test_earlier_events_move_to_the_port() -> None:
     port = make_port(qpns=())
     queue_pair = make_queue_pair(5)
     queue_pair.arrivals.receive_run(0, 1, 0, True, True, 3, 3, 8, False, 0, 0)
@@ -53,7 +53,7 @@ def test_events_from_before_move_to_the_port() -> None:
     assert port.next_event() is None
 
 
-def test_turns_go_round() -> None:
+def test_queue_pairs_are_served_round_robin() -> None:
     port = make_port(qpns=(1, 2, 3))
     for qpn in (1, 2, 3):
         port.post_send(qpn, 0, 4 * MTU, 0)
@@ -75,7 +75,7 @@ def in_one_order(**port: Any) -> PortEngine:
     return engine
 
 
-def test_of_a_common_order_the_earlier_message_goes_first() -> None:
+def test_earlier_message_of_a_common_order_is_sent_first() -> None:
     port = in_one_order()
     port.post_send(2, 0, 3 * MTU, 0, 7)
     port.post_send(1, 0, 2 * MTU, 0, 6)
@@ -87,7 +87,7 @@ def test_of_a_common_order_the_earlier_message_goes_first() -> None:
     assert sorted(left[5:]) == [(1, 1), (1, 1), (2, 1)]
 
 
-def test_the_later_message_goes_while_the_earlier_one_is_stopped() -> None:
+def test_later_message_is_sent_while_the_earlier_one_is_blocked() -> None:
     port = in_one_order()
     port.post_send(1, 0, 12 * MTU, 0, 1)
     port.post_send(2, 0, 12 * MTU, 0, 2)
@@ -96,7 +96,7 @@ def test_the_later_message_goes_while_the_earlier_one_is_stopped() -> None:
     assert left == [1] * 8 + [2] * 8  # a window each
 
 
-def test_towards_others_a_common_order_counts_as_those_it_lets_send() -> None:
+def test_common_order_shares_the_port_by_its_active_queue_pairs() -> None:
     port = in_one_order()
     for qpn, order in ((1, 1), (2, 2), (3, 0)):
         port.post_send(qpn, 0, 8 * MTU, 0, order)
@@ -106,7 +106,7 @@ def test_towards_others_a_common_order_counts_as_those_it_lets_send() -> None:
     assert not left.count(2)
 
 
-def test_an_idle_queue_pair_is_not_owed_anything() -> None:
+def test_idle_queue_pair_accumulates_no_credit() -> None:
     port = make_port(qpns=(1, 2))
     port.post_send(1, 0, 40 * MTU, 0)
     for _ in range(20):
@@ -126,7 +126,7 @@ def test_a_large_quantum_gives_whole_bursts() -> None:
     assert [each.count for each in bursts[4:]] == [4] * 6
 
 
-def test_only_what_was_offered_can_be_committed() -> None:
+def test_only_the_offered_burst_can_be_committed() -> None:
     port = make_port()
     port.post_send(1, 0, 3 * MTU, 0)
     offered = port.peek_burst(0)
@@ -138,7 +138,7 @@ def test_only_what_was_offered_can_be_committed() -> None:
         port.commit_burst(offered, 0)
 
 
-def test_a_queue_pair_deep_in_debt_misses_a_turn() -> None:
+def test_queue_pair_with_a_large_deficit_skips_a_turn() -> None:
     port = make_port(qpns=(1, 2), max_burst_packets=2)
     # Two messages leave 8 bytes of the quantum of 2164; the next burst takes 2180.
     for size in (1_004, 996, 2 * MTU):

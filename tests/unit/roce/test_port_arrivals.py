@@ -15,7 +15,7 @@ from tests.unit.roce.ports import GIGABIT, MTU, ack_of, drained, make_port
 from tests.virtual_wire import Pair, make_queue_pair
 
 
-def test_answers_leave_before_data() -> None:
+def test_answers_are_sent_before_data() -> None:
     port = make_port(rate_bps=GIGABIT, settings={"cnp_interval_ns": 0})
     peer = make_port(qpns=())
     peer.add_queue_pair(make_queue_pair(101, 1))
@@ -42,7 +42,7 @@ def test_an_answer_that_is_no_longer_due_is_dropped() -> None:
     assert port.next_wakeup_ns() == NEVER
 
 
-def test_only_what_may_lead_to_something_is_news() -> None:
+def test_port_reports_news_only_for_relevant_packets() -> None:
     port, peer = make_port(), make_port(qpns=())
     peer.add_queue_pair(make_queue_pair(101, 1, ack_interval_packets=99))
     peer.post_send(101, 0, 3 * MTU, 0)
@@ -62,7 +62,7 @@ def test_only_what_may_lead_to_something_is_news() -> None:
     assert port.has_news()
 
 
-def test_what_is_sampled_is_what_a_snapshot_has() -> None:
+def test_samples_equal_a_snapshot() -> None:
     port, peer = make_port(rate_bps=GIGABIT), make_port(qpns=())
     peer.add_queue_pair(make_queue_pair(101, 1))
     peer.post_send(101, 0, 3 * MTU, 0)
@@ -75,7 +75,7 @@ def test_what_is_sampled_is_what_a_snapshot_has() -> None:
     assert len({*counted}) > 2
 
 
-def test_packets_for_nobody_are_counted() -> None:
+def test_packets_to_unknown_queue_pairs_are_counted() -> None:
     port, peer = make_port(), make_port(qpns=(1,))
     peer.post_send(1, 0, 10, 0)
     burst = peer.next_burst(0)
@@ -89,7 +89,7 @@ def test_packets_for_nobody_are_counted() -> None:
     assert port.statistics().packets_received == 3
 
 
-def test_segments_of_several_queue_pairs_are_told_apart() -> None:
+def test_segments_of_several_queue_pairs_are_separated() -> None:
     peer = make_port(qpns=(), max_burst_packets=15)
     for number in (1, 2):
         peer.add_queue_pair(make_queue_pair(100 + number, number))
@@ -115,7 +115,7 @@ def test_segments_of_several_queue_pairs_are_told_apart() -> None:
     assert kinds == [BurstKind.CNP, BurstKind.ACK] * 2
 
 
-def test_bytes_that_are_not_served_are_counted() -> None:
+def test_unsupported_packets_are_counted() -> None:
     port = make_port()
     read = bytes.fromhex("0c00ffff0000000180000000") + bytes(20)
     response = bytes.fromhex("0e00ffff0000000100000000") + bytes(8)
@@ -132,7 +132,7 @@ def test_bytes_that_are_not_served_are_counted() -> None:
 
 
 @pytest.mark.parametrize("opcode", [0x0C, 0x13, 0x14, 0x16, 0x17, 0x1C, 0x1D])
-def test_requests_that_are_not_served_are_refused(opcode: int) -> None:
+def test_unsupported_requests_are_refused(opcode: int) -> None:
     port = make_port()
     request = bytes((opcode,)) + bytes.fromhex("00ffff0000000180000000") + bytes(32)
     port.receive_datagrams(request, len(request), 0, 0)
@@ -192,7 +192,7 @@ def test_round_trips_fall_into_buckets() -> None:
     assert sum(statistics.pacing_errors.counts) == 0  # there is no rate
 
 
-def test_events_name_who_the_queue_pair_belongs_to_and_the_context() -> None:
+def test_events_contain_owner_and_context() -> None:
     owner, context = object(), object()
     port = make_port(qpns=(1, 2))
     port.queue_pair(1).belong_to(owner)

@@ -37,7 +37,7 @@ def test_fractions_of_a_nanosecond_add_up() -> None:
     assert port.next_wakeup_ns() == statistics.bytes_sent * 8 // 7
 
 
-def test_a_late_shell_catches_up_within_the_bound() -> None:
+def test_late_data_plane_catches_up_within_the_bound() -> None:
     port = make_port(rate_bps=GIGABIT, burst_bound_ns=2 * MIDDLE_NS)
     port.post_send(1, 0, 100 * MTU, 0)
     drained(port, 0)
@@ -76,7 +76,7 @@ class Forced(FixedRate):
 
 
 @pytest.mark.parametrize(("control", "packets"), [(FixedRate, 2), (Forced, 1)])
-def test_only_a_rate_to_be_kept_is_saved_up(
+def test_only_sustained_rates_accumulate_credit(
     control: type[FixedRate], packets: int
 ) -> None:
     settings = {
@@ -89,7 +89,7 @@ def test_only_a_rate_to_be_kept_is_saved_up(
     assert len(drained(port, 1000 * MIDDLE_NS)) == packets
 
 
-def test_what_cannot_be_made_up_is_accounted_for() -> None:
+def test_delay_that_cannot_be_made_up_is_counted() -> None:
     port = make_port(rate_bps=GIGABIT, burst_bound_ns=2 * MIDDLE_NS)
     port.post_send(1, 7, 20 * MTU, 0)
     drained(port, 0)
@@ -106,7 +106,7 @@ def test_what_cannot_be_made_up_is_accounted_for() -> None:
     assert event.generator_wait_ns == 8 * MIDDLE_NS
 
 
-def test_lateness_counts_from_when_there_was_something_to_send() -> None:
+def test_delay_counts_from_the_first_packet_to_send() -> None:
     port = make_port(rate_bps=GIGABIT)
     port.post_send(1, 0, 10, 5_000)
     drained(port, 5_300)
@@ -117,7 +117,7 @@ def test_lateness_counts_from_when_there_was_something_to_send() -> None:
     assert port.statistics().generator_wait_ns == 300
 
 
-def test_all_messages_that_waited_are_told() -> None:
+def test_all_delayed_messages_are_reported() -> None:
     port = make_port(qpns=(1, 2, 3), rate_bps=GIGABIT)
     port.post_send(1, 0, 10, 0)
     port.post_send(2, 0, 10, 600)
@@ -136,7 +136,7 @@ def test_all_messages_that_waited_are_told() -> None:
     assert waits == {1: 1_000, 2: 400, 3: 0}
 
 
-def test_a_refusing_socket_is_not_the_generator() -> None:
+def test_full_socket_buffer_is_not_charged_to_the_generator() -> None:
     port = make_port(rate_bps=GIGABIT)
     port.post_send(1, 0, 10, 0)
     offered = port.peek_burst(0)
@@ -160,7 +160,7 @@ def test_a_port_without_rate_counts_gaps_beyond_the_bound() -> None:
     assert port.statistics().generator_wait_ns == 2_100
 
 
-def test_what_comes_while_a_burst_is_on_offer_did_not_wait() -> None:
+def test_message_posted_during_an_offered_burst_did_not_wait() -> None:
     port = make_port(qpns=(1, 2), rate_bps=GIGABIT)
     port.post_send(1, 0, 10, 0)
     offered = port.peek_burst(700)
@@ -194,7 +194,7 @@ def test_pacing_of_a_queue_pair_wakes_the_port() -> None:
     assert port.statistics().generator_wait_ns == 500
 
 
-def test_pacing_errors_are_how_late_the_shell_came() -> None:
+def test_pacing_errors_are_the_delay_of_the_data_plane() -> None:
     port = make_port(rate_bps=GIGABIT)
     port.post_send(1, 1, 3 * MTU, 0)
     assert port.next_burst(3_000) is not None
@@ -242,7 +242,7 @@ def test_retransmission_timers_wake_the_port() -> None:
     assert port.queue_pair(2).statistics().timeouts == 1
 
 
-def test_deadlines_move_both_ways() -> None:
+def test_deadlines_can_move_in_both_directions() -> None:
     control = FixedRate(rate_bps=100 * GIGABIT)
     port = make_port(qpns=())
     # A window of one message: the second one waits, so the control's timer counts.
@@ -269,7 +269,7 @@ def test_deadlines_move_both_ways() -> None:
     assert port.queue_pair(1).statistics().timeouts == 0
 
 
-def test_what_a_port_keeps_does_not_grow_with_what_it_sends() -> None:
+def test_state_of_a_port_does_not_grow_with_sent_data() -> None:
     """A timeout comes in seconds, the pace allows a packet every 9 us."""
     port = make_port(
         settings={

@@ -18,7 +18,7 @@ def make_port() -> PortEngine:
     return port
 
 
-def test_data_rests_until_the_pause_is_over() -> None:
+def test_data_stops_until_the_pause_ends() -> None:
     port = make_port()
     port.post_send(1, 0, 4 * MTU, 0)
     assert port.next_burst(0) is not None
@@ -46,7 +46,7 @@ def test_a_pause_can_be_ended_and_be_made_longer() -> None:
     assert port.statistics().generator_wait_ns == 0
 
 
-def test_who_comes_late_after_a_pause_is_blamed_for_that_alone() -> None:
+def test_delay_after_a_pause_excludes_the_pause() -> None:
     port = make_port()
     port.post_send(1, 0, 4 * MTU, 0)
     port.pause(True, True, LONG_NS, 0)
@@ -54,7 +54,7 @@ def test_who_comes_late_after_a_pause_is_blamed_for_that_alone() -> None:
     assert port.statistics().generator_wait_ns == 4000
 
 
-def test_nothing_is_saved_up_in_a_pause() -> None:
+def test_pause_accumulates_no_credit() -> None:
     port = make_port()
     port.post_send(1, 0, 64 * MTU, 0)
     port.pause(True, True, LONG_NS, 0)
@@ -65,7 +65,7 @@ def test_nothing_is_saved_up_in_a_pause() -> None:
     assert sent <= 2 + 1000 // MTU
 
 
-def test_answers_of_another_class_go_on() -> None:
+def test_answers_of_another_class_continue() -> None:
     port, peer = (
         make_port(),
         PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=1),
@@ -84,7 +84,7 @@ def test_answers_of_another_class_go_on() -> None:
     assert port.next_wakeup_ns() == LONG_NS
 
 
-def test_answers_of_the_same_class_rest_too() -> None:
+def test_answers_of_the_same_class_stop() -> None:
     port, peer = (
         make_port(),
         PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=1),

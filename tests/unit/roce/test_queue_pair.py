@@ -36,14 +36,14 @@ def test_settings_out_of_range_are_refused(setting: str, value: int) -> None:
         make_queue_pair(**{setting: value})
 
 
-def test_it_tells_who_it_is() -> None:
+def test_queue_pair_identifies_itself() -> None:
     qp = make_queue_pair(1, 2, source_port=3, path_mtu=256)
 
     assert (qp.qpn, qp.remote_qpn, qp.source_port) == (1, 2, 3)
     assert (qp.destination, qp.path_mtu) == (0, 256)
 
 
-def test_a_message_there_and_back_without_a_port() -> None:
+def test_message_is_acknowledged_without_a_port() -> None:
     left, right = make_queue_pair(1, 2), make_queue_pair(2, 1)
     assert left.next_timeout_ns() == NEVER
     left.post_send(7, 3_000, 0)
@@ -78,7 +78,7 @@ def test_parts_of_a_burst_can_be_received() -> None:
     assert ack.psn == 3
 
 
-def test_a_part_without_its_end_asks_for_no_ack() -> None:
+def test_part_without_the_end_of_a_burst_requests_no_ack() -> None:
     left, right = make_queue_pair(1, 2), make_queue_pair(2, 1)
     left.post_send(7, 2 * 1024, 0)
     burst = left.next_burst(0, 15)
@@ -93,7 +93,7 @@ def bth(opcode: Opcode, psn: int, **fields: Any) -> Bth:
     return Bth(opcode=opcode, destination_qpn=1, psn=psn, **fields)
 
 
-def test_decoded_packets_are_taken_whatever_sent_them() -> None:
+def test_decoded_packets_of_any_sender_are_accepted() -> None:
     qp = make_queue_pair(1, 2, path_mtu=256, cnp_interval_ns=0)
     full = bytes(256)
     for packet in (
@@ -120,7 +120,7 @@ def test_decoded_packets_are_taken_whatever_sent_them() -> None:
     assert kinds == [BurstKind.CNP, BurstKind.ACK]
 
 
-def test_decoded_answers_are_taken() -> None:
+def test_decoded_answers_are_accepted() -> None:
     qp = make_queue_pair(1, 2)
     qp.post_send(1, 10, 0)
     qp.post_send(2, 10, 0)
@@ -142,7 +142,7 @@ def test_decoded_answers_are_taken() -> None:
     assert qp.next_burst(0, 1).resent_packets
 
 
-def test_it_can_be_made_for_a_real_peer() -> None:
+def test_queue_pair_can_be_created_for_a_real_peer() -> None:
     qp = make_queue_pair(
         destination=4,
         overhead_bytes=78,

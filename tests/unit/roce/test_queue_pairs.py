@@ -26,7 +26,7 @@ def test_queue_pairs_are_found_by_any_numbers(qpns: range) -> None:
     assert pairs.find(qpns[-1] + qpns.step) is None
 
 
-def test_a_number_is_given_once_and_must_be_there() -> None:
+def test_queue_pair_numbers_are_unique_and_must_exist() -> None:
     pairs = QueuePairs()
     pairs.add(make_queue_pair(7))
     with pytest.raises(ValueError, match="queue pair 7 already exists"):

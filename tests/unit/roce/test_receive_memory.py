@@ -34,7 +34,7 @@ def region(size_bytes: int = 4096) -> MemoryRegion:
     return MemoryRegion(size_bytes, address=ADDRESS, key=KEY)
 
 
-def test_writes_go_where_they_say() -> None:
+def test_writes_go_to_their_address() -> None:
     memory = region()
     pair = pair_with(memory)
     post(pair, NO_IMMEDIATE, b"ab" * 400, 1000)
@@ -90,7 +90,7 @@ def test_a_send_waits_until_a_receive_is_posted() -> None:
         ({"verb": Verb.SEND}, 0, 756, "invalid request"),
     ],
 )
-def test_what_it_may_not_is_refused(
+def test_access_without_rights_is_refused(
     settings: dict[str, Any], offset: int, size: int, reason: str
 ) -> None:
     memory = region()
@@ -107,7 +107,7 @@ def test_what_it_may_not_is_refused(
 
 
 @pytest.mark.parametrize("key", [KEY, KEY + 1])
-def test_a_write_of_nothing_needs_no_rights(key: int) -> None:
+def test_empty_write_needs_no_rights(key: int) -> None:
     pair = pair_with(region(), remote_key=key, remote_address=0)
     post(pair, 5, b"")
     pair.run()

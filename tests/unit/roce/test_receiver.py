@@ -58,7 +58,7 @@ def data(opcode: Opcode, psn: int, payload: bytes, reth: Reth | None = None) -> 
     ],
     ids=["bare", "short", "long", "odd", "short pad", "padded", "no BECN"],
 )
-def test_only_a_right_notification_cuts_the_rate(packet: bytes) -> None:
+def test_only_a_valid_notification_reduces_the_rate(packet: bytes) -> None:
     control = Dcqcn(line_rate_bps=LINE_BPS)
     port = make_port(congestion_control=control)
     feed(port, packet)
@@ -76,7 +76,7 @@ def test_only_a_right_notification_cuts_the_rate(packet: bytes) -> None:
     [ACK[:1] + b"\x10" + ACK[2:] + b"\0", ACK + b"\0", ACK[:-1], ACK + bytes(4)],
     ids=["padded", "odd", "short", "long"],
 )
-def test_only_a_right_acknowledgement_completes(packet: bytes) -> None:
+def test_only_a_valid_acknowledgement_completes(packet: bytes) -> None:
     port = make_port()
     port.post_send(1, 1, 100, 0)
     port.next_burst(0)
@@ -89,7 +89,7 @@ def test_only_a_right_acknowledgement_completes(packet: bytes) -> None:
 
 
 @pytest.mark.parametrize("opcode", [0x0C, 0x13, 0x14, 0x15, *range(0x16, 0x20)])
-def test_requests_that_nobody_serves_are_invalid(opcode: int) -> None:
+def test_unsupported_requests_are_invalid(opcode: int) -> None:
     port = make_port()
     feed(port, request(opcode, 0, bytes(28)))
 
@@ -100,7 +100,7 @@ def test_requests_that_nobody_serves_are_invalid(opcode: int) -> None:
 
 
 @pytest.mark.parametrize("opcode", [0x0D, 0x10, 0x12, 0x20, 0x40, 0x64, 0x82, 0xFF])
-def test_what_is_no_request_of_this_service_is_dropped(opcode: int) -> None:
+def test_request_of_another_service_is_dropped(opcode: int) -> None:
     port = make_port()
     feed(port, request(opcode, 0, bytes(28)))
 
@@ -119,7 +119,7 @@ def test_a_request_without_its_headers_is_dropped(opcode: int, size: int) -> Non
     assert port.statistics().malformed == 1
 
 
-def test_a_read_behind_a_gap_is_asked_for_what_is_missing() -> None:
+def test_read_after_a_gap_causes_a_sequence_nak() -> None:
     port = make_port(cnp_interval_ns=0)
     feed(port, request(Opcode.READ_REQUEST, 5, bytes(16)), ce=True)
 
@@ -142,7 +142,7 @@ def test_a_read_behind_a_gap_is_asked_for_what_is_missing() -> None:
     ],
     ids=["no receive", "wrong key"],
 )
-def test_the_order_counts_before_what_memory_says(second: bytes) -> None:
+def test_sequence_is_checked_before_memory(second: bytes) -> None:
     port = make_port(memory=MemoryRegion(8192, key=7))
     reth = Reth(virtual_address=0, remote_key=7, dma_length_bytes=2048)
     feed(port, data(Opcode.WRITE_FIRST, 0, bytes(1024), reth))
@@ -154,7 +154,7 @@ def test_the_order_counts_before_what_memory_says(second: bytes) -> None:
     assert "a message begins inside another one" in failure
 
 
-def test_sizes_count_before_the_key() -> None:
+def test_sizes_are_checked_before_the_key() -> None:
     port = make_port(memory=MemoryRegion(8192, key=7))
     reth = Reth(virtual_address=0, remote_key=9, dma_length_bytes=2**31 + 1)
     feed(port, data(Opcode.WRITE_FIRST, 0, bytes(1024), reth))
@@ -163,7 +163,7 @@ def test_sizes_count_before_the_key() -> None:
     assert "too long" in (port.queue_pair(1).statistics().failure or "")
 
 
-def test_a_marked_send_counts_though_no_receive_is_posted() -> None:
+def test_marked_send_counts_without_a_posted_receive() -> None:
     memory = MemoryRegion(8192)
     port = make_port(memory=memory, cnp_interval_ns=0)
     feed(port, data(Opcode.SEND_ONLY, 0, b"x"), ce=True)

@@ -44,7 +44,7 @@ def sequences(bursts: list[Burst]) -> list[int]:
     ]
 
 
-def test_what_overtook_is_kept_without_a_word_and_told_in_order() -> None:
+def test_out_of_order_packets_are_kept_and_delivered_in_order() -> None:
     qp = responder()
     one(qp, 3, now_ns=1)
     one(qp, 1, ce=1, now_ns=2)
@@ -65,7 +65,7 @@ def test_what_overtook_is_kept_without_a_word_and_told_in_order() -> None:
     assert (statistics.ce, statistics.beyond_window, statistics.naks_sent) == (1, 0, 0)
 
 
-def test_a_packet_beyond_the_window_shows_a_loss_and_the_nak_says_how_much() -> None:
+def test_packet_beyond_the_window_proves_a_loss_and_the_nak_states_it() -> None:
     qp = responder()
     # Two are missing; of a run of four that begins in the window one is in it.
     one(qp, 2)
@@ -81,7 +81,7 @@ def test_a_packet_beyond_the_window_shows_a_loss_and_the_nak_says_how_much() -> 
     assert len(events(qp)) == 3
 
 
-def test_with_a_window_of_one_and_without_any_all_that_is_early_is_dropped() -> None:
+def test_early_packets_are_dropped_without_a_reordering_window() -> None:
     for window in (0, 1):
         qp = responder(window)
         one(qp, 1)
@@ -92,7 +92,7 @@ def test_with_a_window_of_one_and_without_any_all_that_is_early_is_dropped() -> 
         assert qp.statistics().kept_out_of_order == 0
 
 
-def test_a_run_that_brings_kept_packets_again_counts_them_once() -> None:
+def test_repeated_kept_packets_count_once() -> None:
     qp = responder()
     receive(qp, psn(1), 2, first=False, last=False, payload=2 * MTU, length=0)
     receive(qp, psn(0), 4, payload=4 * MTU, length=4 * MTU, immediate=7)
@@ -104,7 +104,7 @@ def test_a_run_that_brings_kept_packets_again_counts_them_once() -> None:
     assert len(events(qp)) == 1
 
 
-def test_what_no_requester_may_send_ends_the_queue_pair_when_its_turn_comes() -> None:
+def test_invalid_kept_request_fails_the_queue_pair_in_order() -> None:
     qp = responder()
     receive(qp, psn(1), first=False)
     assert qp.statistics().failure is None
@@ -115,7 +115,7 @@ def test_what_no_requester_may_send_ends_the_queue_pair_when_its_turn_comes() ->
     assert len(events(qp)) == 2  # the message and the failure
 
 
-def test_a_requester_sends_the_hole_again_and_leaps_beyond_the_window() -> None:
+def test_requester_retransmits_the_gap_and_skips_the_kept_window() -> None:
     qp = requester(reordering_packets=WINDOW, window_bytes=20 * MTU)
     qp.post_send(1, 12 * MTU, 0)
     qp.post_send(2, 30 * MTU, 0)
@@ -132,7 +132,7 @@ def test_a_requester_sends_the_hole_again_and_leaps_beyond_the_window() -> None:
     assert [event.message_id for event in events_of(qp)] == [1]
 
 
-def test_a_hole_that_was_only_late_is_not_sent_again() -> None:
+def test_late_gap_is_not_retransmitted() -> None:
     qp = requester(reordering_packets=WINDOW, window_bytes=20 * MTU)
     qp.post_send(1, 20 * MTU, 0)
     sent(qp)
@@ -141,7 +141,7 @@ def test_a_hole_that_was_only_late_is_not_sent_again() -> None:
     assert sequences(sent(qp, 6)) == list(range(8, 20))
 
 
-def test_a_second_hole_that_nothing_follows_is_found_by_the_timer() -> None:
+def test_timeout_finds_a_second_gap_at_the_end() -> None:
     qp = requester(reordering_packets=WINDOW)
     qp.post_send(1, 10 * MTU, 0)
     sent(qp)
@@ -154,7 +154,7 @@ def test_a_second_hole_that_nothing_follows_is_found_by_the_timer() -> None:
 
 
 @pytest.mark.parametrize("missing", [0, WINDOW, WINDOW + 1, 2**24 - 1])
-def test_a_hole_of_a_window_or_of_nobody_has_all_sent_again(missing: int) -> None:
+def test_gap_of_unknown_size_retransmits_everything(missing: int) -> None:
     qp = requester(reordering_packets=WINDOW)
     qp.post_send(1, 10 * MTU, 0)
     sent(qp)
@@ -162,7 +162,7 @@ def test_a_hole_of_a_window_or_of_nobody_has_all_sent_again(missing: int) -> Non
     assert sum(burst.count for burst in sent(qp, 5)) == 10
 
 
-def test_one_loss_costs_one_packet_where_the_rest_is_kept() -> None:
+def test_one_loss_costs_one_retransmission_with_reordering() -> None:
     resent = {}
     for window in (0, 32):
         numbers = iter(range(10**6))

@@ -78,7 +78,7 @@ def test_wire_bytes_count_headers_and_pad() -> None:
 # Asking for ACKs.
 
 
-def test_an_ack_is_asked_for_at_the_end_of_a_message() -> None:
+def test_ack_is_requested_at_the_end_of_a_message() -> None:
     qp = requester(window_bytes=10**6, ack_interval_packets=100)
     qp.post_send(1, 3 * MTU, 0)
     qp.post_send(2, 1, 0)
@@ -86,7 +86,7 @@ def test_an_ack_is_asked_for_at_the_end_of_a_message() -> None:
     assert [each.ack_request for each in sent(qp)] == [False, True, True]
 
 
-def test_an_ack_is_asked_for_after_the_interval_in_whole_bursts() -> None:
+def test_ack_is_requested_after_the_interval_in_whole_bursts() -> None:
     qp = requester(window_bytes=10**6, ack_interval_packets=8)
     qp.post_send(1, 30 * MTU, 0)
 
@@ -95,7 +95,7 @@ def test_an_ack_is_asked_for_after_the_interval_in_whole_bursts() -> None:
     assert asking == [10, 18, 26, 30]
 
 
-def test_an_ack_is_asked_for_when_the_window_is_full() -> None:
+def test_ack_is_requested_when_the_window_is_full() -> None:
     qp = requester(window_bytes=5 * MTU, ack_interval_packets=100)
     qp.post_send(1, 30 * MTU, 0)
 
@@ -106,7 +106,7 @@ def test_an_ack_is_asked_for_when_the_window_is_full() -> None:
     assert shapes(sent(qp)) == [(5, 2)]
 
 
-def test_a_packet_may_always_leave_whatever_the_window() -> None:
+def test_one_packet_may_exceed_the_window() -> None:
     qp = requester(window_bytes=1)
     qp.post_send(1, 3 * MTU, 0)
 
@@ -116,7 +116,7 @@ def test_a_packet_may_always_leave_whatever_the_window() -> None:
         ack(qp, index)
 
 
-def test_a_shrunk_window_asks_before_it_stops() -> None:
+def test_reduced_window_requests_an_ack_before_stopping() -> None:
     control = CongestionControl()
     qp = requester(
         window_bytes=10**6, ack_interval_packets=100, congestion_control=control
@@ -146,7 +146,7 @@ def test_never_more_than_half_the_psns_are_outstanding() -> None:
     assert qp.next_burst(0, 1) is not None
 
 
-def test_nothing_is_made_when_nothing_may_leave() -> None:
+def test_no_burst_is_built_when_sending_is_not_allowed() -> None:
     qp = requester(window_bytes=MTU)
     assert qp.make_burst(1) is None
     qp.requester.add_generator_wait(5)  # nobody waits
@@ -159,7 +159,7 @@ def test_nothing_is_made_when_nothing_may_leave() -> None:
 # ACKs.
 
 
-def test_completions_tell_times_and_counts() -> None:
+def test_completions_contain_times_and_counts() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(7, 3 * MTU, 100)
     qp.post_send(8, 0, 150)
@@ -197,7 +197,7 @@ def test_an_ack_covers_all_before_it() -> None:
     assert [event.message_id for event in events(qp)] == list(range(150, 200))
 
 
-def test_acks_of_the_past_change_nothing() -> None:
+def test_old_acks_are_ignored() -> None:
     qp = requester()
     qp.post_send(1, 10, 0)
     qp.post_send(2, 10, 0)
@@ -212,7 +212,7 @@ def test_acks_of_the_past_change_nothing() -> None:
     assert qp.statistics().acks_invalid == 0
 
 
-def test_acks_of_unsent_packets_are_invalid() -> None:
+def test_ack_beyond_highest_sent_psn_is_invalid() -> None:
     qp = requester()
     qp.post_send(1, 10 * MTU, 0)
     qp.next_burst(0, 2)
@@ -274,7 +274,7 @@ class Scripted(CongestionControl):
         self.next_timer_ns = now_ns + 100
 
 
-def test_congestion_control_is_told() -> None:
+def test_congestion_control_receives_events() -> None:
     control = Scripted()
     qp = requester(congestion_control=control, window_bytes=10**6)
     qp.post_send(1, 10, 0)
@@ -321,7 +321,7 @@ def test_a_queue_pair_with_nothing_to_send_is_not_woken_by_its_timer() -> None:
     assert control.told == [("timer", 50)]
 
 
-def test_the_rate_of_now_counts() -> None:
+def test_current_rate_is_used() -> None:
     control = CongestionControl()
     control.rate_bps = 8_000_000  # one byte per microsecond
     qp = requester(congestion_control=control, burst_bound_ns=0, window_bytes=10**6)
@@ -337,7 +337,7 @@ def test_the_rate_of_now_counts() -> None:
     assert qp.next_burst(burst.wire_bytes * 500, 15) is not None
 
 
-def test_completions_tell_rate_and_cnps() -> None:
+def test_completions_contain_rate_and_cnps() -> None:
     control = CongestionControl()
     control.rate_bps = 10**9
     qp = requester(congestion_control=control)
@@ -373,7 +373,7 @@ def test_message_ids_have_32_bits(message_id: int) -> None:
         qp.post_send(message_id, 1, 0)
 
 
-def test_only_the_next_burst_can_leave() -> None:
+def test_only_the_next_burst_can_be_sent() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(1, 10 * MTU, 0)
     burst = qp.make_burst(2)

@@ -44,7 +44,7 @@ def test_a_nak_acknowledges_and_goes_back() -> None:
     assert statistics.bytes_retransmitted == 3 * MTU
 
 
-def test_an_ack_that_overtakes_going_back_saves_the_rest() -> None:
+def test_ack_during_go_back_skips_acknowledged_packets() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(1, 10 * MTU, 0)
     sent(qp)
@@ -79,7 +79,7 @@ def test_stale_naks_change_nothing() -> None:
     assert qp.statistics().naks_stale == 2
 
 
-def test_the_peer_may_not_ask_for_ever() -> None:
+def test_number_of_naks_is_limited() -> None:
     qp = requester(window_bytes=10**6, retry_limit=2)
     qp.post_send(1, 4 * MTU, 0)
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_the_peer_may_not_ask_for_ever() -> None:
     assert repr(failure).startswith("QueuePairFailed(reason='gave up after 2 retries")
 
 
-def test_a_receiver_that_is_not_ready_is_waited_for() -> None:
+def test_requester_waits_for_a_receiver_that_is_not_ready() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(1, 2 * MTU, 0)
     sent(qp)
@@ -194,7 +194,7 @@ def test_timeouts_stay_as_long_as_the_first() -> None:
     assert waits == [1, 1, 1, 1, 1]
 
 
-def test_progress_forgives_retries() -> None:
+def test_progress_resets_the_retry_count() -> None:
     qp = requester(retry_limit=1, window_bytes=10**6)
     qp.post_send(1, 10 * MTU, 0)
     for sequence in range(5):
@@ -219,7 +219,7 @@ def test_giving_up_names_the_packet() -> None:
     assert failure.retried_for == FOR_TIMEOUT
 
 
-def test_without_a_timeout_it_waits_for_ever() -> None:
+def test_requester_waits_forever_without_a_timeout() -> None:
     qp = requester(retransmit_timeout_ns=0)
     qp.post_send(1, 1, 0)
     sent(qp)
@@ -227,7 +227,7 @@ def test_without_a_timeout_it_waits_for_ever() -> None:
     assert qp.next_timeout_ns() == NEVER
 
 
-def test_what_is_acknowledged_before_it_is_sent_again_was_late() -> None:
+def test_packet_acknowledged_before_retransmission_was_late() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(1, 6 * MTU, 0)
     sent(qp)
@@ -238,7 +238,7 @@ def test_what_is_acknowledged_before_it_is_sent_again_was_late() -> None:
     assert sent(qp)[0].psn == psn(3)
 
 
-def test_what_is_acknowledged_after_it_was_sent_again_may_have_been_lost() -> None:
+def test_packet_acknowledged_after_retransmission_may_be_lost() -> None:
     qp = requester(window_bytes=10**6)
     qp.post_send(1, 6 * MTU, 0)
     sent(qp)
@@ -250,7 +250,7 @@ def test_what_is_acknowledged_after_it_was_sent_again_may_have_been_lost() -> No
     assert qp.statistics().naks_overtaken == 0
 
 
-def test_no_nak_is_late_that_never_came() -> None:
+def test_missing_nak_is_not_counted_as_late() -> None:
     qp = requester(window_bytes=10**6, retransmit_timeout_ns=TIMEOUT_NS)
     qp.post_send(1, 6 * MTU, 0)
     sent(qp)
@@ -283,7 +283,7 @@ def test_retransmissions_are_counted_by_reason() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-def test_a_receiver_may_not_be_unready_for_ever(limit: int) -> None:
+def test_number_of_rnr_naks_is_limited(limit: int) -> None:
     qp = requester(rnr_retry_limit=limit)
     qp.post_send(1, 10, 0)
     now_ns = 0
@@ -302,7 +302,7 @@ def test_a_receiver_may_not_be_unready_for_ever(limit: int) -> None:
     )
 
 
-def test_an_rnr_nak_that_comes_twice_counts_once() -> None:
+def test_duplicate_rnr_nak_counts_once() -> None:
     qp = requester(rnr_retry_limit=1, window_bytes=10**6)
     qp.post_send(1, 2 * MTU, 0)
     sent(qp)
@@ -330,7 +330,7 @@ def test_seven_rnr_retries_are_no_limit() -> None:
     assert qp.statistics().receiver_not_ready == 50
 
 
-def test_a_packet_that_arrives_too_early_is_asked_for_as_often_as_it_takes() -> None:
+def test_early_packet_is_requested_without_a_limit() -> None:
     """A slow peer asks for it again while it is already being sent again."""
     qp = requester(rnr_retry_limit=7, retry_limit=2, window_bytes=10**6)
     qp.post_send(1, 4 * MTU, 0)
@@ -344,7 +344,7 @@ def test_a_packet_that_arrives_too_early_is_asked_for_as_often_as_it_takes() -> 
     assert events(qp) == []
 
 
-def test_progress_forgives_rnr_retries() -> None:
+def test_progress_resets_the_rnr_retry_count() -> None:
     qp = requester(rnr_retry_limit=1, window_bytes=10**6)
     qp.post_send(1, 4 * MTU, 0)
     for sequence in range(4):
@@ -354,7 +354,7 @@ def test_progress_forgives_rnr_retries() -> None:
     assert events(qp) == []
 
 
-def test_adaptive_timeouts_go_through_ranges() -> None:
+def test_adaptive_timeouts_grow_through_ranges() -> None:
     low_ns, tries = 50_000, 3
     qp = requester(
         retry_limit=20,

@@ -72,7 +72,7 @@ def test_a_message_is_reported_with_its_immediate() -> None:
     assert qp.statistics().cnps_sent == 0
 
 
-def test_acks_replace_each_other_and_count_messages() -> None:
+def test_newer_ack_replaces_an_unsent_one_and_counts_messages() -> None:
     qp = make_queue_pair()
     assert answers(qp) == []
     receive(qp, 0, ack=False)
@@ -90,7 +90,7 @@ def test_acks_replace_each_other_and_count_messages() -> None:
     assert "ACK psn=2" in repr(burst)
 
 
-def test_a_gap_is_complained_about_once() -> None:
+def test_gap_causes_one_nak() -> None:
     qp = make_queue_pair()
     receive(qp, 0)
     answers(qp)
@@ -127,7 +127,7 @@ def naks(qp: QueuePair) -> tuple[int, int]:
     return statistics.sequence_naks_sent, statistics.sequence_naks_reordered
 
 
-def test_what_a_nak_asked_for_and_comes_once_was_lost() -> None:
+def test_requested_packet_that_arrives_once_was_lost() -> None:
     qp = make_queue_pair()
     gap(qp)
     for psn in (1, 2, 3, 4):
@@ -136,7 +136,7 @@ def test_what_a_nak_asked_for_and_comes_once_was_lost() -> None:
     assert naks(qp) == (1, 0)
 
 
-def test_what_a_nak_asked_for_and_comes_twice_was_late() -> None:
+def test_requested_packet_that_arrives_twice_was_late() -> None:
     qp = make_queue_pair()
     gap(qp)
     receive(qp, 1)
@@ -147,7 +147,7 @@ def test_what_a_nak_asked_for_and_comes_twice_was_late() -> None:
     assert naks(qp) == (1, 1)
 
 
-def test_a_gap_that_goes_on_behind_what_was_late_is_of_one_cause() -> None:
+def test_gap_that_continues_after_a_late_packet_has_one_cause() -> None:
     qp = make_queue_pair()
     gap(qp)
     receive(qp, 1)
@@ -162,7 +162,7 @@ def test_a_gap_that_goes_on_behind_what_was_late_is_of_one_cause() -> None:
     assert naks(qp) == (2, 1)
 
 
-def test_what_is_lost_of_what_was_sent_again_is_no_gap_that_goes_on() -> None:
+def test_lost_retransmission_is_a_new_gap() -> None:
     qp = make_queue_pair()
     gap(qp)
     receive(qp, 1)
@@ -173,7 +173,7 @@ def test_what_is_lost_of_what_was_sent_again_is_no_gap_that_goes_on() -> None:
     assert naks(qp) == (2, 0)
 
 
-def test_only_naks_for_what_is_missing_are_told_apart() -> None:
+def test_only_sequence_naks_are_classified() -> None:
     qp = make_queue_pair()
     qp.responder.set_not_ready(0, 0, 0)
     answers(qp)
@@ -184,7 +184,7 @@ def test_only_naks_for_what_is_missing_are_told_apart() -> None:
     assert qp.statistics().naks_sent == 1
 
 
-def test_what_closes_a_gap_is_acknowledged_at_once() -> None:
+def test_packet_that_closes_a_gap_is_acknowledged_at_once() -> None:
     qp = make_queue_pair()
     receive(qp, 1)
     answers(qp)
@@ -196,7 +196,7 @@ def test_what_closes_a_gap_is_acknowledged_at_once() -> None:
     assert answers(qp) == []
 
 
-def test_a_gap_that_closes_in_time_is_not_complained_about() -> None:
+def test_gap_that_closes_in_time_causes_no_nak() -> None:
     qp = make_queue_pair()
     receive(qp, 1)
     receive(qp, 0)
@@ -225,7 +225,7 @@ def test_duplicates_are_acknowledged_again_and_not_delivered() -> None:
     assert qp.statistics().duplicates == 1
 
 
-def test_the_new_part_of_a_run_is_taken() -> None:
+def test_new_part_of_a_run_is_accepted() -> None:
     qp = make_queue_pair()
     receive(qp, 0, 3, last=False, payload=3 * MTU, length=5 * MTU)
     receive(qp, 1, 4, first=False, payload=4 * MTU, ce=4)
@@ -236,7 +236,7 @@ def test_the_new_part_of_a_run_is_taken() -> None:
     assert qp.statistics().ce == 4
 
 
-def test_a_repeated_beginning_does_not_begin_again() -> None:
+def test_repeated_first_packet_does_not_restart_the_message() -> None:
     qp = make_queue_pair()
     receive(qp, 0, 1, last=False, payload=MTU, length=2 * MTU)
     receive(qp, 0, 2, payload=2 * MTU, ce=1)
@@ -245,7 +245,7 @@ def test_a_repeated_beginning_does_not_begin_again() -> None:
     assert (event.size_bytes, event.ce) == (2 * MTU, 1)
 
 
-def test_a_write_without_immediate_is_not_seen() -> None:
+def test_write_without_immediate_has_no_completion() -> None:
     qp = make_queue_pair()
     receive(qp, 0, immediate=-1)
 
@@ -310,7 +310,7 @@ def test_a_send_without_immediate_has_no_number() -> None:
         ),
     ],
 )
-def test_what_no_requester_may_send_ends_the_queue_pair(
+def test_invalid_request_fails_the_queue_pair(
     runs: list[dict[str, Any]], reason: str
 ) -> None:
     qp = make_queue_pair()
@@ -348,7 +348,7 @@ def test_the_longest_message_may_begin() -> None:
     assert qp.statistics().failure is None
 
 
-def test_a_mark_counts_though_the_receiver_is_not_ready() -> None:
+def test_mark_counts_even_if_the_receiver_is_not_ready() -> None:
     qp = make_queue_pair(cnp_interval_ns=50_000)
     assert qp.responder.set_not_ready(0, 1, 1_000)
     assert [each.kind for each in answers(qp)] == [BurstKind.CNP, BurstKind.NAK]
@@ -357,7 +357,7 @@ def test_a_mark_counts_though_the_receiver_is_not_ready() -> None:
     assert qp.statistics().ce == 2
 
 
-def test_a_request_that_is_not_served_is_asked_for_where_something_is_missing() -> None:
+def test_unsupported_request_after_a_gap_causes_a_sequence_nak() -> None:
     qp = make_queue_pair(cnp_interval_ns=0)
     receive(qp, 0)
     answers(qp)
@@ -377,7 +377,7 @@ def test_a_request_that_is_not_served_is_asked_for_where_something_is_missing() 
     assert statistics.invalid_requests == 0
 
 
-def test_a_request_that_came_before_is_not_asked_for_again() -> None:
+def test_duplicate_request_causes_no_nak() -> None:
     qp = make_queue_pair()
     receive(qp, 0)
     answers(qp)
@@ -387,7 +387,7 @@ def test_a_request_that_came_before_is_not_asked_for_again() -> None:
     assert qp.statistics().failure is None
 
 
-def test_requests_that_are_not_served_are_refused() -> None:
+def test_unsupported_requests_are_refused() -> None:
     qp = make_queue_pair()
     read = Packet(
         bth=Bth(opcode=Opcode.READ_REQUEST, destination_qpn=0x11, psn=1),
@@ -404,7 +404,7 @@ def test_requests_that_are_not_served_are_refused() -> None:
     assert "READ_REQUEST is not supported" in (qp.statistics().failure or "")
 
 
-def test_marked_packets_are_answered_with_cnps_at_most_so_often() -> None:
+def test_cnps_for_marked_packets_are_rate_limited() -> None:
     qp = make_queue_pair(cnp_interval_ns=50_000)
     receive(qp, 0, ack=False, ce=1, now_ns=1_000)
     (cnp,) = answers(qp)
@@ -419,7 +419,7 @@ def test_marked_packets_are_answered_with_cnps_at_most_so_often() -> None:
     assert qp.statistics().ce == 3
 
 
-def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() -> None:
+def test_rnr_nak_is_sent_until_the_packet_arrives_again() -> None:
     qp = make_queue_pair(receive_psn=5, rnr_timer=14)
     receive(qp, 5, payload=10)
     assert not qp.responder.set_not_ready(5, 1, 0)  # it has been taken
@@ -440,7 +440,7 @@ def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() ->
     assert (statistics.packets_received, statistics.ce) == (5, 0)
 
 
-def test_a_failed_responder_is_not_unready() -> None:
+def test_failed_responder_sends_no_rnr_nak() -> None:
     qp = make_queue_pair(receive_psn=5)
     receive(qp, 5, first=False)
     answers(qp)
@@ -450,7 +450,7 @@ def test_a_failed_responder_is_not_unready() -> None:
     assert qp.statistics().ce == 0
 
 
-def test_writes_without_immediate_count_for_the_one_that_has_it() -> None:
+def test_writes_without_immediate_count_for_the_next_with_immediate() -> None:
     qp = make_queue_pair(receive_psn=0)
     receive(qp, 0, payload=100, immediate=-1, ce=1, now_ns=10)
     receive(qp, 1, payload=200, immediate=-1, now_ns=20)

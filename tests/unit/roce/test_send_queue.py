@@ -61,7 +61,7 @@ def test_only_messages_are_posted(
             queue.check(message_id, size_bytes, contents)
 
 
-def test_messages_have_their_places_in_one_row_of_packets_and_bytes() -> None:
+def test_messages_have_consecutive_psns_and_offsets() -> None:
     queue = SendQueue(1000)
     found = [post(queue, at, size) for at, size in enumerate((0, 1000, 1001, 2500, 1))]
 
@@ -73,7 +73,7 @@ def test_messages_have_their_places_in_one_row_of_packets_and_bytes() -> None:
     assert sending(queue) == 0
 
 
-def test_a_message_that_is_posted_when_all_have_left_is_sent_next() -> None:
+def test_message_posted_on_an_idle_queue_is_sent_next() -> None:
     queue = queue_of(10, 10)
     queue.advance(1)
     assert sending(queue) == 1
@@ -88,7 +88,7 @@ def test_a_message_that_is_posted_when_all_have_left_is_sent_next() -> None:
     assert queue.following(1).message_id == 8
 
 
-def test_messages_are_done_in_order_when_all_their_packets_are_acknowledged() -> None:
+def test_messages_complete_in_order_when_fully_acknowledged() -> None:
     queue = queue_of(2500, 10, 10)
 
     def done(acknowledged: int) -> int | None:
@@ -104,7 +104,7 @@ def test_messages_are_done_in_order_when_all_their_packets_are_acknowledged() ->
     assert post(queue, 9, 10).first_sequence == 5
 
 
-def test_what_is_sent_next_stays_when_messages_before_it_are_done() -> None:
+def test_completions_do_not_change_the_next_packet() -> None:
     queue = queue_of(10, 10, 10, 10)
     queue.advance(2)
 
@@ -117,7 +117,7 @@ def test_what_is_sent_next_stays_when_messages_before_it_are_done() -> None:
     assert sending(queue) == 3
 
 
-def test_many_messages_come_and_go() -> None:
+def test_queue_handles_many_messages() -> None:
     queue = SendQueue(1000)
     for number in range(500):
         post(queue, number, 1)
@@ -153,7 +153,7 @@ def test_bytes_before_a_packet_of_the_first_message_are_counted() -> None:
         (6, None, 4000),
     ],
 )
-def test_sending_goes_on_with_any_packet(
+def test_sending_can_resume_at_any_packet(
     sequence: int, message_id: int | None, payload: int
 ) -> None:
     queue = queue_of(1500, 0, 2500)
@@ -162,7 +162,7 @@ def test_sending_goes_on_with_any_packet(
     assert sending(queue) == message_id
 
 
-def test_a_queue_that_is_cleared_begins_anew_where_its_packets_have_ended() -> None:
+def test_cleared_queue_continues_with_the_next_psn() -> None:
     queue = queue_of(10, 2500)
     queue.advance(1)
 
@@ -173,7 +173,7 @@ def test_a_queue_that_is_cleared_begins_anew_where_its_packets_have_ended() -> N
     assert (message.first_sequence, sending(queue)) == (4, 9)
 
 
-def test_messages_of_one_packet_share_a_send_if_they_are_alike() -> None:
+def test_similar_single_packet_messages_share_a_send() -> None:
     queue = queue_of(10, 10, 10, 20, 10)
 
     assert queue.alike(9) == 3
@@ -230,7 +230,7 @@ def test_a_burst_names_the_messages_that_share_it() -> None:
     assert shared(last, 9) == (1, None)
 
 
-def test_a_message_with_contents_of_its_own_shares_no_burst() -> None:
+def test_message_with_contents_shares_no_burst() -> None:
     queue = SendQueue(1000)
     post(queue, 0, 10, contents=bytes(10))
     post(queue, 1, 10)

@@ -21,7 +21,7 @@ def turns(port: PortEngine) -> list[int]:
 
 
 @pytest.mark.parametrize("sizes", [[10], [1_004], [1_004, 996]])
-def test_what_is_left_of_a_turn_does_not_last(sizes: list[int]) -> None:
+def test_unused_quantum_expires_with_a_pause(sizes: list[int]) -> None:
     """Who pauses within its turn comes back as if it were new."""
     port = make_port(qpns=(1, 2), max_burst_packets=2)
     for size_bytes in sizes:
@@ -31,7 +31,7 @@ def test_what_is_left_of_a_turn_does_not_last(sizes: list[int]) -> None:
     assert turns(port) == turns(make_port(qpns=(1, 2), max_burst_packets=2))
 
 
-def test_nobody_is_rid_of_a_debt_by_pausing() -> None:
+def test_pausing_does_not_cancel_a_deficit() -> None:
     port = make_port(qpns=(1, 2), max_burst_packets=2)
     # The third burst goes with the last 8 bytes of the first quantum.
     for size_bytes in (1_004, 996, 2 * MTU):

@@ -118,7 +118,7 @@ def test_a_line_that_saves_up_begins_ahead(saves_up: bool, bursts: int) -> None:
     assert most_beyond(parts) <= 2 * 48_000
 
 
-def test_who_comes_by_more_often_has_no_more() -> None:
+def test_frequent_polling_gives_no_larger_share() -> None:
     quick, slow = (Part(line=line) for line in shared_lines(2))
     quick.pause_ns = lambda: 3000
     slow.pause_ns = lambda: 170_000
@@ -126,7 +126,7 @@ def test_who_comes_by_more_often_has_no_more() -> None:
     assert slow.sent_bytes() == pytest.approx(quick.sent_bytes(), rel=0.02)
 
 
-def test_a_part_alone_has_the_whole_rate() -> None:
+def test_single_active_part_has_the_whole_rate() -> None:
     busy, idle = (Part(line=line) for line in shared_lines(2))
     idle.has_work = lambda _: False
     play([busy, idle], end_ns=END_NS)
@@ -134,7 +134,7 @@ def test_a_part_alone_has_the_whole_rate() -> None:
     assert most_beyond([busy]) <= 48_000
 
 
-def test_what_a_slow_part_leaves_the_others_take() -> None:
+def test_unused_rate_of_a_slow_part_goes_to_the_others() -> None:
     busy, slow = (Part(line=line) for line in shared_lines(2))
     slow.pause_ns = lambda: 4_800_000  # of which the line makes up 1 ms
     play([busy, slow], end_ns=2 * END_NS)
@@ -143,7 +143,7 @@ def test_what_a_slow_part_leaves_the_others_take() -> None:
     assert slow.sent_bytes() > 0
 
 
-def test_work_that_comes_and_goes_keeps_the_rate_and_saves_nothing() -> None:
+def test_intermittent_work_keeps_the_rate_without_credit() -> None:
     rng = Random(7)
     first, second = (
         Part(line=line, pause_ns=lambda: rng.randint(500, 20_000))
@@ -176,7 +176,7 @@ def test_parts_share_by_their_queue_pairs() -> None:
     assert many.sent_bytes() == pytest.approx(9 * one.sent_bytes(), rel=0.03)
 
 
-def test_a_part_that_comes_back_has_saved_nothing() -> None:
+def test_returning_part_has_no_credit() -> None:
     first, second = (Part(line=line) for line in shared_lines(2))
     second.has_work = lambda now_ns: now_ns >= END_NS
     play([first, second], end_ns=2 * END_NS)
@@ -185,7 +185,7 @@ def test_a_part_that_comes_back_has_saved_nothing() -> None:
 
 
 @pytest.mark.parametrize("alone_ns", [10_000_000, 90_000_000])
-def test_who_had_the_line_alone_need_not_wait_for_that(alone_ns: int) -> None:
+def test_previous_sole_use_of_the_line_causes_no_delay(alone_ns: int) -> None:
     """All rest; then the part asks first that has had less until then."""
     first, second = (Part(line=line) for line in shared_lines(2))
     first.has_work = lambda now_ns: now_ns < alone_ns or now_ns >= END_NS + 1_000_000
@@ -238,13 +238,13 @@ def test_a_pause_that_two_parts_end_at_once_counts_once(looks: int) -> None:
     assert one.ready_ns(now_ns) - now_ns <= 2 * BURST_BYTES * 8
 
 
-def test_waiting_for_others_is_no_fault_of_the_data_plane() -> None:
+def test_waiting_for_other_parts_is_not_charged_to_the_data_plane() -> None:
     parts = [Part(line=line) for line in shared_lines(3)]
     play(parts, end_ns=END_NS)
     assert [part.line.generator_wait_ns for part in parts] == [0, 0, 0]
 
 
-def test_one_part_is_a_line() -> None:
+def test_single_part_behaves_like_a_line() -> None:
     (shared,) = shared_lines(1)
     plain = Line(rate_bps=RATE_BPS, burst_bound_ns=BOUND_NS)
     rng, again = Random(3), Random(3)
@@ -264,7 +264,7 @@ BURST_NS = 48_000
 BEGIN_NS = 10_000_000
 
 
-def test_what_is_late_by_more_than_the_bound_is_lost() -> None:
+def test_delay_beyond_the_bound_is_lost() -> None:
     line, _ = shared_lines(2)
     line.demand(BEGIN_NS)
     assert line.ready_ns(BEGIN_NS) <= BEGIN_NS
@@ -281,7 +281,7 @@ def test_what_is_late_by_more_than_the_bound_is_lost() -> None:
     assert line.lost_ns(line.free_ns + BOUND_NS + 5) == 5
 
 
-def test_parts_take_turns_on_one_line() -> None:
+def test_parts_alternate_on_one_line() -> None:
     first, second = shared_lines(2)
     for line in (first, second):
         line.demand(BEGIN_NS)
@@ -291,7 +291,7 @@ def test_parts_take_turns_on_one_line() -> None:
     assert first.ready_ns(BEGIN_NS + BURST_NS) == BEGIN_NS + 2 * BURST_NS
 
 
-def test_who_has_had_more_lets_the_others_go_first_for_a_while() -> None:
+def test_part_that_sent_more_yields_to_the_others() -> None:
     first, second = shared_lines(2)
     for line in (first, second):
         line.demand(BEGIN_NS)
@@ -315,7 +315,7 @@ def test_who_has_had_more_lets_the_others_go_first_for_a_while() -> None:
     assert first.ready_ns(free_ns) == free_ns
 
 
-def test_who_comes_back_has_no_turns_saved_up() -> None:
+def test_returning_part_has_no_saved_turns() -> None:
     first, second = shared_lines(2)
     first.demand(BEGIN_NS)
     for count in range(20):
@@ -329,7 +329,7 @@ def test_who_comes_back_has_no_turns_saved_up() -> None:
     assert first.ready_ns(now_ns + BURST_NS) == now_ns + BURST_NS
 
 
-def test_turns_are_those_of_queue_pairs() -> None:
+def test_turns_are_shared_by_queue_pairs() -> None:
     first, second = shared_lines(2)
     for line in (first, second):
         line.demand(BEGIN_NS)

@@ -90,7 +90,7 @@ def test_messages_that_share_a_send_fit_the_window() -> None:
     assert [burst.message_ids for burst in sent(qp)] == [[3, 4]]
 
 
-def test_messages_that_share_a_send_fit_what_the_kernel_takes() -> None:
+def test_shared_send_respects_the_kernel_limit() -> None:
     qp = posted(requester(path_mtu=4096, window_bytes=1 << 30), [4096] * 64)
 
     counts = [burst.count for burst in sent(qp, max_packets=64)]

@@ -73,7 +73,7 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("records", [[], RECORDS[:1], RECORDS, RECORDS[-3:-2]])
-def test_a_table_gives_the_records_that_it_was_made_of(
+def test_table_returns_its_records(
     records: list[CollectiveRecord],
 ) -> None:
     table = collectives_table(records)
@@ -89,7 +89,7 @@ def test_a_table_gives_the_records_that_it_was_made_of(
     ]
 
 
-def test_parts_with_names_of_their_own_are_one_table() -> None:
+def test_parts_with_own_names_form_one_table() -> None:
     table = pa.concat_tables([collectives_table([each]) for each in RECORDS])
 
     assert collective_records(table) == RECORDS
@@ -101,7 +101,7 @@ def test_iterations_of_a_collective_share_their_identity() -> None:
     assert len({id(each.identity) for each in found}) == 3
 
 
-def test_tables_of_versions_that_knew_no_slip_are_read() -> None:
+def test_tables_without_the_slip_column_are_read() -> None:
     table = collectives_table(RECORDS).drop_columns(["slip_ns"])
 
     assert {each.slip_ns for each in collective_records(table)} == {0}
@@ -121,7 +121,7 @@ def test_tables_of_versions_that_knew_no_slip_are_read() -> None:
         pa.array([0.5, None]),
     ],
 )
-def test_values_are_those_of_the_column(values: pa.Array) -> None:
+def test_values_equal_those_of_the_column(values: pa.Array) -> None:
     column = pa.chunked_array([values, values.slice(0, 1)])
 
     assert column_values(column) == column.to_pylist()

@@ -97,7 +97,9 @@ def test_every_entry_is_a_row_with_its_times(results: RunResults) -> None:
         assert found[f"faults.{entry}"]["recovered_ns"] is None
 
 
-def test_what_never_began_is_told_and_behind_no_cause(results: RunResults) -> None:
+def test_faults_that_never_began_are_reported_but_explain_no_cause(
+    results: RunResults,
+) -> None:
     late = [each for each in results.manifest.banners if "never began" in each]
     assert [each.partition(" never began: ")[0] for each in late] == [
         "fault: faults.links[4]",
@@ -130,7 +132,7 @@ def test_traffic_has_recovered_when_its_messages_are_as_fast_as_before(
     assert slow == 1, "the last slow message is what recovery waits for"
 
 
-def test_why_says_what_was_injected_at_the_place_of_a_cause(
+def test_why_names_faults_injected_at_the_place_of_a_cause(
     results: RunResults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = "link h1-leaf0 (up) has 1Gbit at 1ms for 400us"
@@ -149,7 +151,7 @@ def test_why_says_what_was_injected_at_the_place_of_a_cause(
     assert f"slow link at h1-leaf0 up (injected: {said})" in capsys.readouterr().out
 
 
-def test_rows_of_a_report_are_those_that_move_data(results: RunResults) -> None:
+def test_report_rows_are_collectives_that_move_data(results: RunResults) -> None:
     (row,) = report_rows(RunData(results))
     assert row.row.op is CollectiveOp.ALL_REDUCE
     assert len(row.records) == 3 * 4
@@ -178,7 +180,7 @@ def test_the_page_lists_and_shades_them(results: RunResults) -> None:
         ("recovered_ns", 1, "have end_ns after recovered_ns"),
     ],
 )
-def test_a_table_that_contradicts_itself_is_told(
+def test_inconsistent_table_is_reported(
     results: RunResults, tmp_path: Path, column: str, value: object, expected: str
 ) -> None:
     assert check_run(results) == []

@@ -44,7 +44,7 @@ def change(path: Path, **lock: Any) -> None:
     (path / MANIFEST).write_text(json.dumps(document), encoding="utf-8")
 
 
-def test_a_run_is_running_while_somebody_writes_it(tmp_path: Path) -> None:
+def test_run_is_running_while_its_lock_is_held(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.add(small_rows(1))
     directory.flush()
@@ -54,7 +54,7 @@ def test_a_run_is_running_while_somebody_writes_it(tmp_path: Path) -> None:
     assert not is_locked(directory.path)
 
 
-def test_a_run_that_nobody_writes_any_more_was_killed(tmp_path: Path) -> None:
+def test_run_without_a_lock_holder_was_killed(tmp_path: Path) -> None:
     path = killed_run(tmp_path)
     assert status(path) == KILLED
     (banner,) = open_run(path).summary().banners
@@ -63,14 +63,16 @@ def test_a_run_that_nobody_writes_any_more_was_killed(tmp_path: Path) -> None:
     assert read_manifest(path).status == RUNNING, "reading changes nothing"
 
 
-def test_a_machine_that_was_started_anew_runs_nothing_of_before(tmp_path: Path) -> None:
+def test_run_from_before_a_reboot_was_killed(tmp_path: Path) -> None:
     path = killed_run(tmp_path)
     change(path, boot_id="of before")
     assert status(path) == KILLED
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["elsewhere", "no lock"])
-def test_what_cannot_be_told_is_what_the_run_said(tmp_path: Path, known: bool) -> None:
+def test_status_in_the_file_is_used_if_the_lock_is_unknown(
+    tmp_path: Path, known: bool
+) -> None:
     path = killed_run(tmp_path)
     if known:
         change(path, boot_id="another", hostname="another")
@@ -81,7 +83,7 @@ def test_what_cannot_be_told_is_what_the_run_said(tmp_path: Path, known: bool) -
     assert status(path) == RUNNING
 
 
-def test_without_locks_a_run_goes_on_and_claims_none(
+def test_run_continues_without_lock_support(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -95,7 +97,7 @@ def test_without_locks_a_run_goes_on_and_claims_none(
     assert status(directory.path) == RUNNING
 
 
-def test_a_lock_is_let_go_once_and_leaves_no_descriptor(tmp_path: Path) -> None:
+def test_lock_is_released_once_without_a_leaked_descriptor(tmp_path: Path) -> None:
     def opened() -> list[str]:
         return [each for each in descriptors() if each.endswith(f" {tmp_path}")]
 

@@ -40,7 +40,7 @@ def _with(**changes: object) -> str:
     return json.dumps({"schema_version": 1, **dict.fromkeys(names, "x"), **changes})
 
 
-def test_manifest_comes_back(tmp_path: Path) -> None:
+def test_manifest_is_read_back(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     assert read_manifest(tmp_path) == MANIFEST
     assert json.loads((tmp_path / "run.json").read_text())["schema_version"] == 2
@@ -69,7 +69,7 @@ def test_fields_of_later_versions_of_the_same_schema_are_ignored(
     assert read_manifest(tmp_path) == MANIFEST
 
 
-def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None:
+def test_run_without_generator_data_is_read(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     document = json.loads((tmp_path / "run.json").read_text())
     del document["generator"]
@@ -114,7 +114,7 @@ def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None
         (_with(status="done"), "status 'done' is not one of running"),
     ],
 )
-def test_what_is_no_manifest_is_refused(
+def test_invalid_manifest_is_refused(
     tmp_path: Path, text: str | None, sentence: str
 ) -> None:
     if text is not None:

@@ -63,7 +63,7 @@ def test_messages_of_all_parts_have_their_fair_times_and_no_others(
     assert {(row["fair_ns"], row["path"]) for row in others} == {(None, None)}
 
 
-def test_paths_are_asked_for_once_by_queue_pair(tmp_path: Path) -> None:
+def test_paths_are_computed_once_per_queue_pair(tmp_path: Path) -> None:
     asked: list[tuple[str, int, int]] = []
 
     def ways(job: str, rank: int, qpn: int) -> list[list[str]]:
@@ -91,7 +91,7 @@ def test_paths_are_asked_for_once_by_queue_pair(tmp_path: Path) -> None:
         ([[]], "", None),
     ],
 )
-def test_parts_of_messages_have_ways_of_their_own(
+def test_parts_of_messages_have_their_own_paths(
     tmp_path: Path,
     ways: list[list[str]],
     text: str,
@@ -121,7 +121,7 @@ def test_messages_are_read_back_without_the_warm_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_run_nobody_predicted_or_that_was_killed_can_be_summarised(
+def test_run_without_predictions_or_killed_run_can_be_summarized(
     tmp_path: Path, ended: bool
 ) -> None:
     directory = begin(tmp_path)
@@ -143,7 +143,7 @@ def test_ports_come_from_the_plan(tmp_path: Path) -> None:
     assert (found.verb, found.overhead_bytes) == ("write", 58)
 
 
-def test_a_damaged_plan_is_told(tmp_path: Path) -> None:
+def test_damaged_plan_is_reported(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     path = directory.path / "plan.json"
     document = json.loads(path.read_text())

@@ -93,7 +93,7 @@ def test_every_queue_pair_has_its_ends() -> None:
     assert row["data_frames_tx"] is row["frame_delta"] is row["data_tx_rate"] is None
 
 
-def test_counters_are_those_of_the_last_sample() -> None:
+def test_counters_equal_the_last_sample() -> None:
     plan = made()
     later = {name: 3 * count for name, count in COUNTS.items()}
     sampled = samples(
@@ -110,7 +110,7 @@ def test_counters_are_those_of_the_last_sample() -> None:
     assert found["job/world/0.0/1>0"]["frame_delta"] == -later["data_frames_rx"]
 
 
-def test_times_and_rates_are_those_of_the_messages() -> None:
+def test_times_and_rates_come_from_messages() -> None:
     plan = made()
     sampled = samples(
         plan, {"rank": 0, "peer": 1, "tx_bytes": 125_000, "rx_bytes": 250_000}

@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_report_comes_back(folder: Path) -> None:
+def test_report_is_read_back(folder: Path) -> None:
     assert read_preflight(folder) == (REPORT, 4)
 
 
@@ -99,7 +99,7 @@ def test_a_preflight_is_shown_again(
         ({"findings": 3}, "its contents are invalid"),
     ],
 )
-def test_what_is_no_preflight_is_refused(
+def test_invalid_preflight_is_refused(
     changes: dict[str, object], told: str, folder: Path
 ) -> None:
     path = folder / "preflight.json"
@@ -108,7 +108,7 @@ def test_what_is_no_preflight_is_refused(
         read_preflight(folder)
 
 
-def test_a_run_that_its_preflight_ended_shows_the_preflight(
+def test_run_ended_by_its_preflight_shows_the_preflight(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = begin(
@@ -135,7 +135,7 @@ def test_a_run_without_a_preflight_has_none_to_show(
     assert "contains no preflight results" in capsys.readouterr().err
 
 
-def test_a_pair_is_a_row_with_its_shares_and_what_it_failed(folder: Path) -> None:
+def test_pair_is_a_row_with_its_shares_and_failures(folder: Path) -> None:
     there, back = pq.read_table(folder / "preflight.parquet").to_pylist()
     assert (there["run_id"], there["source"], there["destination"]) == (
         "r1",
@@ -157,7 +157,7 @@ def test_a_pair_is_a_row_with_its_shares_and_what_it_failed(folder: Path) -> Non
     assert metadata[b"chakram.schema_version"] == b"2"
 
 
-def test_classes_are_told_as_dscp_and_ecn(folder: Path) -> None:
+def test_classes_are_shown_as_dscp_and_ecn(folder: Path) -> None:
     document = json.loads((folder / "preflight.json").read_text())
     # The upper six bits, and the lower two: 106 = 26 << 2 | 2.
     assert document["pairs"][0]["classes"] == [
@@ -187,7 +187,7 @@ def test_versions_begin_at_one(folder: Path, version: int) -> None:
         read_preflight(folder)
 
 
-def test_the_record_of_a_run_says_what_was_found() -> None:
+def test_record_of_a_run_includes_preflight_findings() -> None:
     assert preflight_summary(REPORT) == {
         "passed": False,
         "pairs": 2,
@@ -219,7 +219,7 @@ def test_a_run_was_ended_by_a_preflight_that_failed(
     assert ended_by_preflight(manifest) is ended
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="cannot be written") as caught:
         save_preflight(tmp_path / "gone", REPORT, run_id="r1", dilation=1)
     assert "gone" in str(caught.value)

@@ -8,14 +8,14 @@ import chakram
 from chakram.run_directory.provenance import compiled, host_facts, versions
 
 
-def test_versions_name_what_takes_part() -> None:
+def test_versions_list_all_components() -> None:
     found = versions()
     assert found["chakram"] == chakram.__version__
     assert {"python", "kernel", "grpcio", "protobuf", "pyarrow"} <= found.keys()
     assert "not installed" not in found.values()
 
 
-def test_compiled_tells_mode_and_modules() -> None:
+def test_compiled_lists_mode_and_modules() -> None:
     found = compiled()
     assert found["mode"] in ("auto", "require", "off")
     assert isinstance(found["modules"], dict)

@@ -72,7 +72,9 @@ def exported(kind: str, source: Path, out: Path, *more: str) -> None:
     assert main(["export", kind, str(source), "--out", str(out), *more]) == 0
 
 
-def test_messages_are_those_of_the_run(run: chakram.Results, tmp_path: Path) -> None:
+def test_exported_messages_equal_those_of_the_run(
+    run: chakram.Results, tmp_path: Path
+) -> None:
     exported("fct", run.path, tmp_path)
     path = tmp_path / "fct.txt"
     flows = read_flow_times(path.read_bytes(), str(path))
@@ -97,7 +99,7 @@ def test_messages_are_those_of_the_run(run: chakram.Results, tmp_path: Path) -> 
     assert max(abs(each.change or 0) for each in rows) < 1e-4
 
 
-def test_without_a_bound_a_message_is_held_against_the_shortest(
+def test_message_without_a_bound_is_compared_with_the_shortest(
     tmp_path: Path,
 ) -> None:
     results = chakram.simulate(
@@ -130,7 +132,7 @@ def test_pairs_have_all_bytes(run: chakram.Results, tmp_path: Path) -> None:
     assert rows == sorted(rows, key=lambda row: (row["job"], row["src"], row["dst"]))
 
 
-def test_links_are_those_of_the_run(run: chakram.Results) -> None:
+def test_exported_links_equal_those_of_the_run(run: chakram.Results) -> None:
     rows = list(csv.DictReader(links_csv(run).decode().splitlines()))
     assert [(row["link"], row["direction"], int(row["bytes"])) for row in rows] == [
         (each.link, each.direction, each.bytes) for each in run.links()
@@ -138,7 +140,7 @@ def test_links_are_those_of_the_run(run: chakram.Results) -> None:
     assert rows[0]["rate_bps"] == "500000000"  # 1 Gbit/s, stretched by 2
 
 
-def test_collectives_are_read_as_those_of_nccl_tests(
+def test_exported_collectives_are_read_as_nccl_tests_output(
     run: chakram.Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported("nccl-tests", run.path, tmp_path, "--json")
@@ -180,7 +182,7 @@ def test_an_experiment_is_simulated_first(
     assert main([*refused, "--force"]) == 0
 
 
-def test_a_run_without_messages_is_told(run: chakram.Results, tmp_path: Path) -> None:
+def test_run_without_messages_is_reported(run: chakram.Results, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "flows.parquet").unlink()
     results = chakram.open_run(tmp_path / "run")
@@ -210,7 +212,7 @@ def incast(tmp_path: Path, **changes: Any) -> chakram.Results:
     return chakram.simulate({**experiment, **changes}, runs=tmp_path / "runs")
 
 
-def test_queues_and_pauses_are_those_of_the_samples(tmp_path: Path) -> None:
+def test_exported_queues_and_pauses_equal_the_samples(tmp_path: Path) -> None:
     results = incast(tmp_path)
     for kind in ("qlen", "pfc"):
         exported(kind, results.path, tmp_path)
@@ -235,7 +237,7 @@ def test_queues_and_pauses_are_those_of_the_samples(tmp_path: Path) -> None:
     assert {node: time_ns for node, time_ns in rested_ns.items() if time_ns} == expected
 
 
-def test_a_run_without_samples_is_told(tmp_path: Path) -> None:
+def test_run_without_samples_is_reported(tmp_path: Path) -> None:
     results = incast(tmp_path, records={"sample_bin": "0s"})
     for export in (queue_lengths, pause_events):
         with pytest.raises(ResultsError, match="contains no queue samples"):
@@ -258,7 +260,7 @@ def test_samples_without_a_message_have_no_start(tmp_path: Path) -> None:
             export(results)
 
 
-def test_a_pause_that_an_incomplete_run_has_not_seen_end_does_not_end(
+def test_unfinished_pause_of_an_incomplete_run_has_no_end(
     tmp_path: Path,
 ) -> None:
     results = incast(tmp_path)
@@ -273,7 +275,7 @@ def test_a_pause_that_an_incomplete_run_has_not_seen_end_does_not_end(
     assert all(each.pauses for each in pause_events(incomplete))
 
 
-def test_samples_of_a_port_that_is_not_there_are_refused(tmp_path: Path) -> None:
+def test_samples_of_an_unknown_port_are_refused(tmp_path: Path) -> None:
     results = incast(tmp_path)
     path = results.path / "links.parquet"
     links = pq.ParquetFile(path).read()

@@ -16,9 +16,7 @@ JOBS = {"moe": {"ranks": 4}}
 
 
 @pytest.mark.parametrize("dilation", [1, 10])
-def test_figures_are_those_of_measured_iterations(
-    tmp_path: Path, dilation: int
-) -> None:
+def test_figures_cover_measured_iterations(tmp_path: Path, dilation: int) -> None:
     made_run(tmp_path, jobs=JOBS, dilation=dilation)
     ((run,), unreadable) = list_runs(tmp_path)
     assert unreadable == []
@@ -60,7 +58,7 @@ def test_a_run_with_a_damaged_table_is_listed_with_its_problem(tmp_path: Path) -
     assert run.figures.busbw is None
 
 
-def test_runs_stand_by_when_they_began_and_then_by_name(tmp_path: Path) -> None:
+def test_runs_are_sorted_by_start_time_and_name(tmp_path: Path) -> None:
     starts = ("2026-03-01", "2026-01-01", "2026-02-01", "2026-01-01")
     made = [
         made_run(tmp_path, iterations=(), started_at=start).path for start in starts

@@ -63,7 +63,7 @@ _SAME_NAMES = [
 ]
 
 
-def test_every_message_is_told_its_own_bound(tmp_path: Path) -> None:
+def test_every_message_has_its_own_bound(tmp_path: Path) -> None:
     def bound(job: str, src: int, dst: int, size_bytes: int) -> int:
         return len(job) * 10**12 + src * 10**10 + dst * 10**8 + size_bytes
 
@@ -116,7 +116,7 @@ def _flows(directory: RunDirectory) -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
+def test_every_table_names_its_run_in_the_metadata(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.add(small_rows(0))
     directory.finish(ended=STARTED)
@@ -127,7 +127,7 @@ def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
         assert metadata[b"chakram.table"] == name.encode()
 
 
-def test_every_row_says_which_run_it_is_of(tmp_path: Path) -> None:
+def test_every_row_names_its_run(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.add(small_rows(0))
     directory.flush()
@@ -144,7 +144,7 @@ def test_every_row_says_which_run_it_is_of(tmp_path: Path) -> None:
         assert found[:2] == ["run_id", "world"]
 
 
-def test_collectives_and_ranks_come_back_as_they_were(tmp_path: Path) -> None:
+def test_collectives_and_ranks_are_read_back_unchanged(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     written = directory.add(small_rows(1, slower_ns=7, retransmitted=2))
     assert [len(written.collectives), len(written.ranks)] == [4, 4]
@@ -183,7 +183,7 @@ def test_flow_columns_agree_with_flow_records(tmp_path: Path) -> None:
     )
 
 
-def test_completion_times_come_back_by_collective(tmp_path: Path) -> None:
+def test_completion_times_are_read_back_by_collective(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     for iteration in range(3):
         directory.add(small_rows(iteration))
@@ -199,7 +199,7 @@ def test_completion_times_come_back_by_collective(tmp_path: Path) -> None:
     assert times[EP1] == array("q", [ALL_TO_ALL_NS] * 4)
 
 
-def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
+def test_predictions_are_in_the_rows_of_measurements(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.add(small_rows(1))
     directory.finish(
@@ -219,7 +219,7 @@ def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
     assert (row["duration_ns"], row["bound_ns"]) == (ALL_REDUCE_NS, 300_000)
 
 
-def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
+def test_summary_equals_that_of_the_records(tmp_path: Path) -> None:
     directory = begin(tmp_path, dilation=10, size_scale="1/16")
     rows = RecordRows()
     for iteration in range(4):
@@ -277,7 +277,7 @@ def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
     assert (port["time_ns"], port["port"], port["tx_bytes"]) == (1_007, 1, 9)
 
 
-def test_why_packets_were_sent_again_is_told_of_a_run_that_lost_all(
+def test_retransmission_reasons_of_a_run_without_deliveries_are_known(
     tmp_path: Path,
 ) -> None:
     directory = begin(tmp_path)
@@ -339,7 +339,7 @@ def test_why_packets_were_sent_again_is_told_of_a_run_that_lost_all(
     assert summary_document(summary)["retransmissions"]["naks_lost"] == 4
 
 
-def test_without_samples_nobody_knows_why_packets_were_sent_again(
+def test_retransmission_reasons_are_unknown_without_samples(
     tmp_path: Path,
 ) -> None:
     directory = begin(tmp_path)
@@ -353,7 +353,7 @@ def test_without_samples_nobody_knows_why_packets_were_sent_again(
     assert "# Retransmitted" not in render_table(summary)
 
 
-def test_links_come_back(tmp_path: Path) -> None:
+def test_links_are_read_back(tmp_path: Path) -> None:
     links = [
         LinkRecord(
             link="leaf1-spine1",

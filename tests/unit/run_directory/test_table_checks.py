@@ -104,7 +104,7 @@ VERBS = (["show"], ["why"], ["report"], ["timeline"], ["validate"], ["runs"])
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_no_verb_ends_in_a_traceback(
+def test_no_command_ends_in_a_traceback(
     run: Path, tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(run, "ranks", with_values("start_ns", None))
@@ -127,9 +127,7 @@ def test_a_timeline_needs_every_column_of_flows_that_it_draws(
     assert f"column {column} is missing" in capsys.readouterr().err
 
 
-def test_all_that_is_wrong_is_listed(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_are_listed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damage(run, "ranks", with_values("start_ns", None))
     damage(run, "operations", with_values("kind", "sleep"))
     damage(run, "queue_pairs", lambda table: table.append_column("job", table["job"]))
@@ -142,7 +140,7 @@ def test_all_that_is_wrong_is_listed(
     )
 
 
-def test_parts_of_a_dictionary_are_looked_at() -> None:
+def test_parts_of_a_dictionary_are_checked() -> None:
     places = pa.array([0, 5], pa.int32())
     column = pa.DictionaryArray.from_arrays(places, ["a", None], safe=False)
     (found,) = check_table(pa.table({"job": column}), "ranks")
@@ -199,7 +197,7 @@ def test_a_damaged_plan_is_refused(run: Path, change: Any, found: str) -> None:
     assert found in caught.value.found
 
 
-def test_ports_are_those_of_the_plan() -> None:
+def test_ports_equal_those_of_the_plan() -> None:
     port = PortPlan(
         number=0, agent="a", host="h0", open="memory:", netns=None,
         address="198.18.0.1", udp_port=4791, rate_bps=None, mtu=1500,
@@ -211,7 +209,7 @@ def test_ports_are_those_of_the_plan() -> None:
     assert found == "names port 3, which is not in plan.json"
 
 
-def test_columns_that_came_later_are_null_and_others_are_needed(run: Path) -> None:
+def test_newer_columns_may_be_missing_and_others_are_required(run: Path) -> None:
     damage(run, "links", lambda table: table.drop_columns(["paused_ns"]))
     assert open_run(run).table("links")["paused_ns"].null_count == len(ODD_LINKS)
     damage(run, "links", lambda table: table.drop_columns(["bytes_after"]))

@@ -65,9 +65,7 @@ def one_more(column: pa.ChunkedArray) -> pa.Array:
     return pa.array(values, column.type)
 
 
-def test_what_was_written_is_valid(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_written_run_is_valid(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(run) == []
     assert main(["validate", str(run)]) == 0
     assert capsys.readouterr().out == f"{run}: complete run of simulate, valid\n"
@@ -147,7 +145,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("name", "change", "expected"), DAMAGES)
-def test_damage_is_told(
+def test_damaged_run_is_reported(
     run: Path,
     name: str,
     change: Callable[[pa.Table], pa.Table],
@@ -162,7 +160,7 @@ def test_damage_is_told(
     assert {"where", "found"} == set(document["findings"][0])
 
 
-def test_files_that_are_gone_changed_or_of_others_are_told(run: Path) -> None:
+def test_missing_changed_and_foreign_files_are_reported(run: Path) -> None:
     (run / "ranks.parquet").unlink()
     with (run / "experiment.yaml").open("a") as file:
         file.write("# a note\n")
@@ -179,7 +177,7 @@ def test_files_that_are_gone_changed_or_of_others_are_told(run: Path) -> None:
     assert any("links.parquet: cannot be read: " in each for each in told(run))
 
 
-def test_a_run_that_was_killed_is_held_to_what_it_has_written(run: Path) -> None:
+def test_killed_run_is_checked_by_its_written_files(run: Path) -> None:
     for name in ("collectives", "links"):
         (run / f"{name}.parquet").unlink()
     changed(run, "flows", lambda table: table.slice(3))

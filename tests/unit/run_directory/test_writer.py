@@ -100,7 +100,7 @@ def test_a_killed_run_is_readable_up_to_the_last_flush(tmp_path: Path) -> None:
     assert results.completion_times() == {}
 
 
-def test_many_flows_are_written_without_being_asked(
+def test_many_flows_are_flushed_automatically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "ROWS_PER_PART", 50)
@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         RecordRows(flows=array("q", row_of(FLOW_FIELDS, operation=1, cause_kind=7))),
     ],
 )
-def test_rows_that_do_not_fit_the_plan_are_the_agents_fault(
+def test_rows_that_contradict_the_plan_are_an_agent_error(
     tmp_path: Path, rows: RecordRows
 ) -> None:
     directory = begin(tmp_path)
@@ -197,7 +197,7 @@ def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
         ("queue_pair_ends", "another"),
     ],
 )
-def test_what_stands_in_place_of_a_table_is_told(
+def test_path_that_is_no_table_file_is_reported(
     name: str, instead: str, tmp_path: Path
 ) -> None:
     directory = begin(tmp_path)
@@ -219,7 +219,7 @@ def test_what_stands_in_place_of_a_table_is_told(
     assert any(name in each for each in told)
 
 
-def test_a_plan_that_is_nested_too_deep_is_told(tmp_path: Path) -> None:
+def test_too_deeply_nested_plan_is_reported(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.finish(ended=STARTED)
     (directory.path / "plan.json").write_text("[" * 100_000)
@@ -334,7 +334,7 @@ def test_a_run_that_failed_before_its_plan_can_be_finished(tmp_path: Path) -> No
         ("of a later version", None, True),
     ],
 )
-def test_facts_say_what_states_the_rate_of_ports(
+def test_facts_name_the_key_of_the_port_rate(
     tmp_path: Path, world: str, rate_key: str | None, stretches: bool
 ) -> None:
     directory = begin(tmp_path, world=world)
@@ -342,7 +342,7 @@ def test_facts_say_what_states_the_rate_of_ports(
     assert (facts.rate_key, facts.stretches) == (rate_key, stretches)
 
 
-def test_facts_say_how_well_clocks_agree(tmp_path: Path) -> None:
+def test_facts_include_the_clock_uncertainty(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     assert open_run(directory.path).measurements().facts.clock_uncertainty_ns == 0
     readings = {"h1": 5_000, "h2": 70_000}

@@ -17,7 +17,7 @@ def refused(text: bytes) -> str:
     return str(caught.value)
 
 
-def test_scalars_are_those_of_yaml_1_2() -> None:
+def test_scalars_follow_yaml_1_2() -> None:
     read = parse_document(
         b"a: off\nb: 22:30\nc: 010\nd: 1.5\ne: true\nf: ~\ng: 2001-01-01\nh: 1e3\ni:\n",
         source="x",
@@ -35,7 +35,7 @@ def test_scalars_are_those_of_yaml_1_2() -> None:
     }
 
 
-def test_lines_are_those_of_the_keys() -> None:
+def test_line_numbers_are_those_of_keys() -> None:
     read = parse_document(b"a: 1\nb:\n  - c: 2\n  -\n    d: 3\n", source="x")
     assert read.line(("a",)) == 1
     assert read.line(("b", 0, "c")) == 3
@@ -59,7 +59,7 @@ def test_lines_are_those_of_the_keys() -> None:
         (b"[" * 5000, "nested too deeply"),
     ],
 )
-def test_what_is_no_mapping_is_refused_with_its_line(
+def test_value_that_is_no_mapping_is_refused_with_its_line(
     text: bytes, expected: str
 ) -> None:
     assert expected in refused(text)
@@ -74,7 +74,7 @@ def test_aliases_that_multiply_are_refused() -> None:
     assert "aliases" in refused("\n".join(rows).encode())
 
 
-def test_a_key_that_stands_twice_is_a_mistake() -> None:
+def test_duplicate_key_is_reported() -> None:
     (mistake,) = parse_document(b"a: {b: 1,\n    b: 2}", source="x").mistakes
     assert mistake.path == "a.b"
     assert mistake.line == 2
@@ -99,6 +99,6 @@ def test_a_file_that_is_too_long_is_not_read(
         read_document(file)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
         read_document(tmp_path / "none.yaml")

@@ -139,7 +139,7 @@ def check_case(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_is_exported_takes_what_astra_sim_takes(
+def test_exported_job_takes_the_time_of_astra_sim(
     algorithm: str,
     tmp_path: Path,
     chakram_data: Path,
@@ -161,7 +161,7 @@ def test_what_is_exported_takes_what_astra_sim_takes(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_all_that_is_exported_takes_what_astra_sim_takes(
+def test_every_exported_job_takes_the_time_of_astra_sim(
     tmp_path: Path, chakram_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("topology", "collective", "algorithm", "chunks", "backend")
@@ -184,7 +184,7 @@ LINK = {"rate": "400Gbit", "delay": "500ns", "ecn": "800kB/3200kB/0.2"}
         ("Clos2L", 16, "clos16_2_2_400Gbps"),
     ],
 )
-def test_topologies_and_groups_are_those_that_ns3_was_given(
+def test_topologies_and_groups_equal_the_ns3_input(
     topology: str,
     npus: int,
     name: str,
@@ -216,7 +216,7 @@ def settings_of(path: Path) -> dict[str, list[str]]:
         ("dcqcn", "off", "mix_mix_cc1_HAS_WIN0"),
     ],
 )
-def test_the_configuration_is_the_one_that_ns3_was_given(
+def test_configuration_equals_the_ns3_input(
     control: str,
     window: str,
     name: str,
@@ -270,7 +270,7 @@ def pairs(results: chakram.Results) -> dict[tuple[int, int], int]:
     return {(row["src"], row["dst"]): row["bytes_sum"] for row in rows}
 
 
-def test_what_astra_sim_has_not_becomes_its_messages(
+def test_unsupported_collectives_become_messages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = experiment("Switch", 4, {"rate": "100Gbit", "delay": "1us"}, MIXED)
@@ -292,7 +292,7 @@ def test_what_astra_sim_has_not_becomes_its_messages(
     assert first_ns - begin_ns >= 7_000
 
 
-def test_what_cannot_be_told_is_refused(
+def test_unsupported_experiment_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = {"op": "all_reduce", "size": "1MiB"}

@@ -58,7 +58,7 @@ def test_the_same_seed_gives_equal_tables_and_another_one_other_paths(
     assert first[3] != other[3]
 
 
-def test_every_message_of_the_packet_level_is_there(tmp_path: Path) -> None:
+def test_every_message_of_the_packet_level_is_simulated(tmp_path: Path) -> None:
     columns = ("iteration", "job", "group", "k", "step", "src", "dst", "bytes")
     whole, packets = (
         sorted(
@@ -102,7 +102,7 @@ def test_collectives_ranks_and_links_are_recorded(tmp_path: Path) -> None:
     assert carried > 2 * sum(flow["bytes"] for flow in flows)
 
 
-def test_the_header_says_what_was_simulated_and_what_was_not(tmp_path: Path) -> None:
+def test_header_states_the_simulated_effects(tmp_path: Path) -> None:
     manifest = simulated(tmp_path, faults__drop="0.1").manifest
     assert manifest.transport.startswith("message level")
     text = "\n".join(manifest.banners)
@@ -110,7 +110,7 @@ def test_the_header_says_what_was_simulated_and_what_was_not(tmp_path: Path) -> 
         assert word in text
 
 
-def test_nothing_has_to_keep_up_with_a_simulation(tmp_path: Path) -> None:
+def test_simulation_has_no_generator_verdict(tmp_path: Path) -> None:
     assert simulated(tmp_path).summary().keeping_up is None
 
 
@@ -127,7 +127,7 @@ def test_many_messages_are_not_recorded_one_by_one(
     assert "are more than 3" in few.manifest.banners[2]
 
 
-def test_costs_of_astra_sim_are_other_times(tmp_path: Path) -> None:
+def test_cost_model_of_astra_sim_gives_other_times(tmp_path: Path) -> None:
     times = [
         [
             each.duration_ns
@@ -250,7 +250,7 @@ def external(switches: str, queue: str) -> str:
     )
 
 
-def test_what_is_dropped_ends_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
+def test_drops_end_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
     more = {
         "simulation__level": "packet",
         "simulation__cost_model": "astra-sim-ns3",

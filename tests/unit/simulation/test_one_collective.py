@@ -49,7 +49,7 @@ def simulated(folder: Path, **changes: str) -> RunResults:
     return simulate(path, runs=folder / "runs", set=changes)
 
 
-def test_it_is_simulated_once_and_nothing_is_lost(
+def test_isolated_collective_is_simulated_once_without_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -62,7 +62,7 @@ def test_it_is_simulated_once_and_nothing_is_lost(
     assert once.alone() == {record.identity.key: record.duration_ns} == twice.alone()
 
 
-def test_what_faults_of_links_disturb_is_simulated_by_itself(tmp_path: Path) -> None:
+def test_collective_disturbed_by_link_faults_is_simulated_alone(tmp_path: Path) -> None:
     fault = "{link: leaf0-spine0, kind: degrade, at: 0us, rate: 1Gbit}"
     results = simulated(tmp_path, **{"faults.links": f"[{fault}]"})
     (record,) = results.collectives()

@@ -28,7 +28,7 @@ from chakram.summary.bandwidth import (
         (CollectiveOp.BARRIER, Fraction(0)),
     ],
 )
-def test_factors_are_those_of_nccl_tests(op: CollectiveOp, factor: Fraction) -> None:
+def test_factors_equal_those_of_nccl_tests(op: CollectiveOp, factor: Fraction) -> None:
     assert bus_factor(op, nranks=8) == factor
 
 
@@ -68,7 +68,7 @@ def test_percentiles_of_nothing_or_beyond_are_refused() -> None:
             percentile([1], percent)
 
 
-def test_variation_is_that_of_the_population() -> None:
+def test_variation_uses_the_population_formula() -> None:
     assert coefficient_of_variation([2, 4, 4, 4, 5, 5, 7, 9]) == pytest.approx(2 / 5)
     assert coefficient_of_variation([3]) == 0
     assert coefficient_of_variation([0, 0]) == 0

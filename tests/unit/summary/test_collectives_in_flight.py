@@ -37,13 +37,13 @@ def test_every_group_is_at_its_first_collective_first() -> None:
     assert work.left_ns(SECOND_NS) is None
 
 
-def test_who_is_behind_comes_first_and_many_are_counted() -> None:
+def test_most_delayed_groups_are_listed_and_the_rest_counted() -> None:
     work = made()
     work.take(ended(0, "world", "ep1"))
     assert work.text(most=2) == "ep0 all_to_all 1/1, p2p send_recv 1/1, 2 more"
 
 
-def test_the_rest_takes_as_long_as_what_is_done() -> None:
+def test_remaining_time_extrapolates_completed_work() -> None:
     work = made(iterations=4)
     work.take(ended(0))
     assert work.left_ns(SECOND_NS) == 3 * SECOND_NS
@@ -54,7 +54,7 @@ def test_the_rest_takes_as_long_as_what_is_done() -> None:
     assert 2 * SECOND_NS < left_ns < 3 * SECOND_NS
 
 
-def test_what_has_ended_is_not_under_way() -> None:
+def test_finished_collectives_are_not_in_flight() -> None:
     work = made(iterations=1)
     work.take(ended(0, "ep0"))
     assert "ep0" not in work.text(most=9)
@@ -63,7 +63,7 @@ def test_what_has_ended_is_not_under_way() -> None:
     assert work.left_ns(SECOND_NS) == 0
 
 
-def test_a_job_in_the_background_goes_on_and_is_no_part_of_the_work() -> None:
+def test_background_job_is_not_part_of_the_remaining_work() -> None:
     work = CollectivesInFlight(OperationTable(small_plan()).identities, {})
     work.take(ended(0))
     work.take(ended(1))
@@ -78,7 +78,7 @@ def of_job(job: str) -> list[CollectiveIdentity]:
     ]
 
 
-def test_only_jobs_with_an_end_are_work_that_is_left() -> None:
+def test_only_finite_jobs_count_as_remaining_work() -> None:
     mine, others = of_job("mine"), of_job("background")
     work = CollectivesInFlight([*others, *mine], {"mine": 2})
     records = list(ended(0))
@@ -95,7 +95,7 @@ def test_only_jobs_with_an_end_are_work_that_is_left() -> None:
     assert work.text(most=1) == "background/world all_reduce 1/1, 7 more"
 
 
-def test_what_has_no_size_is_work_like_a_byte() -> None:
+def test_collective_without_bytes_counts_as_one_byte() -> None:
     empty = [replace(each, input_bytes=0) for each in of_job("moe")]
     work = CollectivesInFlight(empty, {"moe": 4})
     work.take(

@@ -111,7 +111,9 @@ def found(
         (2000, 38_000.0),
     ],
 )
-def test_the_factor_leaves_the_generator_its_share(wait_ns: int, factor: float) -> None:
+def test_slowdown_factor_leaves_time_for_the_generator(
+    wait_ns: int, factor: float
+) -> None:
     needed = slowdown_needed([record(wait_ns)])
     assert needed == factor
     if wait_ns < 999:
@@ -119,18 +121,18 @@ def test_the_factor_leaves_the_generator_its_share(wait_ns: int, factor: float) 
         assert not record(wait_ns, round(slower_ns)).generator_bound
 
 
-def test_a_few_collectives_do_not_decide() -> None:
+def test_few_collectives_do_not_determine_the_advice() -> None:
     assert slowdown_needed([record(10)] * 95 + [record(900)] * 5) == 1.0
     assert slowdown_needed([record(10)] * 94 + [record(500)] * 6) == 19.0
     assert slowdown_needed([]) == 1.0
 
 
-def test_a_process_that_is_always_busy_needs_room_besides() -> None:
+def test_saturated_process_needs_an_additional_margin() -> None:
     assert slowdown_needed([record(0)], busy_share=1.0) == 1.2
     assert slowdown_needed([record(0)], busy_share=0.9) == 1.0
 
 
-def test_who_kept_up_needs_nothing() -> None:
+def test_generator_that_kept_up_needs_no_advice() -> None:
     assert found([record(50)], generator=health(0.85)) is None
     barrier = replace(IDENTITY, op=CollectiveOp.BARRIER)
     assert found([record(900, identity=barrier)]) is None
@@ -138,7 +140,7 @@ def test_who_kept_up_needs_nothing() -> None:
     assert found([record(900, shares=1)]) is None
 
 
-def test_rate_and_dilation_come_to_the_same() -> None:
+def test_rate_and_dilation_advice_are_equivalent() -> None:
     assert found([record(500)]) == KeepingUp(
         slowdown=19.0, dilation=19, port_rate_bps=52_000_000
     )
@@ -170,7 +172,7 @@ def test_ports_without_a_rate_get_one() -> None:
     )
 
 
-def test_nothing_is_said_of_a_machine_that_others_kept_busy() -> None:
+def test_advice_is_omitted_if_other_programs_used_the_machine() -> None:
     crowded = found([record(500)], generator=health(0.3))
     assert crowded is not None
     assert (crowded.slowdown, crowded.dilation, crowded.port_rate_bps) == (None,) * 3
@@ -220,7 +222,7 @@ FACTS = RunFacts(
         ),
     ],
 )
-def test_the_banner_says_what_to_do(remedy: KeepingUp, told: str) -> None:
+def test_banner_contains_the_advice(remedy: KeepingUp, told: str) -> None:
     saturated = health(0.95, saturated=True)
     (banner,) = banners(FACTS, [], 0, saturated, remedy)
     assert banner.startswith("GENERATOR SATURATED: ")

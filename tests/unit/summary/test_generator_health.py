@@ -45,13 +45,13 @@ def test_percentiles_are_the_bounds_of_their_buckets() -> None:
     assert time_bounds(histogram(us1=1, us2=1)).p50_ns == 1000
 
 
-def test_nothing_counted_and_more_than_the_last_bound_are_unknown() -> None:
+def test_percentiles_without_times_or_beyond_the_last_bucket_are_unknown() -> None:
     assert time_bounds([0] * FCT_BUCKETS) == TimeBounds()
     open_ended = [1, *[0] * (FCT_BUCKETS - 2), 1]
     assert time_bounds(open_ended) == TimeBounds(count=2, p50_ns=1000)
 
 
-def test_an_agent_s_counters_become_its_health() -> None:
+def test_health_is_computed_from_counters_of_an_agent() -> None:
     values = array("q", bytes(8 * TOTAL_SLOTS))
     for number, name in enumerate(("round_trip", "pacing_error", "generator_lag")):
         values[distribution_slot(name) + number] = number + 1
@@ -87,7 +87,7 @@ def agent(p99_ns: int | None, *, busy_ns: int, max_lag_ns: int) -> GeneratorHeal
     )
 
 
-def test_the_worst_agent_and_the_busiest_process_are_told() -> None:
+def test_worst_agent_and_busiest_process_are_reported() -> None:
     summary = summarise_health(
         {
             "a": agent(8000, busy_ns=10, max_lag_ns=70),
@@ -107,9 +107,7 @@ def test_the_worst_agent_and_the_busiest_process_are_told() -> None:
     assert summary.saturated == summary.beyond == ()
 
 
-def test_longer_than_the_last_bound_is_more_than_that_unless_the_longest_is_known() -> (
-    None
-):
+def test_times_beyond_the_last_bound_show_the_known_maximum_or_a_lower_bound() -> None:
     longest_ns = 2 * FCT_BUCKET_BOUNDS_NS[-1]
     summary = summarise_health(
         {
@@ -150,6 +148,6 @@ def test_processes_that_are_busy_nearly_all_the_time_are_named() -> None:
     )
 
 
-def test_without_processes_nothing_is_said() -> None:
+def test_no_processes_give_no_report() -> None:
     assert summarise_health({}) is None
     assert summarise_health({"a": GeneratorHealth()}) is None

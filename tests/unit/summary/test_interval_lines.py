@@ -27,7 +27,7 @@ def take(
     return intervals.take(agent, found, now_ns=now_ns, done=done, total=6)
 
 
-def test_a_line_tells_of_its_interval_alone() -> None:
+def test_line_covers_only_its_interval() -> None:
     intervals = Intervals(every_ns=SECOND_NS, begin_ns=0)
     first = sample(12.5, retransmitted=3, marked=10, busy_ns={0: 500_000_000})
     line = take(intervals, "a", first, 1.0, done=1)
@@ -64,7 +64,7 @@ def test_a_line_waits_for_its_time_and_for_all_agents() -> None:
     assert "  22 Mbit/s" in second
 
 
-def test_what_comes_at_the_very_beginning_is_a_rate_of_a_nanosecond() -> None:
+def test_data_at_the_start_counts_for_one_nanosecond() -> None:
     intervals = Intervals(every_ns=0, begin_ns=0)
     line = take(intervals, "a", sample(1), 0.0)
     assert line is not None
@@ -92,7 +92,7 @@ def test_samples_are_made_of_counters() -> None:
     )
 
 
-def test_times_that_are_left_have_six_characters_at_most() -> None:
+def test_remaining_times_have_at_most_six_characters() -> None:
     seconds = [None, 0, 1, 59, 60, 3599, 3600, 99 * 3600]
     texts = [time_left(None if s is None else s * SECOND_NS) for s in seconds]
     assert texts == ["-", "0s", "1s", "59s", "1m00s", "59m59s", "1h00m", "99h00m"]

@@ -74,7 +74,7 @@ def test_a_sender_of_several_is_judged_by_its_own_port() -> None:
     assert [each.fair_share for each in found.receivers] == [1.0, 1.0]
 
 
-def test_fairness_is_one_where_all_are_held_up_alike() -> None:
+def test_fairness_is_1_for_equal_delays() -> None:
     alike = [message(src, 0, 0, 400, fair_us=200) for src in (1, 2)]
     assert summary(alike).receivers[0].fairness == pytest.approx(1.0)
     # One has its fair time, the other a third of its share: (4/3)^2 / (2 * 10/9).
@@ -91,7 +91,7 @@ def test_small_messages_that_end_first_are_not_unfair() -> None:
     assert summary(messages).receivers[0].fairness == pytest.approx(1.0)
 
 
-def test_messages_one_after_the_other_share_nothing() -> None:
+def test_sequential_messages_share_no_time() -> None:
     messages = [message(src, 0, src * 2000, 1020, fair_us=1020) for src in (1, 2, 3)]
     (row,) = summary(messages).receivers
     assert (row.periods, row.fan) == (3, 1)
@@ -118,7 +118,7 @@ def test_pairs_begin_with_the_slowest() -> None:
     assert second.goodput_bps == pytest.approx(2e6 / 2.2e-3)
 
 
-def test_the_slowest_are_told_whom_they_met() -> None:
+def test_slowest_messages_list_the_messages_that_they_share_ports_with() -> None:
     up, other = ("leaf0:up0", "spine0:down1"), ("leaf0:up1", "spine1:down1")
     messages = [
         message(0, 4, 0, 2000, fair_us=1000, path=up),
@@ -154,7 +154,7 @@ def test_pairs_of_two_jobs_are_two_whatever_their_ranks() -> None:
     )
 
 
-def test_a_pair_with_two_messages_at_once_is_there_once() -> None:
+def test_pair_with_two_messages_at_once_is_listed_once() -> None:
     up = ("leaf0:up0", "spine0:down1")
     messages = [
         message(0, 4, 0, 2000, fair_us=1000, path=up),
@@ -165,7 +165,7 @@ def test_a_pair_with_two_messages_at_once_is_there_once() -> None:
     assert met.share == 0.5
 
 
-def test_own_messages_at_once_count_each() -> None:
+def test_concurrent_messages_of_a_pair_count_separately() -> None:
     up = ("leaf0:up0", "spine0:down1")
     messages = [
         message(0, 4, 0, 2000, fair_us=500, path=up),
@@ -177,7 +177,7 @@ def test_own_messages_at_once_count_each() -> None:
     assert met.share == pytest.approx(0.5)
 
 
-def test_a_divided_message_meets_others_on_any_of_its_ways() -> None:
+def test_divided_message_shares_links_on_all_its_paths() -> None:
     ways = (("leaf0:up0", "spine0:down1"), ("leaf0:up1", "spine1:down1"))
     messages = [
         message(0, 4, 0, 2000, fair_us=1000)._replace(ways=ways),
@@ -202,7 +202,7 @@ def test_pairs_without_a_fair_time_are_not_compared_with_those_that_have_one() -
     assert found.worst_over_median == 2.0
 
 
-def test_paths_that_come_together_behind_the_first_switch_meet_there() -> None:
+def test_paths_that_join_behind_the_first_switch_share_that_link() -> None:
     messages = [
         message(0, 4, 0, 2000, fair_us=1000, path=("leaf0:up0", "spine0:down2")),
         message(2, 5, 0, 2000, fair_us=1900, path=("leaf1:up0", "spine0:down2")),
@@ -246,7 +246,7 @@ def test_ranks_of_one_port_share_a_row() -> None:
     assert (row.ranks, row.peers, row.fan) == ((2, 3), 2, 2)
 
 
-def test_marks_and_drops_are_those_of_the_port() -> None:
+def test_marks_and_drops_are_counted_per_port() -> None:
     found = summarize_messages(
         [message(1, 0, 0, 10), message(2, 0, 0, 10), message(2, 3, 0, 10)],
         transport(4),
@@ -260,7 +260,7 @@ def test_marks_and_drops_are_those_of_the_port() -> None:
     assert [sender.drops for sender in found.senders] == [None, 1]
 
 
-def test_without_models_there_is_no_fair_time_but_all_the_rest() -> None:
+def test_without_models_only_the_fair_time_is_missing() -> None:
     messages = [message(1, 0, 0, 1000), message(2, 0, 0, 3000)]
     found = summarize_messages(messages, transport(3, rate_bps=None))
     assert found is not None
@@ -272,7 +272,7 @@ def test_without_models_there_is_no_fair_time_but_all_the_rest() -> None:
     assert found.worst_over_median is None
 
 
-def test_where_no_rate_is_known_no_time_is_no_fair_time() -> None:
+def test_unknown_rates_give_no_fair_time() -> None:
     messages = [message(1, 0, 0, 1000, fair_us=0), message(2, 0, 50, 900, fair_us=0)]
     found = summarize_messages(messages, transport(3, rate_bps=None))
     assert found is not None
@@ -282,20 +282,20 @@ def test_where_no_rate_is_known_no_time_is_no_fair_time() -> None:
     assert found.worst_over_median is None
 
 
-def test_one_message_without_a_fair_time_leaves_none() -> None:
+def test_one_message_without_a_fair_time_removes_that_of_all() -> None:
     messages = [message(1, 0, 0, 10, fair_us=10), message(2, 0, 0, 10)]
     (row,) = summary(messages).receivers
     assert row.fair_ns is None
 
 
-def test_messages_of_no_bytes_and_no_time_are_no_trouble() -> None:
+def test_empty_messages_are_accepted() -> None:
     found = summary([message(1, 0, 5, 0, size_bytes=0, fair_us=0)])
     (row,) = found.receivers
     assert row.goodput_bps is row.fair_share is None
     assert row.fct.max_ns == 0
 
 
-def test_a_message_faster_than_fair_counts_as_it_was() -> None:
+def test_message_faster_than_fair_is_not_clipped() -> None:
     # The first took all of the port, so the second is late; together they are not.
     messages = [
         message(1, 0, 0, 1015, fair_us=2030),
@@ -307,7 +307,7 @@ def test_a_message_faster_than_fair_counts_as_it_was() -> None:
     assert [row.fair_ns for row in found.pairs] == [1_015_000, 2_030_000]
 
 
-def test_bytes_take_their_time_in_whatever_order_they_end() -> None:
+def test_fair_time_does_not_depend_on_the_order_of_completion() -> None:
     # A small message that is due early ends last: the port was busy all along.
     messages = [
         message(1, 0, 0, 1000, fair_us=1100),
@@ -318,7 +318,7 @@ def test_bytes_take_their_time_in_whatever_order_they_end() -> None:
     assert row.fair_share == pytest.approx(1_120 / 1_150, rel=0.01)
 
 
-def test_a_port_that_is_faster_than_its_rate_has_no_share_of_it() -> None:
+def test_port_above_its_rate_has_no_utilization() -> None:
     # 125 kB in half of the time that they take at 1 Gbit/s, as a burst that a shaper
     # lets pass.
     found = summary([message(1, 0, 0, 500, fair_us=1000)])

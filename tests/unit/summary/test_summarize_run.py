@@ -75,7 +75,7 @@ TRAFFIC = Traffic(
 )
 
 
-def test_what_a_run_without_an_end_has_sent_again_is_counted() -> None:
+def test_retransmissions_of_an_unfinished_run_are_counted() -> None:
     # No collective was done, so no record tells of any packet.
     nothing = measurements(RecordRows())
     assert summarize_run(nothing).retransmitted == 0
@@ -103,7 +103,7 @@ def test_rows_are_one_per_collective_size_and_group_size() -> None:
     assert summary.rows[0].trace_size_bytes == 2**24
 
 
-def test_bandwidths_are_those_of_nccl_tests() -> None:
+def test_bandwidths_equal_those_of_nccl_tests() -> None:
     summary = summarize_run(measurements(run()))
     row = row_of(summary, CollectiveOp.ALL_REDUCE)
     assert row.time_ns == ALL_REDUCE_NS
@@ -121,7 +121,7 @@ def test_warm_up_is_left_out() -> None:
     assert (row.samples, row.max_ns) == (1, ALL_REDUCE_NS)
 
 
-def test_spread_of_times_is_told() -> None:
+def test_spread_of_times_is_reported() -> None:
     rows = small_rows(1)
     rows.extend(small_rows(2, slower_ns=ALL_REDUCE_NS))
     row = row_of(summarize_run(measurements(rows)), CollectiveOp.ALL_REDUCE)
@@ -160,7 +160,7 @@ def test_measured_is_compared_with_bound_and_predictions() -> None:
         ((ALL_REDUCE_NS // 2, 2 * ALL_REDUCE_NS, ALL_REDUCE_NS - 1), 0.0),
     ],
 )
-def test_draws_of_paths_give_a_range_that_deviations_are_from(
+def test_path_draws_give_a_range_for_deviations(
     draws: tuple[int, ...], deviation: float
 ) -> None:
     summary = summarize_run(
@@ -203,7 +203,7 @@ def test_dilation_shrinks_times_and_raises_bandwidths() -> None:
     assert dilated.banners[0].startswith("TIME DILATED by 100")
 
 
-def test_ranks_tell_exposed_communication() -> None:
+def test_ranks_report_exposed_communication() -> None:
     summary = summarize_run(measurements(run()))
     assert [(rank.rank, rank.iterations) for rank in summary.ranks] == [
         (0, 3),
@@ -225,7 +225,7 @@ def test_packets_add_up_over_the_measured_iterations() -> None:
     assert summary.marked == 3 * 10 * MARKED_PER_SHARE
 
 
-def test_generator_bound_is_said_first() -> None:
+def test_generator_bound_is_the_first_banner() -> None:
     summary = summarize_run(measurements(run(generator_wait_ns=10_000)))
     assert (summary.generator_bound, summary.verdicts) == (3, 12)
     assert summary.banners == (
@@ -235,7 +235,7 @@ def test_generator_bound_is_said_first() -> None:
     )
 
 
-def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
+def test_single_wait_is_counted_without_a_banner() -> None:
     rows = run(3)
     rows.extend(small_rows(3, generator_wait_ns=8_000))
     summary = summarize_run(measurements(rows))
@@ -259,7 +259,7 @@ def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
     assert summarize_run(replace(bound, transport=transport)).keeping_up is not None
 
 
-def test_unfinished_collectives_are_left_out_and_said() -> None:
+def test_unfinished_collectives_are_excluded_and_reported() -> None:
     rows = run(2)
     rows.extend(small_rows(2, ranks=[0, 1]))
     summary = summarize_run(measurements(rows, status="partial", reason="interrupted"))
@@ -270,7 +270,7 @@ def test_unfinished_collectives_are_left_out_and_said() -> None:
     )
 
 
-def test_what_was_lost_or_scaled_is_on_top() -> None:
+def test_banners_report_lost_records_and_scaling() -> None:
     summary = summarize_run(
         measurements(
             run(),
@@ -289,7 +289,7 @@ def test_what_was_lost_or_scaled_is_on_top() -> None:
     ]
 
 
-def test_balance_of_uplinks() -> None:
+def test_balance_of_uplinks_is_computed() -> None:
     def link(kind: str, load_bytes: int) -> LinkRecord:
         return LinkRecord(
             link="a-b",
@@ -368,7 +368,7 @@ def test_no_collective_is_due_after_it_was_done() -> None:
     assert row.bound_share == row.bound_ns / row.time_ns < 1
 
 
-def test_skew_is_of_collectives_and_not_of_messages() -> None:
+def test_skew_is_computed_for_collectives_only() -> None:
     found = measurements(run())
     records = [record._replace(start_spread_ns=50) for record in found.collectives]
     summary = summarize_run(replace(found, collectives=records, facts=FACTS))

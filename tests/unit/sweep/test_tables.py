@@ -86,7 +86,7 @@ def test_files_hold_the_same_rows(tmp_path: Path) -> None:
     assert json.loads(empty.read_text()) == []
 
 
-def test_a_cell_gave_the_mean_of_its_repetitions() -> None:
+def test_value_of_a_cell_is_the_mean_of_its_repetitions() -> None:
     first, second = cell_results(cells(0, 1), outcomes((0, 0), (0, 1), (1, 0), (1, 1)))
     assert (first.repetitions, first.bus_bw) == (2, 1)
     assert first.iteration is not None
@@ -126,7 +126,7 @@ def test_one_repetition_has_the_error_that_it_states() -> None:
         ({"iterations": []}, "iteration", None),
     ],
 )
-def test_what_nobody_knows_is_none(
+def test_unknown_values_are_none(
     changes: dict[str, Any], name: str, value: object
 ) -> None:
     (result,) = cell_results(cells(0), outcomes((0, 0), **changes))

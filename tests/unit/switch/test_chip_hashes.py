@@ -50,7 +50,7 @@ def test_published_check_values_of_the_crcs() -> None:
     assert crc_hash(key, bits=32, seed=0) == 0xCBF43926
 
 
-def test_the_top_of_a_seed_says_at_which_bit_the_choice_begins() -> None:
+def test_top_bits_of_a_seed_set_the_offset_of_the_choice() -> None:
     key = b"123456789"
     assert crc_hash(key, bits=16, seed=4 << 28) == 0x331C
     # All of a seed is the initial value of 32 bits, those of the offset, too.
@@ -68,7 +68,7 @@ def test_the_top_of_a_seed_says_at_which_bit_the_choice_begins() -> None:
         (0x90004321, 16),
     ],
 )
-def test_two_tiers_of_four_are_independent_only_where_their_offsets_differ(
+def test_two_tiers_are_independent_only_with_different_offsets(
     bits: int, second: int, paths: int
 ) -> None:
     used = set()
@@ -98,7 +98,7 @@ def test_flows_use_all_paths_of_two_tiers(paths: EcmpHash, ipv6: bool) -> None:
     assert len(used) == 16
 
 
-def test_switches_of_ns3_with_one_seed_choose_alike() -> None:
+def test_ns3_switches_with_one_seed_choose_equally() -> None:
     used = set()
     for port in PORTS:
         choose = Ns3Paths(first_switch=16).chooser(flow(port))
@@ -112,7 +112,7 @@ def test_ns3_hashes_addresses_as_numbers_and_both_ports_in_a_word() -> None:
     assert choose(1, 1 << 32) == murmur3(words, 17)
 
 
-def test_chips_read_what_stands_in_packets() -> None:
+def test_chip_hashes_read_packet_fields() -> None:
     key = bytes.fromhex("c6120001c612010211c00112b7")
     choose = CrcPaths(bits=32, seed=3).chooser(flow(0xC001))
     assert choose(2, 1 << 32) == crc_hash(key, bits=32, seed=hash_seed(3, 2))

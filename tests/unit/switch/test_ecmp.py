@@ -39,7 +39,7 @@ def test_draws_at_two_switches_in_a_row_are_independent() -> None:
     assert len(used) == 16
 
 
-def test_a_lab_chooses_by_the_hash_of_its_kernel_and_the_seed_of_the_switch() -> None:
+def test_lab_chooses_by_kernel_hash_and_switch_seed() -> None:
     for port in PORTS:
         way = flow(port)
         choose = KernelPaths(seed=9).chooser(way)
@@ -57,7 +57,7 @@ def test_a_lab_chooses_by_the_hash_of_its_kernel_and_the_seed_of_the_switch() ->
         assert [back(0, 8), back(1, 8)] == [choose(0, 8), choose(1, 8)]
 
 
-def test_a_second_tier_of_a_lab_spreads_what_it_gets() -> None:
+def test_second_tier_of_a_lab_spreads_its_flows() -> None:
     used = set()
     for port in PORTS:
         choose = KernelPaths(seed=1).chooser(flow(port))

@@ -68,7 +68,7 @@ def add_drawn(model: SwitchModel, ends: tuple[int, int], port: int) -> tuple[int
     )
 
 
-def test_draws_of_many_flows_are_those_of_their_choosers_also_after_a_fault() -> None:
+def test_draws_of_many_flows_equal_single_draws_after_a_fault() -> None:
     topology = clos(LEAVES, SPINES, HOSTS, None, None)
     model = SwitchFabric(topology, Profile(), ecn=False, seed=SEED).model
     rng = random.Random(5)
@@ -110,7 +110,7 @@ def test_paths_may_have_any_number_of_hops(switches: int) -> None:
     assert all(model.forwarding.has_path(each) for each in (short, flow, last))
 
 
-def test_a_packet_that_is_not_where_its_path_says_goes_on_from_there() -> None:
+def test_packet_off_its_path_continues_from_its_switch() -> None:
     wires, _ = ring(4, plain)
     flow = flow_to(wires, 0, 1)
     target = wires.model.port(wires.model.host_port(1)).node
@@ -119,7 +119,7 @@ def test_a_packet_that_is_not_where_its_path_says_goes_on_from_there() -> None:
     assert [egress(flow, hop, 3, target, 0) for hop in (0, 1, 2, 9)] == [10] * 4
 
 
-def test_what_is_sprayed_has_no_path() -> None:
+def test_sprayed_packets_have_no_path() -> None:
     wires = two_leaves(spines=2, balancing="round_robin")
     forwarding = wires.model.forwarding
     assert not forwarding.has_path(0)

@@ -27,7 +27,7 @@ FLOWS = [("198.18.0.1", "198.18.1.2"), ("2001:2::1", "2001:2:0:1::2")]
 
 
 @pytest.mark.parametrize(("near", "far"), FLOWS)
-def test_addresses_and_ports_may_change_places_each_by_themselves(
+def test_swapping_addresses_or_ports_does_not_change_the_hash(
     near: str, far: str
 ) -> None:
     swapped = {
@@ -68,7 +68,7 @@ def test_addresses_ports_protocol_and_seed_all_count(near: str, far: str) -> Non
         ("2001:2:0:1::2", "2001:2::9", (40001, 50002), 2**32 - 1, 2048134951),
     ],
 )
-def test_values_by_which_a_kernel_chose(
+def test_hash_values_equal_those_of_a_kernel(
     near: str, far: str, ports: tuple[int, int], seed: int, expected: int
 ) -> None:
     assert value(near, far, ports, seed) == expected

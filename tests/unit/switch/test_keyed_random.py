@@ -29,7 +29,7 @@ def test_every_send_of_a_packet_has_another_number() -> None:
     assert len({attempts.number(psn) for _ in range(500) for psn in (7, 9, 8)}) == 1500
 
 
-def test_a_lap_of_psns_ends_nothing() -> None:
+def test_numbers_continue_after_the_psn_wraps() -> None:
     last = (1 << 24) - 1
     found = numbers(Attempts(5), last - 1, last, 0, 1, last, 0, 1, 2)
     assert len(set(found)) == len(found)

@@ -74,7 +74,7 @@ def test_ns3_gives_ports_faster_than_hosts_more() -> None:
     assert shifts == [-3, -1]
 
 
-def test_headroom_holds_what_is_under_way() -> None:
+def test_headroom_holds_the_data_in_flight() -> None:
     # Two packets, 25,000 bytes on the link each way, 2,560 for the answer, two frames.
     assert (
         headroom_bytes(FAST, mtu=9216) == -(-(18_432 + 50_000 + 2_680) // 1024) * 1024
@@ -117,7 +117,7 @@ def lossless(ends: Sequence[LinkEnd]) -> SwitchSettings:
     return sonic(ends, mtu=1100, buffer_bytes=120_000, classes=(3,))
 
 
-def test_a_ring_whose_traffic_goes_round_is_a_cycle_and_is_named() -> None:
+def test_cyclic_buffer_dependency_of_a_ring_is_named() -> None:
     wires, hops = ring(4, lossless)
     named = buffer_cycle(wires.model, next_hops=hops, destinations=range(4, 8))
     assert sorted(named) == ["s0:next", "s1:next", "s2:next", "s3:next"]
@@ -169,7 +169,7 @@ def test_traffic_round_a_ring_deadlocks() -> None:
     assert len(wires.arrived) < wires.sent
 
 
-def test_a_packet_cuts_through_onto_an_idle_egress_no_faster() -> None:
+def test_cut_through_needs_an_idle_and_no_faster_egress() -> None:
     wires = star(
         3, lambda ends: replace(fifo(ends, queue_bytes=[None] * 3), cut_through=True)
     )
@@ -197,7 +197,7 @@ def test_a_packet_cuts_through_onto_an_idle_egress_no_faster() -> None:
     assert not model.cuts_through(1, slot, wires.now_ns)
 
 
-def test_a_rate_that_changes_leaves_the_packet_on_the_wire_alone() -> None:
+def test_rate_change_does_not_affect_the_packet_on_the_wire() -> None:
     wires = star(2, lambda ends: fifo(ends, queue_bytes=[None] * 2))
     for _ in range(3):
         wires.send(1, 1, 0)
@@ -208,7 +208,7 @@ def test_a_rate_that_changes_leaves_the_packet_on_the_wire_alone() -> None:
     assert sent == [0, 800, 8_800]
 
 
-def test_a_token_bucket_passes_on_at_once_and_then_keeps_its_rate() -> None:
+def test_token_bucket_sends_a_burst_and_then_keeps_its_rate() -> None:
     free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
     port = PortSpec(name="p", rate_bps=GBIT, bucket_bytes=2_500)
     model = SwitchModel(
@@ -231,7 +231,7 @@ def test_a_token_bucket_passes_on_at_once_and_then_keeps_its_rate() -> None:
     assert left == [0, 0, 0, 4_000, 12_000, 20_000]
 
 
-def test_what_hosts_are_late_by_is_drawn_and_keeps_the_order() -> None:
+def test_host_delays_are_random_and_preserve_the_order() -> None:
     free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
     port = PortSpec(name="p", rate_bps=GBIT, bucket_bytes=10**6, jitter_ns=30_000)
     model = SwitchModel(
@@ -280,7 +280,7 @@ def fates_of_a_flow(others: int) -> list[int]:
     return fates
 
 
-def test_what_a_wire_loses_of_a_flow_does_not_depend_on_other_flows() -> None:
+def test_loss_of_a_flow_does_not_depend_on_other_flows() -> None:
     alone = fates_of_a_flow(others=0)
     assert 15 < alone.count(LINK_LOSS) < 45
     assert 15 < alone.count(CORRUPTED) < 45
@@ -300,7 +300,7 @@ def test_cells_are_accounted_whole() -> None:
     assert wires.check() == []
 
 
-def test_shared_headroom_is_the_limit_of_all() -> None:
+def test_shared_headroom_limits_the_sum() -> None:
     settings = SwitchSettings(
         pools=(
             PoolSettings(name="memory", shared_bytes=0, headroom_bytes=3_000),
@@ -369,7 +369,7 @@ def test_shared_headroom_is_the_limit_of_all() -> None:
         ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_contradictory_settings_are_refused(
     make: Callable[[], object], text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
@@ -395,7 +395,7 @@ def test_peers_must_be_mutual() -> None:
         )
 
 
-def test_after_a_storm_the_watchdog_counts_from_nothing() -> None:
+def test_watchdog_starts_from_0_after_a_storm() -> None:
     watchdog = WatchdogSettings(
         detection_ns=100_001, restoration_ns=10**9, action="alert", poll_ns=100_000
     )
@@ -407,7 +407,7 @@ def test_after_a_storm_the_watchdog_counts_from_nothing() -> None:
     assert wires.model.port(1).counted(1_050_000)["storms"][3] == 5
 
 
-def test_a_watchdog_may_look_every_nanosecond() -> None:
+def test_watchdog_interval_may_be_one_nanosecond() -> None:
     settings = WatchdogSettings(detection_ns=1, restoration_ns=1, poll_ns=1)
     assert settings.action == "drop"
 
@@ -440,7 +440,7 @@ def limited(ingress: BufferLimit, *, paused: tuple[int, ...]) -> SwitchSettings:
         ((), INGRESS_LIMIT),
     ],
 )
-def test_only_of_a_class_that_is_paused_headroom_is_said_to_be_full(
+def test_headroom_overflow_is_reported_only_for_paused_classes(
     paused: tuple[int, ...], reason: int
 ) -> None:
     limit = BufferLimit(pool="memory", headroom_bytes=2_000)
@@ -474,7 +474,7 @@ def test_a_full_queue_drops_where_packets_would_leave() -> None:
     assert (counted["drop_packets"][0], counted["drop_bytes"][0]) == (2, 2_000)
 
 
-def test_what_would_leave_by_a_link_that_is_down_is_dropped() -> None:
+def test_packets_to_a_link_that_is_down_are_dropped() -> None:
     wires = star(2, lambda ends: fifo(ends, queue_bytes=[None] * 2))
     wires.model.set_link(0, False, 0)
 

@@ -20,14 +20,14 @@ def flow(source_port: int) -> Flow:
     )
 
 
-def test_flows_are_spread_over_the_next_hops_that_are_kept() -> None:
+def test_flows_are_spread_over_the_remaining_next_hops() -> None:
     narrowed = RestrictedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
     chosen = Counter(narrowed.chooser(flow(each))(3, 4) for each in range(2000, 2400))
     assert set(chosen) == {0, 2}
     assert min(chosen.values()) > 100
 
 
-def test_other_switches_and_other_choices_are_those_of_the_hash() -> None:
+def test_other_switches_and_choices_follow_the_hash() -> None:
     narrowed = RestrictedPaths(inner=HASH, kept=(((3, 4), (0, 2)),))
     for source_port in range(2000, 2050):
         inner, outer = (

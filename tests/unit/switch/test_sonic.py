@@ -21,7 +21,7 @@ from tests.sonic_tables import TABLES, tables
 END = LinkEnd(rate_bps=100 * 10**9, delay_ns=500)
 
 
-def test_ports_stand_in_the_order_of_their_lanes() -> None:
+def test_ports_are_in_the_order_of_their_lanes() -> None:
     assert port_names(tables(), where="db") == ["Ethernet0", "Ethernet4"]
 
 
@@ -55,13 +55,13 @@ def test_buffers_marks_pauses_and_weights_are_read() -> None:
     assert settings.ports[1].pause.classes == ()
 
 
-def test_ports_of_one_row_are_all_of_it() -> None:
+def test_row_may_list_several_ports() -> None:
     settings = read_sonic(tables(), [END, END], where="db")
     assert settings.ports[1].egress[0].alpha_shift == 3
     assert settings.ports[1].ingress[4].headroom_bytes == 165568
 
 
-def test_headroom_that_the_switch_computes_is_computed() -> None:
+def test_headroom_is_computed_like_on_the_switch() -> None:
     given = tables()
     del given["BUFFER_PROFILE"]["pg_lossless_100000_5m_profile"]["xoff"]
     del given["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"]
@@ -151,7 +151,7 @@ def test_headroom_that_the_switch_computes_is_computed() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_contradictory_configuration_is_refused(
     table: str, row: str, field: str, value: str, text: str
 ) -> None:
     given = tables()
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused(
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 @pytest.mark.parametrize("junk", [None, 3, "x", [], {"a": None}, {"Ethernet0|3": []}])
-def test_junk_raises_our_error_or_is_read(table: str, junk: object) -> None:
+def test_arbitrary_input_is_read_or_refused(table: str, junk: object) -> None:
     given = tables()
     given[table] = junk
     with contextlib.suppress(ConfigError):

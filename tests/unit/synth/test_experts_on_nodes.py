@@ -26,7 +26,7 @@ def exchanges(kind: str, **parameters: Any) -> Counter[tuple[int, str]]:
     return found
 
 
-def test_tokens_go_to_experts_in_fp8_and_come_back_in_bf16() -> None:
+def test_tokens_are_dispatched_in_fp8_and_combined_in_bf16() -> None:
     # One node: no limit matters. Only the last of the 4 layers has experts.
     found = exchanges("inference", **DEEPSEEK, ep=8, batch=16, steps=1)
     assert found == {(16 * 8 * size, "expert"): 1 for size in (FP8_TOKEN, TOKEN)}
@@ -40,7 +40,7 @@ def test_backward_gradients_go_to_experts_in_fp8_too() -> None:
     assert found == {(64 * 8 * size, "expert"): 2 for size in (FP8_TOKEN, TOKEN)}
 
 
-def test_fp8_has_no_scales_where_it_is_the_format_of_all() -> None:
+def test_fp8_has_no_scales_if_all_tensors_use_it() -> None:
     found = exchanges("moe", **DEEPSEEK, ep=8, dp=1, sequence=64, bytes_per_element=1)
     assert found == {(64 * 8 * 7168, "expert"): 4}
 
@@ -126,7 +126,7 @@ def test_uneven_exchanges_over_nodes_fit_on_all_ranks(law: dict[str, Any]) -> No
         ({"nodes": 2, "law": "recorded", "splits": "x"}, "routing.nodes"),
     ],
 )
-def test_nodes_that_fit_nothing_are_refused(routing: dict[str, Any], key: str) -> None:
+def test_unsuitable_node_sizes_are_refused(routing: dict[str, Any], key: str) -> None:
     trace = KINDS["moe"].model_validate(
         {"synth": "moe", "ep": 8, "experts": 8, "top_k": 2, "routing": routing}
     )

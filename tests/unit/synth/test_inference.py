@@ -26,7 +26,7 @@ def test_scores_are_gathered_once_a_step() -> None:
     assert found["all_gather", 4 * 128_256 // 8 * 2, "tensor"] == 3
 
 
-def test_prefill_takes_whole_prompts() -> None:
+def test_prefill_processes_whole_prompts() -> None:
     found = traffic(
         "inference", phase="prefill", tp=2, batch=3, context=100, steps=1, layers=1
     )
@@ -38,7 +38,7 @@ def test_steps_follow_one_another() -> None:
     assert "step0.layer1.ffn.sum" in names_before(made, "step1.layer0.attention")
 
 
-def test_decode_of_experts_sends_tokens_there_and_back() -> None:
+def test_expert_decode_dispatches_and_combines_tokens() -> None:
     found = traffic("inference", ep=4, batch=16, steps=2, layers=3)
     assert found == {("all_to_all", 16 * 2 * 256 * 2, "expert"): 2 * 3 * 2}
     found = traffic("inference", ep=4, tp=2, batch=16, steps=1, layers=1)
@@ -80,14 +80,14 @@ def test_bin_counts_become_splits(tmp_path: Path) -> None:
         (4, 2, {(0, 0): 512, (1, 0): 512, (2, 1): 512, (3, 1): 512}),
     ],
 )
-def test_heads_go_to_the_ranks_that_work_on_them(
+def test_heads_are_sent_to_the_ranks_that_compute_them(
     prefill_tp: int, decode_tp: int, parts: dict[tuple[int, int], int]
 ) -> None:
     shape = MODELS["llama-3-8b"]
     assert cache_parts(shape, prefill_tp=prefill_tp, decode_tp=decode_tp) == parts
 
 
-def test_ranks_that_hold_the_same_head_take_turns() -> None:
+def test_ranks_with_the_same_head_alternate() -> None:
     shape = MODELS["llama-3-8b"]
     parts = cache_parts(shape, prefill_tp=16, decode_tp=16)
     assert {source for source, _ in parts} == set(range(16))
@@ -117,7 +117,7 @@ def test_a_cache_leaves_layer_by_layer_or_whole() -> None:
     )
 
 
-def test_requests_go_round_the_instances() -> None:
+def test_requests_are_distributed_round_robin() -> None:
     made = make("kv_cache", prefill=2, decode=3, requests=6, layers=1)
     pairs = {
         (graph.rank, node.peer)
@@ -128,7 +128,7 @@ def test_requests_go_round_the_instances() -> None:
     assert pairs == {(0, 2), (1, 3), (0, 4), (1, 2), (0, 3), (1, 4)}
 
 
-def test_decode_begins_when_the_cache_is_there() -> None:
+def test_decode_starts_after_the_cache_has_arrived() -> None:
     made = graph("kv_cache", 1, layers=2, requests=1, steps=2)
     before = names_before(made, "request0.step0.layer0.attention")
     assert {"request0.layer0.receive", "request0.layer1.receive"} <= before

@@ -36,7 +36,7 @@ def test_tensor_parallel_ranks_share_attention() -> None:
     assert shape.attention_parameters(16) * 16 == whole + 2 * 4096 * 8 * 128
 
 
-def test_a_layer_without_its_experts_is_dense() -> None:
+def test_layer_without_experts_is_dense() -> None:
     shape = MODELS["deepseek-v3"]
     assert not shape.has_experts(2)
     assert shape.has_experts(3)
@@ -54,7 +54,7 @@ def test_keys_and_values_are_cached_or_their_compression(
     assert MODELS[name].cached == cached
 
 
-def test_embedding_and_output_may_be_one() -> None:
+def test_embedding_and_output_can_share_weights() -> None:
     def parameters(*, tied: bool) -> int:
         return ModelShape(
             layers=1,

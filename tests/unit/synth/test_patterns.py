@@ -36,7 +36,7 @@ def test_in_an_incast_all_senders_begin_together() -> None:
         assert before == {"repeat0.send4", "repeat1.barrier"}
 
 
-def test_an_incast_may_go_round() -> None:
+def test_incast_receiver_can_rotate() -> None:
     made = make("incast", ranks=3, repeats=4, rotate=True, barrier=False)
     assert Counter(peer for _, peer, _ in messages(made).elements()) == {
         0: 4,
@@ -57,7 +57,7 @@ def test_in_a_permutation_all_send_and_all_receive(ranks: int) -> None:
     )
 
 
-def test_a_permutation_is_drawn_anew_or_kept() -> None:
+def test_permutation_is_redrawn_or_kept() -> None:
     def repeats(**settings: Any) -> list[tuple[int | None, ...]]:
         made = make("permutation", ranks=8, repeats=6, barrier=False, **settings)
         rows = [
@@ -149,7 +149,7 @@ STREAMS = [
 ]
 
 
-def test_streams_overlap_on_groups_of_their_own() -> None:
+def test_streams_overlap_on_separate_groups() -> None:
     made = make("collectives", ranks=8, streams=STREAMS)
     assert {name: group.ranks for name, group in made.groups.items()} == {
         "1": (0, 2, 4, 6),
@@ -171,7 +171,7 @@ def test_one_stream_needs_no_list() -> None:
     assert name == ("broadcast", 1 << 20, "stream 0")
 
 
-def test_sizes_of_a_stream_come_one_after_the_other() -> None:
+def test_sizes_of_a_stream_are_used_in_order() -> None:
     stream = {"op": "reduce", "sizes": ["1KiB", "4KiB"], "count": 2, "root": 2}
     made = make("collectives", ranks=4, streams=[{**stream, "barrier": True}])
     for each in made.graphs.values():

@@ -65,7 +65,7 @@ def test_a_matrix_has_bytes(tmp_path: Path) -> None:
         ("x.txt", "", "has 0 sources"),
     ],
 )
-def test_what_is_no_record_is_refused(
+def test_invalid_record_is_refused(
     tmp_path: Path, name: str, text: str, found: str
 ) -> None:
     with pytest.raises(TraceError) as raised:
@@ -73,7 +73,7 @@ def test_what_is_no_record_is_refused(
     assert found in str(raised.value)
 
 
-def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be read"):
         read_splits(tmp_path / "none.json", nranks=2, token_bytes=1)
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")

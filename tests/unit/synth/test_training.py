@@ -262,7 +262,7 @@ def test_shared_experts_run_while_tokens_travel() -> None:
     assert ops(made)[A2A] == 4
 
 
-def test_shared_experts_gather_their_input_once_more_for_the_way_back() -> None:
+def test_shared_experts_gather_their_input_again_for_backward() -> None:
     made = graph(
         "moe", model="deepseek-v3", layers=4, ep=4, tp=2, dp=1, sequence=64,
         micro_batch=1,
@@ -290,7 +290,9 @@ def test_experts_compute_as_many_tokens_as_they_get() -> None:
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_1f1b_takes_every_micro_batch_once_each_way(stages: int, count: int) -> None:
+def test_1f1b_runs_every_micro_batch_once_in_each_direction(
+    stages: int, count: int
+) -> None:
     for stage in range(stages):
         order = one_forward_one_backward(
             stage=stage, stages=stages, micro_batches=count
@@ -331,7 +333,7 @@ def test_stages_share_layers_as_evenly_as_can_be() -> None:
         ("moe", {"model": "gpt-oss-20b", "ep": 2, "cp": 2, "fsdp": 2}),
     ],
 )
-def test_the_gradients_of_all_ranks_are_those_of_all_parameters(
+def test_gradients_of_all_ranks_cover_all_parameters(
     kind: str, parameters: dict[str, Any]
 ) -> None:
     trace = KINDS[kind].model_validate(
@@ -355,7 +357,7 @@ def test_the_gradients_of_all_ranks_are_those_of_all_parameters(
     assert dense + expert == (shape.parameters + tied) * 4
 
 
-def test_the_set_is_what_its_files_would_give() -> None:
+def test_set_equals_the_one_read_from_its_files() -> None:
     made = make("moe")
     assert (made.nranks, made.producer, made.schema) == (
         8,
@@ -380,7 +382,7 @@ def test_the_set_is_what_its_files_would_give() -> None:
         ("random_pairs", {"ranks": 2, "messages": 240}),
     ],
 )
-def test_what_is_waited_for_is_not_put_together_anew_for_every_node(
+def test_dependency_lists_are_not_rebuilt_for_every_node(
     monkeypatch: pytest.MonkeyPatch, kind: str, parameters: dict[str, Any]
 ) -> None:
     """So that ten thousand layers take a thousand times as long as ten."""

@@ -161,7 +161,7 @@ def test_a_subnet_has_room_for_its_gateway(family: str) -> None:
         plan_addresses(single_switch(65_534, None), family)
 
 
-def test_the_room_is_what_a_plan_has() -> None:
+def test_address_space_equals_that_of_a_plan() -> None:
     # A /24 for 253 hosts and the gateway, a /23 for one more.
     assert [room_for_switches(hosts) for hosts in (1, 253, 254)] == [256, 256, 128]
     assert room_for_switches(65_534) == 0

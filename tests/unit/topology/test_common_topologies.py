@@ -83,7 +83,7 @@ def test_single_switch_refuses_no_hosts_and_impossible_links() -> None:
         lambda names: clos(2, 2, 2, GBIT, GBIT, names=names),
     ],
 )
-def test_hosts_may_have_names_of_their_own(
+def test_hosts_can_have_own_names(
     make: Callable[[list[str]], Topology],
 ) -> None:
     topology = make(["h1", "leaf1", "spine0", "s0"])

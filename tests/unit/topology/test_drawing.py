@@ -18,7 +18,7 @@ def leaf_spine(*, leaves: int = 2, hosts: int = 4) -> Topology:
     return clos(leaves, 2, hosts, 125 * MBIT, 250 * MBIT)
 
 
-def test_switches_stand_above_what_they_lead_to() -> None:
+def test_switches_are_drawn_above_their_children() -> None:
     drawing = laid_out(leaf_spine(), most_hosts=64)
     assert [len(tier) for tier in drawing.tiers] == [8, 2, 2]
     assert drawing.tiers[1] == ("leaf0", "leaf1")
@@ -28,14 +28,14 @@ def test_switches_stand_above_what_they_lead_to() -> None:
     assert sum(map(len, drawing.lines.values())) == 8 + 4
 
 
-def test_one_of_many_hosts_stands_for_all_of_its_switch() -> None:
+def test_one_host_represents_many_hosts_of_a_switch() -> None:
     drawing = laid_out(leaf_spine(hosts=40), most_hosts=64)
     assert [len(tier) for tier in drawing.tiers] == [2, 2, 2]
     assert [drawing.labels[host] for host in drawing.tiers[0]] == ["x40", "x40"]
     assert sorted(map(len, drawing.lines.values())) == [1, 1, 1, 1, 40, 40]
 
 
-def test_a_terminal_shows_every_node_and_what_joins_them() -> None:
+def test_terminal_drawing_shows_all_nodes_and_links() -> None:
     topology = leaf_spine()
     lines = terminal_lines(topology, width=100)
     text = "\n".join(lines)

@@ -39,7 +39,7 @@ def test_one_uplink_to_each_spine_is_a_clos() -> None:
     assert topology.switch_of("h3") == "leaf1"
 
 
-def test_links_side_by_side_are_paths_of_their_own() -> None:
+def test_parallel_links_are_separate_paths() -> None:
     topology = leaf_spine(2, 2, 1, uplinks=4, host=HOST, uplink=UPLINK)
     assert check_topology(topology) == []
     assert set(between(topology).values()) == {2}
@@ -51,7 +51,7 @@ def test_links_side_by_side_are_paths_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("spines", "uplinks"), [(2, 3), (3, 4), (3, 5), (4, 6)])
-def test_uplinks_that_are_left_over_go_elsewhere_at_every_leaf(
+def test_remaining_uplinks_are_distributed_differently_per_leaf(
     spines: int, uplinks: int
 ) -> None:
     topology = leaf_spine(spines, spines, 1, uplinks=uplinks, host=HOST, uplink=UPLINK)
@@ -62,7 +62,7 @@ def test_uplinks_that_are_left_over_go_elsewhere_at_every_leaf(
     assert set(down.values()) == {uplinks}
 
 
-def test_a_k_ary_fat_tree() -> None:
+def test_k_ary_fat_tree_has_its_numbers_of_nodes_and_links() -> None:
     k = 4
     topology = fat_tree(
         k, k // 2, k // 2, k // 2, k // 2, host=HOST, uplink=UPLINK, core=CORE
@@ -106,7 +106,7 @@ def test_port_r_of_every_server_is_on_rail_r() -> None:
     assert len(topology.paths("h0", "h3")[0]) == 4
 
 
-def test_a_ring_forwards_the_shorter_way() -> None:
+def test_ring_forwards_in_the_shorter_direction() -> None:
     topology = forwarding_nodes(6, torus_pairs([6]), host=LinkKind(), between=UPLINK)
     assert check_topology(topology) == []
     assert len(topology.uplinks()) == 6

@@ -96,7 +96,7 @@ def test_unknown_nodes_are_refused_by_name() -> None:
         topology.host_link("s0")
 
 
-def test_topologies_compare_by_what_they_are() -> None:
+def test_topologies_compare_by_value() -> None:
     one, other = clos(2, 2, 2, GBIT, GBIT), clos(2, 2, 2, GBIT, GBIT)
     one.paths("h0", "h3")  # fills the distance table
 
@@ -104,7 +104,7 @@ def test_topologies_compare_by_what_they_are() -> None:
     assert one != replace(other, hosts=())
 
 
-def test_leaves_choose_among_spines_and_nobody_else_does() -> None:
+def test_only_leaves_choose_among_equal_paths() -> None:
     fabric = clos(
         leaves=2, spines=2, hosts_per_leaf=1, host_rate_bps=GBIT, uplink_rate_bps=GBIT
     )
@@ -114,7 +114,7 @@ def test_leaves_choose_among_spines_and_nobody_else_does() -> None:
     assert not single_switch(3, GBIT).has_choice("s0")
 
 
-def test_a_choice_is_met_at_a_switch_or_behind_it() -> None:
+def test_path_choice_is_found_at_a_switch_or_behind_it() -> None:
     fabric = clos(3, 2, 1, GBIT, GBIT)
     assert [fabric.path_has_choice(switch) for switch in fabric.switches] == [
         switch.startswith("leaf") for switch in fabric.switches

@@ -12,7 +12,7 @@ from chakram.trace.node import NodeKind, TraceNode
 from tests.made_graphs import collective, compute, label, trace
 
 
-def test_a_node_is_given_back_as_it_was_added() -> None:
+def test_node_is_returned_as_added() -> None:
     builder = TraceGraphBuilder(rank=3, source="t.3.et")
     builder.add(node_id=2**64 - 1, kind=NodeKind.PASS, name="first")
     builder.add(
@@ -66,7 +66,7 @@ def test_a_node_is_given_back_as_it_was_added() -> None:
     assert builder.locate(1) == graph.locate(1)
 
 
-def test_a_builder_knows_what_it_has() -> None:
+def test_builder_reports_its_nodes() -> None:
     builder = TraceGraphBuilder(rank=0, source="t")
     builder.add(**label(4))
     assert len(builder) == 1
@@ -74,22 +74,22 @@ def test_a_builder_knows_what_it_has() -> None:
     assert 5 not in builder
 
 
-def test_groups_of_many_nodes_share_their_name() -> None:
+def test_nodes_of_a_group_share_one_name_object() -> None:
     rows = [collective(i, group=name) for i, name in enumerate(["a", "b", "a"])]
     assert [node.group for node in trace(0, rows).nodes()] == ["a", "b", "a"]
 
 
-def test_an_id_that_stands_twice_is_refused() -> None:
+def test_duplicate_id_is_refused() -> None:
     with pytest.raises(TraceError, match="node id 1 occurs twice in the file"):
         trace(0, [label(1), label(1)])
 
 
-def test_dependencies_may_come_later_and_count_once() -> None:
+def test_dependencies_may_be_added_later_and_count_once() -> None:
     graph = trace(0, [label(1, after=[2, 3, 2]), label(2), label(3)])
     assert list(graph.dependencies(0)) == [1, 2]
 
 
-def test_a_missing_dependency_is_refused_or_told() -> None:
+def test_missing_dependency_is_refused_or_reported() -> None:
     rows = [label(1), label(2, after=[1, 9])]
     with pytest.raises(TraceError, match="depends on node 9, which is not in the file"):
         trace(0, rows)
@@ -123,7 +123,7 @@ def test_the_order_does_not_depend_on_the_file() -> None:
     assert ids(trace(0, rows)) == ids(trace(0, rows[::-1]))
 
 
-def test_a_cycle_is_refused_and_a_node_on_it_named() -> None:
+def test_cycle_is_refused_with_the_name_of_a_node() -> None:
     with pytest.raises(TraceError) as caught:
         trace(
             0,
@@ -138,7 +138,7 @@ def test_a_cycle_is_refused_and_a_node_on_it_named() -> None:
     assert "node 2 'label-2'" in str(caught.value) or "node 4" in str(caught.value)
 
 
-def test_a_deep_chain_is_no_problem() -> None:
+def test_deep_chain_does_not_overflow_the_stack() -> None:
     count = 20_000
     graph = trace(0, [label(i, after=[i + 1] * (i < count)) for i in range(count + 1)])
     assert graph.topological_order()[0] == count

@@ -52,7 +52,7 @@ def check_that_it_runs(made: Replicas) -> None:
     assert len(lowered.programs) == len(made.graphs)
 
 
-def test_replicas_are_lowered_as_traces_of_their_own() -> None:
+def test_replicas_are_lowered_like_separate_traces() -> None:
     made = replicas(
         compute(1, duration_ns=7),
         collective(2, after=[1], group="tp"),
@@ -118,7 +118,7 @@ def test_groups_of_one_shape_cut_the_job_into_equal_parts(
         assert members_of(shape_of(group) or (), group[0]) == list(group)
 
 
-def test_groups_are_cut_as_the_recorded_one_stands() -> None:
+def test_groups_have_the_pattern_of_the_recorded_one() -> None:
     made = replicas(collective(1, group="7"), known={"7": (1, 5)}, rank=1, nranks=16)
     assert members(made, 0) == (0, 4)
     assert members(made, 13) == (9, 13)
@@ -137,7 +137,7 @@ def test_nodes_without_a_group_belong_to_all_ranks() -> None:
     check_that_it_runs(made)
 
 
-def test_dimensions_say_what_groups_are() -> None:
+def test_dimensions_define_groups() -> None:
     rows = [
         collective(number, group=name)
         for number, name in enumerate(("tp", "a", "b", "c"), start=1)
@@ -161,7 +161,7 @@ def test_dimensions_say_what_groups_are() -> None:
     )
 
 
-def test_messages_go_as_far_as_those_of_the_recorded_rank() -> None:
+def test_messages_keep_the_distance_of_the_recorded_rank() -> None:
     made = replicas(
         send(1, 3, size=9, tag=4),
         receive(2, 0, size=9, tag=4),
@@ -175,7 +175,7 @@ def test_messages_go_as_far_as_those_of_the_recorded_rank() -> None:
     check_that_it_runs(made)
 
 
-def test_the_way_back_of_a_pipeline_is_turned_round() -> None:
+def test_backward_direction_of_a_pipeline_is_reversed() -> None:
     made = replicas(
         send(1, 4, size=9, tag=1),
         send(2, 4, size=7, tag=2),
@@ -203,7 +203,7 @@ def test_the_way_back_of_a_pipeline_is_turned_round() -> None:
         (1, 5, 11, 5),
     ],
 )
-def test_messages_take_the_shorter_way_round(
+def test_messages_take_the_shorter_direction(
     recorded: int, peer: int, source: int, goes_to: int
 ) -> None:
     made = replicas(send(1, peer), receive(2, source), nranks=16, recorded=recorded)
@@ -211,7 +211,7 @@ def test_messages_take_the_shorter_way_round(
     assert made.graphs[0].node(0).peer == goes_to
 
 
-def test_messages_that_name_no_rank_go_where_one_says() -> None:
+def test_messages_without_a_peer_go_to_the_configured_rank() -> None:
     rows = [send(1, None, size=5), receive(2, None, size=5)]
     made = replicas(*rows, peer_offset=-1)
     assert [made.graphs[0].node(at).peer for at in range(2)] == [7, 1]
@@ -220,7 +220,7 @@ def test_messages_that_name_no_rank_go_where_one_says() -> None:
         replicas(*rows)
 
 
-def test_an_uneven_all_to_all_is_turned() -> None:
+def test_uneven_all_to_all_is_rotated() -> None:
     row = collective(1, CollectiveOp.ALL_TO_ALL_V, size=60)
     row["splits"] = Splits((10, 20, 30), (10, 30, 20))
     made = replicas(row, nranks=3, recorded=3)
@@ -260,7 +260,7 @@ def test_an_uneven_all_to_all_is_turned() -> None:
         ),
     ],
 )
-def test_what_cannot_be_replicated_is_refused(
+def test_trace_that_cannot_be_replicated_is_refused(
     rows: list[Row], options: dict, text: str
 ) -> None:
     with pytest.raises(TraceError) as error:
@@ -268,7 +268,7 @@ def test_what_cannot_be_replicated_is_refused(
     assert text in str(error.value)
 
 
-def test_replicas_share_what_is_alike() -> None:
+def test_replicas_share_equal_data() -> None:
     made = replicas(
         *(compute(number, duration_ns=number) for number in range(1, 2_000)),
         nranks=2_000,

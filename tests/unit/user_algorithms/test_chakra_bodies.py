@@ -87,7 +87,7 @@ def _message(
         ("ring_allgather_8r", CollectiveOp.ALL_GATHER, 8),
     ],
 )
-def test_traces_with_chunks_are_their_xml(
+def test_traces_with_chunks_equal_their_xml(
     chakra_data_folder: Path, name: str, op: CollectiveOp, nranks: int
 ) -> None:
     how = listed(chakra_data_folder / name, op, nranks=nranks)
@@ -101,7 +101,7 @@ def chakra_data_folder(chakram_data: Path) -> Path:
     return chakram_data / "traces/msccl_custom_symbolic"
 
 
-def test_traces_with_bytes_keep_them(chakram_data: Path) -> None:
+def test_traces_with_bytes_keep_their_sizes(chakram_data: Path) -> None:
     path = chakram_data / "traces/astra_sim_custom_collective_ring8"
     how = listed(path, nranks=8)
     assert len(how.transfers) == 8 * 14
@@ -146,7 +146,7 @@ def exchange(*, adds: bool = True) -> list[list[dict[str, object]]]:
     return [rank(0), rank(1)]
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_missing_chunks_are_reported(tmp_path: Path) -> None:
     assert len(listed(write(tmp_path, exchange(), name="allreduce")).transfers) == 4
     with pytest.raises(
         ScheduleError, match=r"part 1 in i\[1\] without the contribution of rank 0"
@@ -180,7 +180,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         ([[{"kind": NodeType.COMM_COLL}], []], "node 0: is a collective"),
     ],
 )
-def test_what_is_no_body_is_refused(
+def test_invalid_body_is_refused(
     tmp_path: Path, ranks: list[list[dict[str, object]]], told: str
 ) -> None:
     with pytest.raises(ScheduleError) as caught:
@@ -203,7 +203,7 @@ def sized(kind: object, peer: int, size: int, **more: object) -> dict[str, objec
     return kind(peer, comm_size=size, **more)  # type: ignore[operator, no-any-return] # either kind of operation
 
 
-def test_a_rank_that_moves_nothing_is_told() -> None:
+def test_rank_without_transfers_is_reported() -> None:
     ranks = [
         [sized(send, 1, 0), sized(receive, 1, 9)],
         [sized(receive, 0, 0), sized(send, 0, 9)],
@@ -213,7 +213,7 @@ def test_a_rank_that_moves_nothing_is_told() -> None:
     assert "rank 1 receives no bytes, but must receive some" in told
 
 
-def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
+def test_rank_cannot_forward_data_that_it_did_not_receive() -> None:
     # A broadcast down a chain; the last link is fed before its source has all of it.
     ranks = [
         [sized(send, 1, 60), sized(send, 1, 40)],
@@ -231,7 +231,7 @@ def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
     )
 
 
-def test_a_broadcast_that_waits_for_both_ways_is_right(tmp_path: Path) -> None:
+def test_broadcast_that_waits_for_both_directions_is_correct(tmp_path: Path) -> None:
     ranks = [
         [sized(send, 1, 60), sized(send, 1, 40)],
         [
@@ -245,7 +245,7 @@ def test_a_broadcast_that_waits_for_both_ways_is_right(tmp_path: Path) -> None:
     assert [each.nbytes for each in how.transfers] == [60, 40, 100]
 
 
-def test_a_gathered_message_is_no_larger_than_its_source_and_what_it_got() -> None:
+def test_gathered_message_is_bounded_by_own_and_received_data() -> None:
     # Shards of at most 10 bytes, for rank 1 gets no more; and it sends 30.
     ranks = [
         [sized(send, 1, 10), sized(receive, 1, 30)],

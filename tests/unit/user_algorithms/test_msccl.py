@@ -93,14 +93,16 @@ PAIR = [
 """An all_reduce of two ranks as reduce_scatter and all_gather."""
 
 
-def test_a_program_has_so_many_steps_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_steps_of_a_program_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(msccl_xml, "MAX_ACTIONS", 8)
     listed(algo("allreduce", PAIR, chunks=2))
     monkeypatch.setattr(msccl_xml, "MAX_ACTIONS", 7)
     assert "has more than 7 steps" in refusal(algo("allreduce", PAIR, chunks=2))
 
 
-def test_steps_become_transfers_that_wait_for_what_came_before() -> None:
+def test_steps_become_transfers_that_depend_on_earlier_ones() -> None:
     how = listed(algo("allreduce", PAIR, chunks=2))
     assert [
         (each.step, each.src, each.parts, each.reduce, each.after)
@@ -129,7 +131,7 @@ def test_steps_become_transfers_that_wait_for_what_came_before() -> None:
         ),
     ],
 )
-def test_the_rings_of_msccl_tools_are_our_rings(
+def test_rings_of_msccl_tools_equal_ours(
     chakram_data: Path, name: str, op: CollectiveOp, nranks: int
 ) -> None:
     user = UserAlgorithm(kind="msccl", path=str(chakram_data / f"traces/{name}.xml"))
@@ -145,7 +147,7 @@ def test_the_rings_of_msccl_tools_are_our_rings(
     assert moved[0] == moved[1]
 
 
-def test_a_reduce_that_is_passed_on_without_being_stored() -> None:
+def test_reduce_is_forwarded_without_being_stored() -> None:
     # Rank 0 -> 1 -> 2 and the sum straight back: rrs at 1, rrcs at 2, rcs at 0.
     gpus = [
         [block(0, 1, 2, [("s", "i0", "i0"), ("rcs", "i0", "i0")])],
@@ -240,7 +242,7 @@ def test_an_all_to_all_serves_splits_too_and_cuts_every_pair(tmp_path: Path) -> 
     assert even.transfers == how.transfers
 
 
-def test_what_is_missing_is_told_by_rank_and_chunk() -> None:
+def test_missing_chunks_are_reported_by_rank() -> None:
     short = [
         [block(0, 1, -1, [("s", "i0", "i0")])],
         [block(0, -1, 0, [("rrc", "i0", "i0")])],
@@ -257,7 +259,7 @@ def test_what_is_missing_is_told_by_rank_and_chunk() -> None:
     ]
 
 
-def test_a_contribution_that_counts_twice_is_told() -> None:
+def test_contribution_that_counts_twice_is_reported() -> None:
     twice = [
         [block(0, 1, -1, [("s", "i0", "i0"), ("s", "i0", "i0")])],
         [block(0, -1, 0, [("rrc", "i0", "i0"), ("rrc", "i0", "i0")])],
@@ -267,7 +269,7 @@ def test_a_contribution_that_counts_twice_is_told() -> None:
     )
 
 
-def test_thread_blocks_that_do_not_wait_for_each_other_are_told() -> None:
+def test_unsynchronized_thread_blocks_are_reported() -> None:
     def gpu(peer: int) -> list[str]:
         return [
             block(0, peer, peer, [("s", "i0", "s0"), ("r", "i0", "s0")]),
@@ -278,7 +280,7 @@ def test_thread_blocks_that_do_not_wait_for_each_other_are_told() -> None:
     assert any("neither waits for the other" in text for text in found)
 
 
-def test_a_deadlock_is_told_before_anything_runs() -> None:
+def test_deadlock_is_reported_before_the_run() -> None:
     gpus = [
         [block(0, 1, 1, [("r", "i0", "i0"), ("s", "i0", "i0")])],
         [block(0, 0, 0, [("r", "i0", "i0"), ("s", "i0", "i0")])],
@@ -345,11 +347,11 @@ LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
          "cnt is 'x', but must be a whole number"),
     ],
 )  # fmt: skip
-def test_what_is_no_algorithm_is_refused(text: bytes, told: str) -> None:
+def test_invalid_algorithm_is_refused(text: bytes, told: str) -> None:
     assert told in refusal(text)
 
 
-def test_a_broadcast_turns_with_its_root(tmp_path: Path) -> None:
+def test_broadcast_is_rotated_to_its_root(tmp_path: Path) -> None:
     gpus = [
         [block(0, 1, -1, [("s", "i0", "i0")])],
         [block(0, 2, 0, [("rcs", "i0", "i0")])],
@@ -365,7 +367,7 @@ def test_a_broadcast_turns_with_its_root(tmp_path: Path) -> None:
     assert how.root == 2
 
 
-def test_an_algorithm_serves_its_own_purpose_only(tmp_path: Path) -> None:
+def test_algorithm_applies_only_to_its_own_collective(tmp_path: Path) -> None:
     path = tmp_path / "pair.xml"
     path.write_bytes(algo("allreduce", PAIR, chunks=2))
     source = load_source(UserAlgorithm(kind="msccl", path=str(path)))

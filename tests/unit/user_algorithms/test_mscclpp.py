@@ -158,7 +158,7 @@ def test_a_put_is_a_message_and_its_signal_travels_with_it(
     assert rows(how) == [(0, 0, 1, ((0, 1),), ()), (0, 1, 0, ((1, 1),), ())]
 
 
-def test_a_handshake_is_a_message_of_its_own() -> None:
+def test_handshake_is_a_separate_message() -> None:
     how = listed(
         plan(
             "allgather",
@@ -181,7 +181,7 @@ def test_a_handshake_is_a_message_of_its_own() -> None:
     assert how.chunk_bytes(2, nranks=2, input_bytes=64) == 64
 
 
-def test_remote_reads_ask_and_are_answered() -> None:
+def test_remote_read_is_a_request_and_an_answer() -> None:
     # Rank 1 reads rank 0's half and adds its own; rank 0 the other; both put back.
     def half(rank: int) -> list[Json]:
         other = 1 - rank
@@ -219,7 +219,7 @@ def test_remote_reads_ask_and_are_answered() -> None:
 
 
 @pytest.mark.parametrize("name", ["res", "rres"])
-def test_what_is_added_may_be_put_at_once(name: str) -> None:
+def test_reduction_can_be_followed_by_a_put(name: str) -> None:
     # Rank 1 gives rank 0 its chunk, or lets it be read; rank 0 adds, keeps and puts.
     lend = op("copy", local("i", 0), to=(local("s", 0),))
     give = op("put", local("i", 0), to=(remote(0, 0),), channel_ids=[0])
@@ -322,7 +322,7 @@ def test_thread_blocks_meet(meeting: str | None) -> None:
     assert rows(found) == [(0, 0, 1, ((0, 1),), ()), (1, 1, 2, ((0, 1),), (0,))]
 
 
-def test_a_missing_handshake_is_told() -> None:
+def test_missing_handshake_is_reported() -> None:
     # Rank 0 writes over what rank 1 still has to send.
     gpus = gather(
         op("put", local("o", OWN), to=(remote(0, OWN),), channel_ids=[0]),
@@ -381,7 +381,7 @@ def test_a_missing_handshake_is_told() -> None:
         ),
     ],
 )
-def test_what_is_no_plan_is_refused(text: bytes, told: str) -> None:
+def test_invalid_plan_is_refused(text: bytes, told: str) -> None:
     try:
         _, problems = outcome(text)
     except ScheduleError as error:

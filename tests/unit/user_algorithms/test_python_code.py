@@ -64,7 +64,7 @@ def listed(
     return load_source(user).listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
 
 
-def test_what_a_function_yields_is_checked_and_listed(tmp_path: Path) -> None:
+def test_transfers_of_a_function_are_checked_and_listed(tmp_path: Path) -> None:
     how = listed(tmp_path, "star", nranks=3)
     assert how.name == "python:mine.py:star"
     assert [(each.src, each.dst, each.after) for each in how.transfers] == [
@@ -76,7 +76,7 @@ def test_what_a_function_yields_is_checked_and_listed(tmp_path: Path) -> None:
     assert how.chunk_bytes(0, nranks=3, input_bytes=99) == 99
 
 
-def test_a_function_for_splits_says_chunks_of_pairs(tmp_path: Path) -> None:
+def test_function_for_splits_names_chunks_of_pairs(tmp_path: Path) -> None:
     code = """
 from chakram.collectives.schedule import Transfer
 
@@ -98,7 +98,7 @@ def straight(op, nranks, root):
     ]
 
 
-def test_a_schedule_says_how_many_chunks_there_are(tmp_path: Path) -> None:
+def test_schedule_declares_its_number_of_chunks(tmp_path: Path) -> None:
     how = listed(tmp_path, "whole", CollectiveOp.ALL_GATHER)
     assert how.nparts == 4
     assert how.transfers[1].parts == ((2, 2),)
@@ -116,9 +116,7 @@ def test_a_schedule_says_how_many_chunks_there_are(tmp_path: Path) -> None:
         ("none", "has no function 'none'"),
     ],
 )
-def test_what_is_no_algorithm_is_refused(
-    tmp_path: Path, function: str, told: str
-) -> None:
+def test_invalid_algorithm_is_refused(tmp_path: Path, function: str, told: str) -> None:
     with pytest.raises(ScheduleError, match=told):
         listed(tmp_path, function)
 

@@ -63,7 +63,7 @@ def marker(node_id: int, step: int, start_us: int, duration_us: int = 10) -> Row
     }
 
 
-def test_dependencies_go_over_what_is_left_out() -> None:
+def test_dependencies_bridge_removed_nodes() -> None:
     rows = [
         collective(1),
         compute(2, after=[1]),
@@ -133,7 +133,7 @@ def test_ranks_are_renumbered_in_groups_and_messages() -> None:
 
 
 @pytest.mark.parametrize(("root", "left"), [(0, []), (None, []), (1, [0]), (2, [1])])
-def test_a_root_is_counted_in_what_is_left(root: int | None, left: list[int]) -> None:
+def test_root_is_renumbered_in_the_cut_group(root: int | None, left: list[int]) -> None:
     rows = [[collective(1, CollectiveOp.BROADCAST, root=root)]] * 3
     cut = cut_of(*rows, options=CutOptions(ranks=(1, 2)))
     part = cut.rank(1)
@@ -155,7 +155,7 @@ def test_parts_between_ranks_that_stay_keep_their_sizes() -> None:
     assert (even.splits, even.comm_bytes) == (Splits((4, 4), (4, 4)), 8)
 
 
-def test_of_a_range_only_what_is_whole_is_kept() -> None:
+def test_range_keeps_only_complete_nodes() -> None:
     rows = [
         [collective(1), collective(2, after=[1]), collective(3, after=[2])],
         [collective(2), collective(3, after=[2]), collective(4, after=[3])],
@@ -167,7 +167,7 @@ def test_of_a_range_only_what_is_whole_is_kept() -> None:
     assert [cut.rank(rank).dropped[Dropped.HALVES] for rank in (0, 1)] == [1, 1]
 
 
-def test_a_step_is_what_starts_in_it() -> None:
+def test_step_contains_the_nodes_that_start_in_it() -> None:
     rows = [
         marker(1, 4, 10),
         collective(2, start_ns=11_000),
@@ -180,7 +180,7 @@ def test_a_step_is_what_starts_in_it() -> None:
     assert edges(cut.rank(1).graph) == {3: set(), 4: set()}
 
 
-def test_what_is_cut_can_be_cut_by_steps(tmp_path: Path) -> None:
+def test_cut_set_can_be_cut_by_steps(tmp_path: Path) -> None:
     rows = [
         marker(1, 4, 10),
         collective(2, start_ns=11_000),
@@ -243,7 +243,7 @@ def test_a_cut_to_communication_has_no_markers() -> None:
         ),
     ],
 )
-def test_what_cannot_be_decided_is_refused(
+def test_ambiguous_cut_is_refused(
     first: list[Row], second: list[Row], text: str
 ) -> None:
     with pytest.raises(TraceError) as refused:
@@ -261,13 +261,15 @@ def test_what_cannot_be_decided_is_refused(
         ),
     ],
 )
-def test_what_the_set_has_not_is_refused(options: CutOptions, text: str) -> None:
+def test_cut_by_missing_ranks_or_steps_is_refused(
+    options: CutOptions, text: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         cut_of([collective(1)], [collective(1)], options=options)
     assert text in str(refused.value)
 
 
-def test_names_become_kinds_alike_on_all_ranks() -> None:
+def test_anonymized_names_are_equal_on_all_ranks() -> None:
     rows = [
         [collective(1, name="secret"), compute(2), send(3, 1)],
         [collective(1, name="other"), collective(2, name="secret"), receive(3, 0)],

@@ -44,7 +44,7 @@ def message(node_id: int, *, src: int, dst: int, sends: bool, **fields: Any) -> 
     return node(node_id, kind, comm_src=src, comm_dst=dst, comm_size=8, **fields)
 
 
-def test_every_finding_has_a_rule_of_its_name() -> None:
+def test_every_finding_has_a_documented_rule() -> None:
     assert set(RULES) == {
         *ProblemKind,
         *WarningKind,
@@ -61,7 +61,7 @@ def test_every_finding_has_a_rule_of_its_name() -> None:
             assert rule.severity is Severity.WARNING
 
 
-def test_a_sound_set_has_no_findings(tmp_path: Path) -> None:
+def test_valid_set_has_no_findings(tmp_path: Path) -> None:
     report = lint(tmp_path, GOOD, GOOD)
     assert (report.ranks, report.nodes, report.findings) == (2, 4, ())
 
@@ -100,7 +100,7 @@ def test_a_node_of_a_host_trace_has_its_place(tmp_path: Path) -> None:
     assert finding.offset is not None
 
 
-def test_a_set_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
+def test_missing_set_is_a_finding(tmp_path: Path) -> None:
     (finding,) = lint(tmp_path).findings
     assert place(finding) == ("unreadable", None, None, None)
 
@@ -121,7 +121,7 @@ def test_all_missing_data_dependencies_are_problems(tmp_path: Path) -> None:
     assert not meant.of(Severity.PROBLEM)
 
 
-def test_corrections_have_a_severity_of_their_own(tmp_path: Path) -> None:
+def test_corrections_have_their_own_severity(tmp_path: Path) -> None:
     trace = metadata() + node(1) + node(2, data_deps=[1], ctrl_deps=[9])
     (finding,) = lint(tmp_path, trace).findings
     assert (finding.rule, finding.node) == ("missing-control-dependency", 2)
@@ -161,7 +161,7 @@ def test_groups_that_are_matched_by_name_are_a_warning_each(tmp_path: Path) -> N
     assert finding.where == "process group 'world'"
 
 
-def test_a_set_that_can_be_replayed_may_be_doubtful(tmp_path: Path) -> None:
+def test_replayable_set_can_have_warnings(tmp_path: Path) -> None:
     empty = metadata() + collective(2, comm_size=0)
     (first, second) = lint(tmp_path, empty, empty).findings
     assert place(first) == ("empty-collective", 0, 2, START)
@@ -170,7 +170,7 @@ def test_a_set_that_can_be_replayed_may_be_doubtful(tmp_path: Path) -> None:
     assert first.remedy == RULES["empty-collective"].remedy
 
 
-def test_what_cannot_be_replayed_misleads_nobody(tmp_path: Path) -> None:
+def test_set_with_problems_has_no_warnings(tmp_path: Path) -> None:
     report = lint(
         tmp_path, metadata() + collective(2, comm_size=0), metadata() + node(1)
     )

@@ -14,11 +14,11 @@ def warning(
     return TraceWarning(kind, rank, f"rank {rank}", "is odd", count)
 
 
-def test_what_is_sound_misleads_nobody() -> None:
+def test_valid_set_has_no_warnings() -> None:
     assert summarize_warnings([]) == ()
 
 
-def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
+def test_warnings_of_one_rule_form_one_sentence_with_a_remedy() -> None:
     kind = LintWarningKind.NOTHING_WAITS
     (sentence,) = summarize_warnings(
         [warning(kind, rank, count=3) for rank in range(4)]
@@ -30,7 +30,7 @@ def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
     )
 
 
-def test_many_kinds_are_a_few_sentences_those_about_times_first() -> None:
+def test_warnings_about_times_come_first() -> None:
     sentences = summarize_warnings(
         [warning(kind, count=2) for kind in reversed(LintWarningKind)]
     )

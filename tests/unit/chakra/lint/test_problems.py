@@ -46,7 +46,7 @@ def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[TraceWar
     )
 
 
-def test_what_can_be_replayed_has_no_problems() -> None:
+def test_replayable_set_has_no_problems() -> None:
     assert problems(COLLECTIVE, SEND, {**COLLECTIVE, "group": "a"}, a=(0, 1)) == []
     require_replayable({0: graph(COLLECTIVE)}, {WORLD: world_group(1)})
 
@@ -67,7 +67,9 @@ def test_what_can_be_replayed_has_no_problems() -> None:
         ),
     ],
 )
-def test_a_fault_is_found_at_its_place(node: dict[str, Any], kind: ProblemKind) -> None:
+def test_problem_is_reported_at_its_location(
+    node: dict[str, Any], kind: ProblemKind
+) -> None:
     back = {"kind": NodeKind.COMPUTE, "dependencies": [0]}
     (problem,) = problems(node, back, a=(1,))
     assert (problem.kind, problem.rank) == (kind, 0)
@@ -75,7 +77,7 @@ def test_a_fault_is_found_at_its_place(node: dict[str, Any], kind: ProblemKind) 
     assert problem.found
 
 
-def test_a_group_of_ranks_that_are_not_there_is_a_fault_where_it_is_used() -> None:
+def test_group_with_unknown_ranks_is_a_problem_where_used() -> None:
     (problem,) = problems({**COLLECTIVE, "group": "a"}, a=(0, 5), unused=(7,))
     assert (problem.kind, problem.rank) == (ProblemKind.RANK_OUT_OF_RANGE, None)
     assert "'a'" in problem.where
@@ -92,7 +94,7 @@ def test_the_first_fault_is_raised_with_the_number_of_the_others() -> None:
         require_replayable({0: graph({**SEND, "peer": None})}, {WORLD: world_group(1)})
 
 
-def test_ranks_that_disagree_are_told_of() -> None:
+def test_mismatched_ranks_are_reported() -> None:
     groups = {WORLD: world_group(2)}
     agreed = {rank: graph(COLLECTIVE, rank=rank) for rank in range(2)}
     assert check_across_ranks(agreed, groups) == ([], ())
@@ -103,7 +105,7 @@ def test_ranks_that_disagree_are_told_of() -> None:
     assert problem.hint
 
 
-def test_of_a_kind_the_first_thousand_are_told_and_the_rest_is_counted() -> None:
+def test_first_thousand_problems_of_a_rule_are_listed() -> None:
     rows = [send(k, 9) for k in range(1_500)]
     problems = check_trace_set(job(rows, [send(1, None)]), {})
     assert len(problems) == 1_000 + 1 + 1
@@ -112,7 +114,7 @@ def test_of_a_kind_the_first_thousand_are_told_and_the_rest_is_counted() -> None
     assert problems[-2].kind is ProblemKind.NO_PEER
 
 
-def test_of_disagreements_the_first_thousand_are_told_too() -> None:
+def test_first_thousand_mismatches_are_listed() -> None:
     sends = [send(k, 1, size=5) for k in range(1_500)]
     receives = [receive(k, 0, size=6) for k in range(1_500)]
     problems, _ = check_across_ranks(job(sends, receives), {})

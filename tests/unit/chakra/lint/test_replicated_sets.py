@@ -45,7 +45,7 @@ def work_of(traces: TraceSet) -> list[list[tuple[object, ...]]]:
         ("text_converter_8r/DLRM_HybridParallel", 3),
     ],
 )
-def test_one_rank_of_a_set_gives_all_of_them(
+def test_one_rank_can_be_replicated_to_its_set(
     chakram_data: Path, path: str, rank: int
 ) -> None:
     found = chakram_data / "traces" / path
@@ -64,7 +64,7 @@ def test_a_rank_grows_into_a_larger_job(chakram_data: Path) -> None:
     assert sizes == {(25, 27, 29, 31)}
 
 
-def test_a_stage_of_a_pipeline_sends_in_a_circle(chakram_data: Path) -> None:
+def test_replicated_pipeline_stage_sends_in_a_circle(chakram_data: Path) -> None:
     found = chakram_data / "traces/stage/moe_mixtral_ep4_tp2_pp2_16r.tar.gz"
     made = load_replicated(found, Replication(nranks=16), options=BYTES)
     work = work_of(made)
@@ -85,7 +85,7 @@ def test_the_one_rank_of_a_real_recording_becomes_a_job(chakram_data: Path) -> N
     )
 
 
-def test_what_the_generator_writes_can_be_replicated(chakram_data: Path) -> None:
+def test_generated_set_can_be_replicated(chakram_data: Path) -> None:
     found = chakram_data / "traces/chakra_generator_1.0.0_4r/generator_4r.tar.gz"
     made, fewer = (
         load_replicated(found / "ALL_REDUCE", Replication(nranks=nranks), rank=2)
@@ -95,7 +95,7 @@ def test_what_the_generator_writes_can_be_replicated(chakram_data: Path) -> None
     assert made.digest != fewer.digest
 
 
-def test_a_rank_that_is_not_there_is_refused(chakram_data: Path) -> None:
+def test_unknown_rank_is_refused(chakram_data: Path) -> None:
     found = chakram_data / "traces/chakra_tests/feeder_tests_trace.tar.gz"
     with pytest.raises(TraceError, match="has no file for rank 3"):
         load_replicated(found, Replication(nranks=4), rank=3)

@@ -42,7 +42,7 @@ def kinds(warnings: list[TraceWarning]) -> list[LintWarningKind]:
 # What waits
 
 
-def test_collectives_that_no_computation_waits_for() -> None:
+def test_collectives_without_waiting_computation_cause_a_warning() -> None:
     rank = [
         compute(1, duration_ns=5),
         collective(2, AG, after=[1]),
@@ -58,7 +58,7 @@ def test_collectives_that_no_computation_waits_for() -> None:
     assert warning.where == "t.0.et: offset 0: rank 0 node 2 'all_gather-2'"
 
 
-def test_one_computation_that_waits_is_enough() -> None:
+def test_one_waiting_computation_prevents_the_warning() -> None:
     rank = [collective(1, AG), label(2, after=[1]), compute(3, num_ops=1)]
     waits = [*rank[:2], compute(3, after=[2], num_ops=1)]
     assert of_computation(rank, waits) == []
@@ -75,14 +75,14 @@ def test_one_computation_that_waits_is_enough() -> None:
         [compute(1, num_ops=1)],
     ],
 )
-def test_sets_in_which_nothing_need_wait(rank: list[Row]) -> None:
+def test_sets_without_any_dependency_are_accepted(rank: list[Row]) -> None:
     assert of_computation(rank, rank) == []
 
 
 # What computation takes
 
 
-def test_computation_without_any_cost() -> None:
+def test_computation_without_cost_causes_a_warning() -> None:
     rank = [compute(1), collective(2, after=[1]), compute(3, after=[2])]
     (warning,) = of_computation(rank, rank)
     assert (warning.kind, warning.count) == (LintWarningKind.NO_COSTS, 4)
@@ -92,7 +92,7 @@ def test_computation_without_any_cost() -> None:
     assert of_computation([compute(1)]) == []
 
 
-def test_computation_of_which_most_has_no_duration() -> None:
+def test_mostly_missing_durations_cause_a_warning() -> None:
     def rank(stated: int, unstated: int, **more: int) -> list[Row]:
         rows = [compute(k, duration_ns=k + 1) for k in range(stated)]
         rows += [compute(100 + k, **more) for k in range(unstated)]
@@ -109,7 +109,7 @@ def test_computation_of_which_most_has_no_duration() -> None:
     assert of_computation(rank(5, 6, num_ops=1)) == []
 
 
-def test_durations_that_nobody_measured() -> None:
+def test_unmeasured_durations_cause_a_warning() -> None:
     def rank(count: int, duration_ns: int, last_ns: int) -> list[Row]:
         rows = [compute(k, duration_ns=duration_ns) for k in range(count - 1)]
         return [*rows, compute(count, duration_ns=last_ns), collective(200)]
@@ -121,7 +121,7 @@ def test_durations_that_nobody_measured() -> None:
     assert of_computation(rank(16, 1000, 1000)) == []
 
 
-def test_starts_before_what_is_waited_for() -> None:
+def test_starts_before_their_dependencies_cause_a_warning() -> None:
     rank = [
         collective(1, start_ns=9),
         collective(2, start_ns=9, after=[1]),
@@ -140,7 +140,7 @@ def test_starts_before_what_is_waited_for() -> None:
 # What is sent
 
 
-def test_buffers_that_no_gpu_has() -> None:
+def test_buffers_larger_than_any_gpu_cause_a_warning() -> None:
     rows = [collective(1, size=LARGE_BYTES), send(2, 1, size=LARGE_BYTES)]
     (warning,) = of_traffic(rows, [])
     assert (warning.kind, warning.rank, warning.count) == (
@@ -155,7 +155,9 @@ def test_buffers_that_no_gpu_has() -> None:
     ]
 
 
-def test_more_than_a_day_of_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_day_of_traffic_causes_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert DAY_BYTES // LARGE_BYTES > 60_000
     monkeypatch.setattr(traffic_warnings, "DAY_BYTES", 3 * 2**30)
     rows = [collective(k, size=2**30) for k in range(3)]
@@ -164,7 +166,7 @@ def test_more_than_a_day_of_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_traffic(rows[1:], []) == []
 
 
-def test_collectives_that_move_nothing() -> None:
+def test_collectives_without_bytes_cause_a_warning() -> None:
     rows = [collective(1, size=0), collective(2), collective(3, AG, size=0)]
     (warning,) = of_traffic([collective(1)], rows)
     assert (warning.kind, warning.rank, warning.count) == (
@@ -177,7 +179,7 @@ def test_collectives_that_move_nothing() -> None:
     assert of_traffic([collective(1, A2AV, size=0, splits=splits)], []) == []
 
 
-def test_roots_that_are_not_stated() -> None:
+def test_missing_roots_cause_a_warning() -> None:
     bare = [collective(k, BROADCAST, group="g") for k in range(3)]
     (warning,) = of_traffic(bare, bare[:1], g=(1, 0))[1:]
     assert (warning.kind, warning.count) == (LintWarningKind.ROOTLESS, 3)
@@ -187,7 +189,7 @@ def test_roots_that_are_not_stated() -> None:
     assert of_traffic(stated, stated) == []
 
 
-def test_ranks_with_nobody_to_talk_to() -> None:
+def test_ranks_without_peers_cause_a_warning() -> None:
     rows = [collective(1), collective(2)]
     assert kinds(of_traffic(rows, recorded=True)) == [LintWarningKind.LONE_RANK]
     assert of_traffic(rows) == []
@@ -198,7 +200,7 @@ def test_ranks_with_nobody_to_talk_to() -> None:
     )
 
 
-def test_groups_that_collectives_should_name() -> None:
+def test_collectives_without_a_group_cause_a_warning() -> None:
     rows = [collective(1)]
     (warning,) = of_traffic(rows, rows, rows, g=(0, 2), h=(1,), i=(0, 1, 2))
     assert warning.kind is LintWarningKind.UNUSED_GROUPS
@@ -209,7 +211,7 @@ def test_groups_that_collectives_should_name() -> None:
     assert of_traffic(rows, rows, a=(0,), b=(1,)) == []
 
 
-def test_text_traces_that_lost_their_groups() -> None:
+def test_text_traces_without_groups_cause_a_warning() -> None:
     def rows(*names: str) -> list[Row]:
         return [
             {**collective(k), "name": f"COMM_COLL_NODE_{name}"}
@@ -227,7 +229,7 @@ def test_text_traces_that_lost_their_groups() -> None:
     assert of_traffic(hybrid) == []
 
 
-def test_groups_in_another_order_than_ascending() -> None:
+def test_groups_in_descending_order_cause_a_warning() -> None:
     rows = [collective(1, group="g")]
     (warning,) = of_traffic(rows, rows, g=(1, 0), h=(1, 0))
     assert (warning.kind, warning.rank) == (LintWarningKind.UNSORTED_GROUP, None)
@@ -237,7 +239,7 @@ def test_groups_in_another_order_than_ascending() -> None:
 # Which message is which
 
 
-def test_unequal_messages_of_one_tag_need_an_order() -> None:
+def test_unordered_messages_of_one_tag_cause_a_warning() -> None:
     (warning,) = of_traffic(
         [send(1, 1, size=5), send(2, 1, size=6)],
         [receive(1, 0, size=5), receive(2, 0, size=6, after=[1])],
@@ -260,11 +262,11 @@ def test_unequal_messages_of_one_tag_need_an_order() -> None:
         [send(1, 1, size=5), label(2, after=[1]), send(3, 1, size=6, after=[2])],
     ],
 )
-def test_messages_that_are_told_apart(rows: list[Row]) -> None:
+def test_distinguishable_messages_cause_no_warning(rows: list[Row]) -> None:
     assert of_traffic(rows, [], []) == []
 
 
-def test_looking_for_an_order_ends() -> None:
+def test_search_for_an_order_is_bounded() -> None:
     # A ladder has 2**n ways down, and no message is at their end.
     rungs = [
         label(

@@ -54,7 +54,7 @@ def test_sizes_of_stage_are_elements() -> None:
     assert kinds(kept) == {WarningKind.ELEMENTS_AS_BYTES: 1}
 
 
-def test_durations_of_the_text_converter_are_taken_as_they_stand() -> None:
+def test_durations_of_the_text_converter_are_used_unchanged() -> None:
     records = TEXT, node(1, duration_micros=300)
     stored = read(*records)
     assert stored.graph.node(0).duration_ns == 300_000
@@ -62,14 +62,14 @@ def test_durations_of_the_text_converter_are_taken_as_they_stand() -> None:
     assert read(*records, duration_unit_ns=1).graph.node(0).duration_ns == 300
 
 
-def test_the_text_converter_of_2023_is_known_by_its_names() -> None:
+def test_text_converter_of_2023_is_recognized_by_its_names() -> None:
     first = node(1, name="COMP_NODE_conv1_FWD", duration_micros=300)
     trace = read(first, node(2, name="COMP_NODE_conv1_IG", ctrl_deps=[1]))
     assert trace.producer == "text converter"
     assert trace.graph.node(0).duration_ns == 300_000
 
 
-def test_control_dependencies_alone_order_unless_left_so() -> None:
+def test_control_dependencies_order_a_trace_by_default() -> None:
     records = metadata(), node(1), node(2, ctrl_deps=[1])
     assert dependencies(read(*records))[2] == [1]
     kept = left(WarningKind.CONTROL_ONLY, *records)
@@ -84,7 +84,7 @@ def test_control_dependencies_alone_order_unless_left_so() -> None:
         (WarningKind.SELF_CONTROL_DEPENDENCY, [2]),
     ],
 )
-def test_control_dependencies_that_lead_nowhere_are_dropped_or_refused(
+def test_dangling_control_dependencies_are_dropped_or_refused(
     kind: WarningKind, control: list[int]
 ) -> None:
     records = metadata(), node(1), node(2, data_deps=[1], ctrl_deps=control)
@@ -93,7 +93,7 @@ def test_control_dependencies_that_lead_nowhere_are_dropped_or_refused(
         left(kind, *records)
 
 
-def test_a_label_of_the_cpu_is_no_collective_unless_left_so() -> None:
+def test_cpu_label_is_no_collective_by_default() -> None:
     label = node(1, NodeType.COMM_COLL, name="c10d::send", is_cpu_op=True)
     assert kinds(read(metadata(), label)) == {WarningKind.COLLECTIVE_LABEL: 1}
     with pytest.raises(TraceError, match="has no comm_type"):
@@ -110,7 +110,7 @@ def test_a_label_of_the_cpu_is_no_collective_unless_left_so() -> None:
         ("ncclKernel_Broadcast_RING_LL_Sum_int8_t", "BROADCAST"),
     ],
 )
-def test_the_name_of_a_kernel_tells_its_collective(name: str, op: str) -> None:
+def test_kernel_name_determines_its_collective(name: str, op: str) -> None:
     kernel = node(1, NodeType.COMM_COLL, name=name, is_cpu_op=False, comm_size=8)
     trace = read(metadata(), kernel)
     assert trace.graph.node(0).op is CollectiveOp[op]
@@ -119,7 +119,7 @@ def test_the_name_of_a_kernel_tells_its_collective(name: str, op: str) -> None:
         left(WarningKind.UNTYPED_COLLECTIVE, metadata(), kernel)
 
 
-def test_all_that_is_odd_about_a_collective_is_said() -> None:
+def test_all_corrections_of_a_collective_are_reported() -> None:
     trace = read(metadata(), node(1, NodeType.COMM_COLL, name="nccl:all_gather"))
     assert kinds(trace) == {
         WarningKind.UNTYPED_COLLECTIVE: 1,
@@ -194,7 +194,9 @@ def test_kernels_of_a_stream_follow_each_other_by_id() -> None:
 
 
 @pytest.mark.parametrize("stream", [None, 0])
-def test_without_streams_each_group_has_its_own(stream: int | None) -> None:
+def test_each_group_has_its_own_stream_without_recorded_streams(
+    stream: int | None,
+) -> None:
     fields = {} if stream is None else {"stream": stream}
     trace = read(
         *kernels(stream, stream),
@@ -214,7 +216,7 @@ def test_without_streams_each_group_has_its_own(stream: int | None) -> None:
     }
 
 
-def test_kernels_that_have_successors_are_left_alone() -> None:
+def test_kernels_with_successors_are_unchanged() -> None:
     records = [*kernels(7, 7), node(95, data_deps=[90], is_cpu_op=False, stream=7)]
     trace = read(*records)
     assert dependencies(trace)[90] == [1]
@@ -226,7 +228,7 @@ def test_other_producers_order_their_own_kernels() -> None:
     assert dependencies(trace) == {1: [], 2: []}
 
 
-def test_a_line_says_how_often_something_was_corrected() -> None:
+def test_summary_line_counts_corrections() -> None:
     records = metadata(), *(node(i, ctrl_deps=[i], data_deps=[]) for i in range(3))
     warnings = [*read(*records).warnings, *read(*records, rank=1).warnings]
     assert merge_warnings(warnings)[WarningKind.SELF_CONTROL_DEPENDENCY] == (

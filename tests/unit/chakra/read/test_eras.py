@@ -41,7 +41,7 @@ def test_a_number_in_field_1_or_3_is_a_node(body: bytes) -> None:
         b"\x09" + b"\0" * 8 + b"\x0d" + b"\0" * 4,  # fixed 64 and 32 bits
     ],
 )
-def test_all_else_is_neither(body: bytes) -> None:
+def test_other_fields_are_neither_metadata_nor_node(body: bytes) -> None:
     assert classify_first_record(body) is FirstRecord.NEITHER
 
 
@@ -69,7 +69,9 @@ def test_an_attribute_in_the_place_of_the_version_is_old() -> None:
         (b"\x08\x01\x42\x03\n\x01a", NodeEra.TODAY),  # inputs as a message
     ],
 )
-def test_a_node_is_known_by_what_only_its_era_wrote(body: bytes, era: NodeEra) -> None:
+def test_node_schema_is_recognized_by_its_unique_fields(
+    body: bytes, era: NodeEra
+) -> None:
     assert era_of_node(body, has_metadata=False) is era
     assert era.is_old == (era not in (NodeEra.TODAY, NodeEra.UNKNOWN))
 
@@ -84,5 +86,5 @@ def test_storage_of_today_in_field_11_is_not_old() -> None:
     assert era_of_node(storage, has_metadata=True) is NodeEra.UNKNOWN
 
 
-def test_what_is_no_message_is_left_to_the_decoder() -> None:
+def test_undecodable_bytes_are_left_to_the_decoder() -> None:
     assert era_of_node(b"\x0f", has_metadata=False) is NodeEra.UNKNOWN

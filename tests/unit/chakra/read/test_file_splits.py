@@ -17,12 +17,12 @@ def splits_of(*, bytes_per_element: int | None = None, **fields: Any) -> Splits 
     return made.graph.splits(0)
 
 
-def test_they_are_what_a_rank_sends_and_receives() -> None:
+def test_splits_are_the_sizes_that_a_rank_sends_and_receives() -> None:
     splits = splits_of(in_split_sizes=(1, 2, 3), out_split_sizes=(0, 2, 9))
     assert splits == Splits((1, 2, 3), (0, 2, 9))
 
 
-def test_they_have_the_unit_of_sizes() -> None:
+def test_splits_have_the_unit_of_sizes() -> None:
     splits = splits_of(
         bytes_per_element=2, in_split_sizes=(6, 0), out_split_sizes=(1, 2)
     )
@@ -37,7 +37,7 @@ def test_they_have_the_unit_of_sizes() -> None:
         {"comm_type": 0, "in_split_sizes": (1, 2), "out_split_sizes": (3,)},
     ],
 )
-def test_without_them_parts_are_equal(fields: dict[str, Any]) -> None:
+def test_parts_are_equal_without_splits(fields: dict[str, Any]) -> None:
     assert splits_of(**fields) is None
 
 
@@ -71,7 +71,7 @@ def test_without_them_parts_are_equal(fields: dict[str, Any]) -> None:
         ({"in_split_sizes": 6, "out_split_sizes": 6}, "in_split_sizes is '6'"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict[str, Any], found: str) -> None:
+def test_impossible_splits_are_refused(fields: dict[str, Any], found: str) -> None:
     with pytest.raises(TraceError) as raised:
         splits_of(**fields)
     assert found in str(raised.value)

@@ -27,9 +27,7 @@ from tests.trace_bytes import metadata
         ("workload_graph", Form.BINARY),
     ],
 )
-def test_a_form_is_known_by_the_first_key_that_only_it_has(
-    text: str, form: Form
-) -> None:
+def test_json_form_is_recognized_by_its_first_unique_key(text: str, form: Form) -> None:
     assert recognise(text.encode()) is form
 
 

@@ -14,12 +14,12 @@ def records(data: bytes, **options: int) -> list[tuple[int, bytes]]:
     return list(read_records([data], source="w.0.et", **options))
 
 
-def test_records_come_with_their_offsets() -> None:
+def test_records_have_their_offsets() -> None:
     data = frame(b"abc") + frame(b"x" * 200) + frame(b"de")
     assert records(data) == [(0, b"abc"), (4, b"x" * 200), (4 + 202, b"de")]
 
 
-def test_nothing_is_a_clean_end() -> None:
+def test_empty_input_is_a_clean_end() -> None:
     assert records(b"") == []
 
 
@@ -40,7 +40,7 @@ def test_an_end_inside_a_record_is_a_truncation(length: int) -> None:
     assert caught.value.where == "w.0.et: offset 6"
 
 
-def test_a_truncation_says_how_much_is_there() -> None:
+def test_truncation_error_states_the_available_bytes() -> None:
     with pytest.raises(TruncatedTrace, match="after 2 of the 5 bytes of a record"):
         records(frame(b"abcde")[:3])
     with pytest.raises(TruncatedTrace, match="inside the length of a record"):
@@ -55,13 +55,13 @@ def test_a_record_at_the_limit_is_read_and_one_above_is_oversized() -> None:
         records(frame(b"x" * 301), limit_bytes=300)
 
 
-def test_an_oversized_record_is_refused_before_its_body_comes() -> None:
+def test_oversized_record_is_refused_before_its_body() -> None:
     with pytest.raises(OversizedRecord):
         records(frame(b"x" * 301)[:2], limit_bytes=300)
 
 
 @pytest.mark.parametrize("length", [b"\xff" * 5, b"\x80" * 6, b"\xff\xff\xff\xff\x1f"])
-def test_a_length_that_no_32_bit_number_is_is_garbage(length: bytes) -> None:
+def test_length_beyond_32_bits_is_refused(length: bytes) -> None:
     with pytest.raises(GarbageTrace) as caught:
         records(frame(b"ok") + length + b"more")
     assert caught.value.where == "w.0.et: offset 3"
@@ -72,7 +72,7 @@ def test_the_largest_length_is_a_length() -> None:
         records(b"\xff\xff\xff\xff\x0f")
 
 
-def test_records_before_a_fault_are_given() -> None:
+def test_records_before_an_error_are_returned() -> None:
     reader = read_records([frame(b"good") + b"\xff" * 5], source="w.0.et")
     assert next(reader) == (0, b"good")
     with pytest.raises(GarbageTrace):

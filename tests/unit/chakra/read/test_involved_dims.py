@@ -61,7 +61,7 @@ def test_all_dimensions_are_all_ranks(reads: Callable[..., Any], flags: Any) -> 
     assert reads(data, rank=0, options=ReadOptions()).graph.node(1).group == "4"
 
 
-def test_all_dimensions_go_the_short_way() -> None:
+def test_all_dimensions_use_the_fast_decoder() -> None:
     def long_way(**fields: tuple[bool, ...]) -> int:
         data = metadata() + node(9) + collective(1, **fields)
         options = ReadOptions(dimensions=(2, 2))
@@ -73,7 +73,7 @@ def test_all_dimensions_go_the_short_way() -> None:
 
 
 @READERS
-def test_some_dimensions_are_refused_where_nobody_says_what_they_are(
+def test_unknown_dimensions_are_refused(
     reads: Callable[..., Any],
 ) -> None:
     data = metadata() + node(9) + collective(1, involved_dim=(True, False))
@@ -104,7 +104,7 @@ def test_dimensions_of_a_hint_make_all_ranks(
         given = (*sizes[1:], ranks + 1)
 
 
-def test_a_hint_shows_no_dimensions_where_ranks_are_not_known() -> None:
+def test_hint_shows_no_dimensions_with_unknown_ranks() -> None:
     with pytest.raises(TraceError) as error:
         first(collective(1, involved_dim=(True, False)))
     assert str(error.value.hint).endswith("or --dimensions")
@@ -123,7 +123,7 @@ def test_a_hint_shows_no_dimensions_where_ranks_are_not_known() -> None:
         ),
     ],
 )
-def test_what_names_no_dimensions_is_refused(
+def test_invalid_dimensions_are_refused(
     fields: dict[str, Any], options: dict[str, Any], found: str
 ) -> None:
     with pytest.raises(TraceError, match=found):
@@ -149,7 +149,7 @@ def test_sizes_of_dimensions_are_above_0() -> None:
         ((3, 2), (False, True), [(0, 3), (1, 4), (2, 5)]),
     ],
 )
-def test_ranks_of_the_same_place_elsewhere_are_a_group(
+def test_ranks_with_equal_other_coordinates_form_a_group(
     tmp_path: Path,
     dimensions: tuple[int, ...],
     flags: tuple[bool, ...],
@@ -199,7 +199,7 @@ def test_dimensions_must_make_all_ranks(tmp_path: Path) -> None:
         )
 
 
-def test_the_part_of_a_group_that_nobody_defines_is_not_defined(tmp_path: Path) -> None:
+def test_undefined_group_is_not_split(tmp_path: Path) -> None:
     write(tmp_path, collective(1, pg_name="7", involved_dim=(True, False)), ranks=4)
     traces = load_trace_set(tmp_path, options=ReadOptions(dimensions=(2, 2)))
     with pytest.raises(TraceError, match=r"7\[0,1\]"):
@@ -216,7 +216,7 @@ def test_the_part_of_a_group_that_nobody_defines_is_not_defined(tmp_path: Path) 
         ({"pg_name": "dp"}, {}, (2,)),
     ],
 )
-def test_one_rank_stands_for_all_in_dimensions(
+def test_one_rank_represents_all_in_dimensions(
     tmp_path: Path,
     fields: dict[str, Any],
     replication: dict[str, Any],
@@ -263,7 +263,7 @@ def test_a_group_that_is_split_must_have_dimensions(tmp_path: Path) -> None:
     ],
     ids=["feeder", "STAGE"],
 )
-def test_forms_of_json_have_it_too(message: dict[str, Any]) -> None:
+def test_json_forms_contain_involved_dim(message: dict[str, Any]) -> None:
     def read(**options: Any) -> Any:
         return read_stream(
             io.BytesIO(json.dumps(message).encode()),
@@ -279,7 +279,7 @@ def test_forms_of_json_have_it_too(message: dict[str, Any]) -> None:
         read()
 
 
-def test_the_jsonizer_writes_it(tmp_path: Path) -> None:
+def test_jsonizer_writes_involved_dim(tmp_path: Path) -> None:
     message = {
         "id": "1",
         "type": "COMM_COLL_NODE",

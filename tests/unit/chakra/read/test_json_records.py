@@ -79,7 +79,7 @@ def test_the_jsonizer_writes_numbers_as_texts_and_leaves_zeros_out() -> None:
         ({"name": ["n"]}, "not a Chakra message in JSON"),
     ],
 )
-def test_what_is_no_message_of_the_jsonizer_is_refused(
+def test_invalid_jsonizer_message_is_refused(
     members: dict[str, Any], found: str
 ) -> None:
     with pytest.raises(GarbageTrace, match=found):
@@ -91,7 +91,7 @@ def test_an_old_schema_is_refused_in_json_too() -> None:
         jsonized(parent=["1"])
 
 
-def test_feeder_json_says_what_its_reader_takes_from_it() -> None:
+def test_feeder_json_is_read_like_its_own_reader() -> None:
     trace = feeder(
         {"Id": 5, "Name": "mm", "NodeType": 4, "data_deps": [], "runtime": 12.7},
         {
@@ -199,7 +199,7 @@ def test_a_wrong_node_is_refused(node: Any, found: str) -> None:
         ' "comm_size": 1048576, "comm_size": 7}]}',
     ],
 )
-def test_a_size_that_stands_twice_is_refused(text: str) -> None:
+def test_duplicate_size_is_refused(text: str) -> None:
     def of(text: str) -> RankTrace:
         options = ReadOptions(bytes_per_element=1)
         file = io.BytesIO(text.encode())

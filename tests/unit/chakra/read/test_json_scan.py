@@ -25,7 +25,7 @@ def elements(text: str, *, size: int = 7, limit: int = 1000) -> list[object]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_values_come_with_their_offset_in_bytes(size: int) -> None:
+def test_values_have_their_offset_in_bytes(size: int) -> None:
     text = ' {"a": 12}\n{"ä": "é"}[1,2]   {}'
     assert values(text, size=size) == [
         (1, {"a": 12}),
@@ -36,19 +36,19 @@ def test_values_come_with_their_offset_in_bytes(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_elements_are_those_of_the_array_under_the_key(size: int) -> None:
+def test_elements_come_from_the_array_of_the_key(size: int) -> None:
     text = '{"x": [0], "y": {"nodes": [9]}, "nodes": [1, 23, {"n": []}], "z": 4.5}'
     assert elements(text, size=size) == [1, 23, {"n": []}]
     assert elements('{"nodes": []}', size=size) == []
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00"])
-def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(half: str) -> None:
+def test_lone_surrogate_is_replaced_anywhere(half: str) -> None:
     text = f'{{"nodes": ["a{half}", {{"k{half}": [1, "{half}b"]}}, "c"]}}'
     assert elements(text) == ["a\ufffd", {"k\ufffd": [1, "\ufffdb"]}, "c"]
 
 
-def test_whole_surrogate_pairs_and_what_looks_like_half_of_one_stay() -> None:
+def test_surrogate_pairs_and_escaped_backslashes_are_kept() -> None:
     text = r'{"nodes": ["\ud83d\ude00", "\\ud800"]}'
     assert elements(text) == ["\U0001f600", r"\ud800"]
 
@@ -76,7 +76,7 @@ def test_an_empty_chunk_is_not_the_end() -> None:
         ('{"nodes": [' + "9" * 5000 + "]}", GarbageTrace, "too many digits"),
     ],
 )
-def test_what_is_not_the_expected_json_is_said_with_its_offset(
+def test_unexpected_json_is_reported_with_its_offset(
     text: str, error: type[Exception], found: str
 ) -> None:
     with pytest.raises(error, match=found):
@@ -96,7 +96,7 @@ def test_an_element_is_bounded_in_depth() -> None:
         elements('{"nodes": [' + "[" * 100_000, limit=10**6, size=10**6)
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_utf_8_are_refused() -> None:
     with pytest.raises(GarbageTrace, match="not UTF-8"):
         list(JsonScanner([b'{"a": "\xff"}'], source="w").values())
     with pytest.raises(GarbageTrace, match="not UTF-8"):
@@ -104,17 +104,17 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_member_that_stands_twice_must_have_one_value(size: int) -> None:
+def test_duplicate_member_must_have_one_value(size: int) -> None:
     assert values('{"a": 1, "a": 1}', size=size) == [(0, {"a": 1})]
     with pytest.raises(GarbageTrace, match=r"member 'a' occurs twice .*: 1 and 2"):
         values('[{"b": {"a": 1, "a": 2}}]', size=size)
 
 
-def test_an_array_that_stands_twice_is_refused() -> None:
+def test_duplicate_array_is_refused() -> None:
     with pytest.raises(GarbageTrace, match="'nodes' occurs twice"):
         elements('{"nodes": [1], "nodes": [2]}')
 
 
-def test_of_a_member_that_stands_twice_the_last_may_count() -> None:
+def test_last_duplicate_member_can_be_used() -> None:
     scanner = JsonScanner(pieces('{"a": 1, "a": 2}', 7), source="w", last_wins=True)
     assert list(scanner.values()) == [(0, {"a": 2})]

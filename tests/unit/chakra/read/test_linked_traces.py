@@ -55,18 +55,18 @@ def test_operations_follow_each_other_in_the_order_of_callers() -> None:
     )
 
 
-def test_a_kernel_follows_what_launched_it_and_its_stream() -> None:
+def test_kernel_depends_on_its_launch_and_its_stream() -> None:
     trace = read(cpu(1, 0), gpu(2, 1), cpu(3, 0), gpu(4, 3, stream=7), cpu(5, 0))
     assert dependencies(trace) == {1: [], 2: [1], 3: [1], 4: [3, 2], 5: [3]}
     assert WarningKind.UNORDERED_KERNELS in {each.kind for each in trace.warnings}
 
 
-def test_another_thread_is_waited_for() -> None:
+def test_wait_for_another_thread_is_a_dependency() -> None:
     trace = read(cpu(1, 0), cpu(2, 0), cpu(3, 0, inter_thread_dep=1))
     assert dependencies(trace)[3] == [2, 1]
 
 
-def test_kernels_of_nccl_communicate_what_their_inputs_hold() -> None:
+def test_nccl_kernels_communicate_their_inputs() -> None:
     inputs = {"values": [TENSOR, [TENSOR, TENSOR], "x", 5, [1, 2, 3]]}
     trace = read(
         cpu(1, 0, "record_param_comms"),
@@ -87,7 +87,7 @@ def test_kernels_of_nccl_communicate_what_their_inputs_hold() -> None:
         ("nccl:gather", NodeKind.COLLECTIVE, CollectiveOp.GATHER),
     ],
 )
-def test_the_caller_says_what_send_and_receive_is_for(
+def test_caller_determines_send_or_receive(
     caller: str, kind: NodeKind, op: CollectiveOp | None
 ) -> None:
     kernel = gpu(3, 2, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]})

@@ -30,5 +30,7 @@ from tests.trace_bytes import collective, metadata, node, read
         ([node(1, num_ops=5), node(2)], "unknown"),
     ],
 )
-def test_a_producer_is_known_by_its_marks(records: list[bytes], producer: str) -> None:
+def test_producer_is_recognized_by_its_marks(
+    records: list[bytes], producer: str
+) -> None:
     assert read(*records).producer == producer

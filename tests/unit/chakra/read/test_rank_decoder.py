@@ -43,7 +43,7 @@ def test_a_compute_node_has_operations_bytes_and_time() -> None:
     assert got.file_offset == len(metadata())
 
 
-def test_absent_is_none_or_nothing() -> None:
+def test_absent_values_are_none_or_0() -> None:
     got = first(node(7))
     assert (got.start_ns, got.stream, got.tensor_bytes, got.num_ops) == (
         None,
@@ -67,12 +67,12 @@ def test_memory_nodes_are_memory(node_type: NodeType) -> None:
     "node_type",
     [NodeType.INVALID, NodeType.METADATA, NodeType.STORAGE, NodeType.DATA_OP],
 )
-def test_nodes_without_meaning_for_a_network_pass(node_type: NodeType) -> None:
+def test_nodes_without_network_effect_are_accepted(node_type: NodeType) -> None:
     assert first(node(1, node_type)).kind is NodeKind.PASS
     assert kinds(metadata(), node(1, node_type)) == []
 
 
-def test_unknown_nodes_pass_and_are_counted() -> None:
+def test_unknown_nodes_are_accepted_and_counted() -> None:
     trace = read(metadata(), node(1, 77), node(2, 78))
     assert [n.kind for n in trace.graph.nodes()] == [NodeKind.PASS] * 2
     (warning,) = trace.warnings
@@ -108,7 +108,7 @@ def test_comm_type_is_the_collective(number: int, op: CollectiveOp) -> None:
     assert (got.kind, got.op, got.comm_bytes) == (NodeKind.COLLECTIVE, op, 1024)
 
 
-def test_the_arm_that_is_set_counts_whatever_it_is() -> None:
+def test_set_field_of_a_oneof_is_used() -> None:
     arms: list[tuple[str, Any]] = [
         ("double_val", 64.0),
         ("float_val", 64.0),
@@ -180,7 +180,7 @@ READERS = pytest.mark.parametrize(
         (b"\x38\x05", b"\x38\x00", "'duration_micros' twice: 5 and 0"),
     ],
 )
-def test_a_field_that_stands_twice_must_have_one_value(
+def test_repeated_field_must_have_one_value(
     reads: Callable[..., Any], first: bytes, second: bytes, found: str
 ) -> None:
     rest = Node(type=7)  # type: ignore[arg-type] # a number of the enum
@@ -231,7 +231,7 @@ def test_an_attribute_has_one_name_and_one_value(
         of(value)
 
 
-def test_metadata_and_its_groups_stand_once() -> None:
+def test_metadata_and_groups_occur_once() -> None:
     with pytest.raises(TraceError, match=r"'version' twice: '0.0.4' and '1.0.0'"):
         read(frame(b"\x0a\x050.0.4\x0a\x051.0.0"))
     text = b"\x0a\x02[]"
@@ -250,7 +250,7 @@ def test_an_attribute_of_the_metadata_that_occurs_twice_must_have_one_value() ->
         read_plainly(frame(message.SerializeToString()), rank=0, options=ReadOptions())
 
 
-def test_an_attribute_without_value_is_not_there() -> None:
+def test_attribute_without_value_is_ignored() -> None:
     message = Node(id=1, type=7)  # type: ignore[arg-type] # a number of the enum
     message.attr.add(name="comm_type")
     with pytest.raises(TraceError, match="a collective has no comm_type"):
@@ -275,9 +275,7 @@ def test_an_attribute_without_value_is_not_there() -> None:
         ({"comm_type": 0, "comm_size": 1, "is_cpu_op": "no"}, "is_cpu_op is 'no'"),
     ],
 )
-def test_a_collective_that_means_nothing_is_refused(
-    fields: dict[str, Any], found: str
-) -> None:
+def test_invalid_collective_is_refused(fields: dict[str, Any], found: str) -> None:
     with pytest.raises(TraceError, match=found) as caught:
         first(node(3, NodeType.COMM_COLL, **fields))
     assert caught.value.where == f"w.et: offset {len(metadata())}: rank 0 node 3"
@@ -333,7 +331,7 @@ def test_a_collective_names_its_group(
     assert first(collective(1, stream=7, **fields)).group == group
 
 
-def test_group_0_is_one_of_its_own_where_a_file_defines_it() -> None:
+def test_group_0_is_used_if_a_file_defines_it() -> None:
     assert first(collective(1, pg_name="0.0"), zero_is_a_group=True).group == "0"
     assert first(collective(1, pg_name=""), zero_is_a_group=True).group is None
 
@@ -373,12 +371,12 @@ def test_a_message_of_another_rank_is_refused() -> None:
         first(node(1, SEND, comm_src=1, comm_dst=3, comm_size=5), rank=2)
 
 
-def test_the_size_of_a_message_may_stand_in_tensor_size() -> None:
+def test_message_size_may_be_in_tensor_size() -> None:
     got = first(node(1, SEND, comm_dst=1, tensor_size=7), bytes_per_element=2)
     assert got.comm_bytes == 14
 
 
-def test_messages_without_peer_or_size_are_told_of() -> None:
+def test_messages_without_peer_or_size_are_reported() -> None:
     assert kinds(metadata(), node(1, SEND, comm_size=1)) == [WarningKind.NO_PEER]
     assert kinds(metadata(), node(1, RECV, comm_src=-1)) == [WarningKind.NO_PEER]
     assert kinds(metadata(), node(1, SEND, comm_dst=1)) == [WarningKind.NO_SIZE]

@@ -31,7 +31,7 @@ def test_metadata_keeps_its_attributes() -> None:
     assert got.attributes == {"schema": "x", "sizes": (1, 2)}
 
 
-def test_a_rank_may_have_nothing_to_do() -> None:
+def test_rank_without_nodes_is_accepted() -> None:
     assert kinds(metadata()) == [WarningKind.NO_NODES]
 
 
@@ -40,7 +40,7 @@ def test_an_empty_file_is_refused() -> None:
         read()
 
 
-def test_stage_stores_elements_and_somebody_must_say_what_one_is() -> None:
+def test_stage_traces_need_an_element_size() -> None:
     stage = metadata(schema="symbolic_tensor_network")
     with pytest.raises(TraceError, match="--bytes-per-element 2"):
         read(stage, collective(1))
@@ -49,7 +49,7 @@ def test_stage_stores_elements_and_somebody_must_say_what_one_is() -> None:
     assert [warning.kind for warning in trace.warnings] == [WarningKind.ELEMENT_SIZES]
 
 
-def test_scaling_the_sizes_of_other_producers_is_told_of() -> None:
+def test_scaling_sizes_of_other_producers_is_reported() -> None:
     assert kinds(metadata(), node(1), bytes_per_element=2) == [WarningKind.SCALED_BYTES]
     assert kinds(metadata(), node(1), bytes_per_element=1) == []
 
@@ -59,7 +59,7 @@ def test_scaling_the_sizes_of_other_producers_is_told_of() -> None:
     [b"\x0f", b"\x22\x01a"],
     ids=["no message", "neither metadata nor node"],
 )
-def test_what_starts_with_neither_is_garbage(body: bytes) -> None:
+def test_file_with_an_unknown_start_is_refused(body: bytes) -> None:
     with pytest.raises(GarbageTrace, match="neither metadata nor a node"):
         read(frame(body))
 
@@ -81,13 +81,13 @@ def test_old_schemas_are_refused_by_name() -> None:
         read(frame(b"\x08\x00\x12\x01a\x18\x03"))
 
 
-def test_a_file_has_so_many_nodes_at_most() -> None:
+def test_number_of_nodes_in_a_file_is_limited() -> None:
     assert len(read(metadata(), node(1), node(2), node_limit=2).graph) == 2
     with pytest.raises(TraceError, match="more than 2 nodes"):
         read(metadata(), node(1), node(2), node(3), node_limit=2)
 
 
-def test_an_id_stands_once() -> None:
+def test_duplicate_id_in_a_file_is_refused() -> None:
     with pytest.raises(TraceError, match="node id 1 occurs twice"):
         read(metadata(), node(1), node(1))
 
@@ -129,7 +129,7 @@ CONTROL_ONLY = (metadata(), node(1), node(2, ctrl_deps=[1]), node(3, ctrl_deps=[
         ("both", {2: [1], 3: [2, 1]}),
     ],
 )
-def test_of_both_kinds_data_dependencies_count_unless_told_otherwise(
+def test_data_dependencies_override_control_dependencies_by_default(
     policy: str, expected: dict[int, list[int]]
 ) -> None:
     assert edges(*BOTH_KINDS, dependencies=DependencyPolicy(policy)) == expected
@@ -141,13 +141,13 @@ def test_control_dependencies_order_a_file_that_has_no_others() -> None:
     assert edges(*CONTROL_ONLY, dependencies=DependencyPolicy.DATA) == {}
 
 
-def test_the_nodes_of_a_file_may_stand_in_any_order() -> None:
+def test_nodes_of_a_file_may_be_in_any_order() -> None:
     assert edges(metadata(), node(3, data_deps=[1]), node(1)) == {3: [1]}
     assert edges(metadata(), node(3, ctrl_deps=[1]), node(1)) == {3: [1]}
 
 
 @pytest.mark.parametrize("policy", list(DependencyPolicy))
-def test_control_dependencies_without_node_are_dropped_and_told_of(
+def test_dangling_control_dependencies_are_dropped_and_reported(
     policy: DependencyPolicy,
 ) -> None:
     records = (
@@ -181,7 +181,7 @@ def test_a_data_dependency_without_node_may_be_dropped() -> None:
     assert [w.kind for w in trace.warnings] == [WarningKind.MISSING_DATA_DEPENDENCY]
 
 
-def test_without_metadata_some_node_must_show_that_the_schema_is_todays() -> None:
+def test_file_without_metadata_needs_a_node_of_the_current_schema() -> None:
     bare = [node(number) for number in range(1, 80)]
     with pytest.raises(UnsupportedTrace, match="no node shows"):
         read(*bare)

@@ -58,7 +58,7 @@ def test_a_file_is_read_and_its_bytes_are_summed_up(tmp_path: Path) -> None:
     ],
     ids=["one member", "two members", "padded"],
 )
-def test_gzip_is_known_by_its_first_bytes(data: bytes, trickle: bool) -> None:
+def test_gzip_is_recognized_by_its_first_bytes(data: bytes, trickle: bool) -> None:
     assert count(data, trickle=trickle) == 2
     got = read_stream(io.BytesIO(data), rank=0, source="w")
     assert got.sha256 == hashlib.sha256(FILE).hexdigest()
@@ -79,7 +79,7 @@ def test_damaged_gzip_is_garbage() -> None:
         count(gzip.compress(FILE) + b"more")
 
 
-def test_a_little_gzip_that_grows_without_end_is_refused_early() -> None:
+def test_gzip_bomb_is_refused_early() -> None:
     # A record that claims 1 GiB, and a compressed GiB of zeros behind it.
     data = gzip.compress(metadata() + b"\x80\x80\x80\x80\x04" + b"\0" * 10**7)
     with pytest.raises(OversizedRecord):
@@ -89,7 +89,7 @@ def test_a_little_gzip_that_grows_without_end_is_refused_early() -> None:
 
 
 @pytest.mark.parametrize("trickle", [False, True])
-def test_a_plain_file_may_come_in_small_pieces(trickle: bool) -> None:
+def test_plain_file_may_arrive_in_small_pieces(trickle: bool) -> None:
     assert count(FILE, trickle=trickle) == 2
     with pytest.raises(TraceError, match="is empty"):
         count(b"", trickle=trickle)
@@ -105,7 +105,7 @@ def test_forms_that_are_not_read_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("pad", ["", "x" * 200_000])
-def test_json_may_be_gzipped_and_come_in_pieces(pad: str) -> None:
+def test_json_may_be_gzipped_and_arrive_in_pieces(pad: str) -> None:
     text = f'\n{{"workload_graph": [{{"Id": 1, "NodeType": 4, "Name": "{pad}"}}]}}'
     data = gzip.compress(text.encode())
     assert count(data) == count(data, trickle=True) == 1

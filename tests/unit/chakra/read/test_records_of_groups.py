@@ -84,7 +84,7 @@ def test_a_record_states_a_group(
         assert not reads(data, rank=1, options=ReadOptions()).least_ranks
 
 
-def test_groups_that_were_made_go_before_those_of_records(tmp_path: Path) -> None:
+def test_defined_groups_override_those_of_records(tmp_path: Path) -> None:
     init = json.dumps([{"pg_name": "3", "ranks": [0, 1], "group_size": 2}])
     made = encode_node(
         node_id=4,
@@ -117,7 +117,7 @@ def test_a_set_of_fewer_ranks_than_a_record_states_is_not_replayed(
         require_replayable(traces.graphs, traces.groups, traces.least_ranks)
 
 
-def test_linked_traces_state_them_too() -> None:
+def test_linked_traces_contain_records_of_groups() -> None:
     linked = {
         "schema": "1.1.1-chakra.0.0.4",
         "nodes": [

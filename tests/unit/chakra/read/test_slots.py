@@ -27,7 +27,7 @@ from tests.trace_bytes import metadata, node, read
     ],
 )
 @pytest.mark.parametrize("node_type", [NodeType.COMP, NodeType.MEM_LOAD])
-def test_a_cpu_computes_in_a_slot_of_its_own(
+def test_cpu_computes_in_its_own_slot(
     attributes: dict[str, Any], stream: int | None, node_type: NodeType
 ) -> None:
     data = metadata() + node(3, node_type, duration_micros=2, **attributes)
@@ -39,7 +39,7 @@ def test_a_cpu_computes_in_a_slot_of_its_own(
     assert slow.graph.node(0).stream == stream
 
 
-def test_operators_are_those_that_nodes_state() -> None:
+def test_operators_come_from_node_attributes() -> None:
     many = [node(id_, name=f"n{id_}", op_type=f"T{id_}") for id_ in range(10, 300)]
     data = b"".join(
         (

@@ -34,7 +34,7 @@ def archive_of(path: Path, *names: str) -> Path:
     return path
 
 
-def test_what_breaks_while_it_is_read_is_our_error() -> None:
+def test_read_failure_raises_our_error() -> None:
     with (
         StoredFile(Broken(), "w.0.et") as file,
         pytest.raises(TraceError, match=r"w.0.et: cannot be read: the disk has gone"),
@@ -65,7 +65,7 @@ def test_an_archive_has_its_members_in_their_order(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_archive_has_so_many_members_at_most(
+def test_number_of_archive_members_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_stores, "_MEMBER_LIMIT", 2)

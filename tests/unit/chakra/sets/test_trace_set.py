@@ -43,7 +43,7 @@ def write_archive(path: Path, files: dict[str, bytes]) -> Path:
 @pytest.mark.parametrize(
     "written", ["", "w", "w.", "w.*.et", "w.%d.et", "w.{rank}.et", "w*", "w.1.et"]
 )
-def test_a_set_is_found_by_whatever_names_it(tmp_path: Path, written: str) -> None:
+def test_set_is_found_by_folder_prefix_or_file(tmp_path: Path, written: str) -> None:
     write_set(tmp_path)
     got = load_trace_set(tmp_path / written)
     assert (list(got.graphs), got.nranks) == ([0, 1], 2)
@@ -91,7 +91,7 @@ def test_names_and_links_in_an_archive_do_no_harm(tmp_path: Path) -> None:
         load_trace_set(path / "link")
 
 
-def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
+def test_digest_depends_on_the_contents(tmp_path: Path) -> None:
     plain = load_trace_set(write_set(tmp_path / "plain"))
     zipped = tmp_path / "zipped"
     zipped.mkdir()
@@ -107,7 +107,7 @@ def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
     assert load_trace_set(tmp_path / "plain").digest != plain.digest
 
 
-def test_progress_is_told_after_every_rank(tmp_path: Path) -> None:
+def test_progress_is_reported_after_every_rank(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     load_trace_set(write_set(tmp_path), on_rank=lambda *done: told.append(done))
     assert told == [(1, 2), (2, 2)]
@@ -141,7 +141,7 @@ def test_a_rank_has_one_file(tmp_path: Path) -> None:
     refused(tmp_path, "rank 1 has two files: w.1.et and w.1.et.gz")
 
 
-def test_several_sets_must_be_told_apart(tmp_path: Path) -> None:
+def test_several_sets_in_a_folder_are_refused(tmp_path: Path) -> None:
     write_set(tmp_path, "a")
     write_set(tmp_path, "b")
     refused(tmp_path, f"contains 2 trace sets: a, b .*e.g. {tmp_path}/a")
@@ -150,7 +150,7 @@ def test_several_sets_must_be_told_apart(tmp_path: Path) -> None:
     refused(tmp_path / "c", "contains no trace set 'c' .it contains a, b")
 
 
-def test_a_path_that_is_not_there_is_said_to_be_missing(
+def test_missing_path_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_set(tmp_path / "sub", "a")
@@ -176,7 +176,7 @@ def test_a_path_that_may_not_be_read_is_one_sentence(tmp_path: Path) -> None:
     refused(tmp_path / ("x" * 300), "cannot be accessed: File name too long .check the")
 
 
-def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:
+def test_folder_without_traces_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "contains no files named .*it contains nothing")
     refused(tmp_path / "no" / "where", "no/where: does not exist")
     (tmp_path / "notes.txt").write_text("x")
@@ -229,7 +229,7 @@ def test_json_traces_are_found_like_binary_ones(tmp_path: Path, name: str) -> No
         assert traces.producer == "feeder JSON"
 
 
-def test_json_beside_binary_traces_is_read_where_it_is_named(tmp_path: Path) -> None:
+def test_json_next_to_binary_traces_is_read_if_named(tmp_path: Path) -> None:
     (tmp_path / "w.0.et").write_bytes(metadata() + node(1) + node(2))
     (tmp_path / "w.0.json").write_text(FEEDER)
     (tmp_path / "topology_8.json").write_text("{}")
@@ -274,21 +274,21 @@ def with_groups(folder: Path, name: str, text: str = '{"1": [1, 0]}') -> Path:
 @pytest.mark.parametrize(
     "name", ["comm_group.json", "comm_groups.json", "w.comm_group.json", "w.json"]
 )
-def test_a_group_file_is_found_beside_the_traces(tmp_path: Path, name: str) -> None:
+def test_group_file_is_found_next_to_the_traces(tmp_path: Path, name: str) -> None:
     got = load_trace_set(with_groups(tmp_path, name))
     assert got.groups["1"] == ProcessGroup(name="1", ranks=(1, 0))
     assert got.groups[WORLD].ranks == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["set.comm_group.json", "comm_group.json"])
-def test_a_group_file_is_found_beside_an_archive(tmp_path: Path, name: str) -> None:
+def test_group_file_is_found_next_to_an_archive(tmp_path: Path, name: str) -> None:
     path = write_archive(tmp_path / "set.tar.gz", {"w.0.et": FILE})
     (tmp_path / name).write_text('{"1": [0]}')
     assert load_trace_set(path).groups["1"].ranks == (0,)
 
 
 @pytest.mark.parametrize("name", ["w.comm_group.json", "comm_groups.json"])
-def test_a_group_file_is_found_in_inputs_beside_the_folder(
+def test_group_file_is_found_in_inputs_next_to_the_folder(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_set(tmp_path / "traces")
@@ -302,7 +302,7 @@ def test_a_group_file_is_found_in_inputs_beside_the_folder(
     assert load_trace_set(folder).groups["1"].ranks == (0,)
 
 
-def test_two_group_files_must_say_the_same(tmp_path: Path) -> None:
+def test_two_group_files_must_agree(tmp_path: Path) -> None:
     folder = with_groups(tmp_path, "comm_group.json")
     with_groups(folder, "comm_groups.json", '{"1": [1,0]}')
     assert load_trace_set(folder).groups["1"].ranks == (1, 0)
@@ -315,7 +315,7 @@ def test_two_group_files_must_say_the_same(tmp_path: Path) -> None:
     assert load_trace_set(folder).groups["1"].ranks == (0,)
 
 
-def test_a_given_group_file_goes_before_one_beside(tmp_path: Path) -> None:
+def test_explicit_group_file_overrides_a_neighbouring_one(tmp_path: Path) -> None:
     folder = with_groups(tmp_path / "set", "comm_group.json")
     given = tmp_path / "given.json"
     given.write_text('{"7": [0]}')
@@ -334,7 +334,7 @@ def test_a_group_file_without_end_is_refused(
     refused(with_groups(tmp_path, "comm_group.json"), "is longer than 10B")
 
 
-def test_group_0_of_a_group_file_is_that_group(tmp_path: Path) -> None:
+def test_group_0_of_a_group_file_is_used(tmp_path: Path) -> None:
     data = metadata() + collective(1, pg_name="0.0")
     (tmp_path / "w.0.et").write_bytes(data)
     assert load_trace_set(tmp_path).graphs[0].group(0) is None
@@ -371,7 +371,7 @@ def test_groups_of_the_traces_are_merged(tmp_path: Path) -> None:
     }
 
 
-def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
+def test_contradictory_groups_of_ranks_are_refused(tmp_path: Path) -> None:
     for rank in range(2):
         groups = f'[{{"pg_name": "1", "ranks": [{rank}]}}]'
         (tmp_path / f"w.{rank}.et").write_bytes(metadata() + init_node(groups))
@@ -424,7 +424,7 @@ def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
         (metadata("1.0.0", producer="a tool"), "a tool", "1.0.0"),
     ],
 )
-def test_the_producer_is_known_by_what_it_leaves(
+def test_producer_is_recognized_by_its_marks(
     tmp_path: Path, record: bytes, producer: str, schema: str
 ) -> None:
     (tmp_path / "w.0.et").write_bytes(record + node(1, num_ops=1))
@@ -432,7 +432,7 @@ def test_the_producer_is_known_by_what_it_leaves(
     assert (got.producer, got.schema) == (producer, schema)
 
 
-def test_the_oddities_of_all_ranks_are_told(tmp_path: Path) -> None:
+def test_corrections_of_all_ranks_are_reported(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"w.{rank}.et").write_bytes(node(1, num_ops=1))
     assert [w.rank for w in load_trace_set(tmp_path).warnings] == [0, 1]

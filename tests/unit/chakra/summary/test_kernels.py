@@ -57,5 +57,5 @@ def test_a_stated_operator_counts_before_the_name(
         ("", KernelClass.OTHER),
     ],
 )
-def test_names_tell_what_is_computed(name: str, kernel: KernelClass) -> None:
+def test_names_determine_the_kernel_type(name: str, kernel: KernelClass) -> None:
     assert kernel_class(name) is kernel

@@ -62,7 +62,7 @@ def test_nodes_and_times_are_counted_by_rank() -> None:
     assert got.without_duration == {"collective": 8, "send": 1}
 
 
-def test_communication_is_put_together_by_size_of_group() -> None:
+def test_communication_is_grouped_by_group_size() -> None:
     got = summarize({0: graph(0), 1: graph(1)}, GROUPS)
     rows = [
         ("send", None, 0, 1, 100, 100, 100, 100, ()),
@@ -124,7 +124,7 @@ def test_sizes_are_counted_by_group_and_collective() -> None:
     assert [each.nodes for each in got.communication[2].sizes] == [2, 2]
 
 
-def test_many_sizes_are_put_together_between_powers_of_two() -> None:
+def test_many_sizes_are_grouped_by_powers_of_two() -> None:
     bins = size_bins(Counter({0: 1, **dict.fromkeys(range(3, 16), 2)}))
     assert [
         (each.smallest_bytes, each.largest_bytes, each.nodes, each.total_bytes)
@@ -134,7 +134,7 @@ def test_many_sizes_are_put_together_between_powers_of_two() -> None:
     assert size_bins(Counter()) == ()
 
 
-def test_groups_that_nobody_uses_are_named() -> None:
+def test_unused_groups_are_named() -> None:
     groups = {
         name: ProcessGroup(name=name, ranks=(0, 1)) for name in ("10", "9", "1", "x")
     }

@@ -43,7 +43,7 @@ def measured(nranks: int, *nodes: dict[str, Any], **groups: Any) -> Traffic:
     )
 
 
-def test_an_all_to_all_goes_to_everybody_else_alike() -> None:
+def test_all_to_all_is_sent_equally_to_all_others() -> None:
     traffic = measured(4, collective(CollectiveOp.ALL_TO_ALL, 4 * KIB))
     assert [list(traffic.row(rank)) for rank in range(4)] == [
         [0 if src == dst else KIB for dst in range(4)] for src in range(4)
@@ -55,7 +55,7 @@ def test_an_all_to_all_goes_to_everybody_else_alike() -> None:
     assert traffic.messages == {KIB: 12}
 
 
-def test_a_large_all_reduce_goes_round_a_ring() -> None:
+def test_large_all_reduce_uses_a_ring() -> None:
     size = 4 * 2**20
     traffic = measured(4, collective(CollectiveOp.ALL_REDUCE, size))
     # 2(n - 1) chunks of a quarter, to the neighbour.
@@ -71,7 +71,7 @@ def test_equal_nodes_are_expanded_once_and_counted_each() -> None:
     assert list(thrice.sent_bytes) == [3 * KIB, 3 * KIB]
 
 
-def test_messages_go_where_they_say() -> None:
+def test_messages_are_sent_to_their_peer() -> None:
     traffic = measure_traffic(
         {0: graph(0, send(1, 5), send(1, 5)), 1: graph(1)}, {WORLD: world_group(2)}
     )
@@ -95,7 +95,7 @@ def test_order_of_a_group_is_the_order_of_its_ring() -> None:
         send(5, 8),
     ],
 )
-def test_what_cannot_be_placed_is_counted(node: dict[str, Any]) -> None:
+def test_traffic_without_known_ranks_is_counted(node: dict[str, Any]) -> None:
     traffic = measured(2, node, others=(4, 5))
     assert traffic.unplaced == 2
     assert not any(traffic.sent_bytes)

@@ -66,7 +66,9 @@ def test_json_is_one_object_per_message_with_long_numbers_as_text(
     assert {"name": "comm_size", "uint64Val": str(2**40)} in got["attr"]
 
 
-def test_compressed_files_stay_so_unless_told(binary: Path, tmp_path: Path) -> None:
+def test_compressed_files_stay_compressed_by_default(
+    binary: Path, tmp_path: Path
+) -> None:
     (binary / "w.1.et").unlink()
     original = (binary / "w.0.et").read_bytes()
     (binary / "w.0.et").rename(binary / "w.0.et.gz")
@@ -78,7 +80,7 @@ def test_compressed_files_stay_so_unless_told(binary: Path, tmp_path: Path) -> N
     assert (tmp_path / "plain" / "w.0.et").read_bytes() == original
 
 
-def test_what_the_schema_does_not_have_is_told(tmp_path: Path) -> None:
+def test_fields_outside_of_the_schema_are_reported(tmp_path: Path) -> None:
     # Field 11 of a node: a storage operation, of a newer schema.
     storage = b"\x0b" + node(1, 8)[1:] + b"\x5a\x00"
     storage = bytes([len(storage) - 1]) + storage[1:]
@@ -107,7 +109,7 @@ def test_a_damaged_file_leaves_nothing_behind(binary: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_set_is_replaced_only_when_asked_and_as_a_whole(
+def test_set_is_replaced_only_on_request_and_as_a_whole(
     binary: Path, tmp_path: Path
 ) -> None:
     out = trace_set(

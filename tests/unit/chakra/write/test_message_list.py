@@ -32,7 +32,7 @@ def rows(
     return list(csv.DictReader(text.splitlines()))
 
 
-def test_an_all_to_all_is_a_message_to_everybody_else() -> None:
+def test_all_to_all_is_one_message_to_each_other_rank() -> None:
     node = collective(CollectiveOp.ALL_TO_ALL, 300)
     got = rows({rank: graph(rank, node) for rank in range(3)})
     assert [(row["rank"], row["peer"], row["bytes"]) for row in got] == [
@@ -45,7 +45,7 @@ def test_an_all_to_all_is_a_message_to_everybody_else() -> None:
     assert (got[0]["group"], got[0]["k"], got[0]["needs"]) == (WORLD, "0", "")
 
 
-def test_a_ring_passes_on_what_arrived_before() -> None:
+def test_ring_forwards_earlier_arrivals() -> None:
     node = collective(CollectiveOp.ALL_GATHER, 10, group="a")
     got = rows(
         {rank: graph(rank, node) for rank in range(3)},
@@ -60,7 +60,7 @@ def test_a_ring_passes_on_what_arrived_before() -> None:
     ]
 
 
-def test_every_need_names_a_message_of_the_list() -> None:
+def test_every_dependency_names_a_message_of_the_list() -> None:
     node = collective(CollectiveOp.ALL_REDUCE, 4096)
     got = rows(
         {rank: graph(rank, node) for rank in range(5)},
@@ -74,7 +74,7 @@ def test_every_need_names_a_message_of_the_list() -> None:
             assert (source, row["rank"], channel, message) in there
 
 
-def test_computation_passes_on_what_it_waits_for() -> None:
+def test_computation_forwards_its_dependencies() -> None:
     reduce = collective(CollectiveOp.ALL_REDUCE, 8)
     compute = {"kind": NodeKind.COMPUTE, "duration_ns": 5}
     got = rows(
@@ -95,7 +95,7 @@ def test_computation_passes_on_what_it_waits_for() -> None:
     assert (second["node"], second["name"]) == ("3", "n3")
 
 
-def test_messages_of_the_trace_stand_among_them_and_iterations_repeat() -> None:
+def test_list_includes_trace_messages_and_repeats_iterations() -> None:
     send = {"kind": NodeKind.SEND, "peer": 1, "comm_bytes": 7}
     receive = {"kind": NodeKind.RECEIVE, "peer": 0, "comm_bytes": 7}
     got = rows({0: graph(0, send), 1: graph(1, receive)}, iterations=3)

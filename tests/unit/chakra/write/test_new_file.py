@@ -30,7 +30,7 @@ def test_a_file_appears_with_its_folder_and_ordinary_rights(tmp_path: Path) -> N
     assert [each.name for each in path.parent.iterdir()] == ["b.bin"]
 
 
-def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
+def test_existing_file_is_not_replaced_by_default(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, b"old")
     with pytest.raises(RunDirectoryError, match="exists already"):
@@ -42,7 +42,7 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
         write(tmp_path, b"new", force=True)
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failure_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, b"old")
     with pytest.raises(TypeError), new_file(path, force=True) as file:
@@ -51,7 +51,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
-def test_the_name_says_whether_it_is_compressed(tmp_path: Path) -> None:
+def test_name_determines_compression(tmp_path: Path) -> None:
     for name in ("a.gz", "b.gz"):
         write(tmp_path / name, b"content")
     assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == b"content"
@@ -59,7 +59,7 @@ def test_the_name_says_whether_it_is_compressed(tmp_path: Path) -> None:
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
-def test_a_place_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_unwritable_location_raises_our_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         write(tmp_path / "file" / "a", b"x")

@@ -52,12 +52,12 @@ def nodes(traces: TraceSet) -> list[list[object]]:
     return [list(graph.nodes()) for graph in traces.graphs.values()]
 
 
-def test_there_is_a_set_of_every_kind() -> None:
+def test_sets_cover_every_type() -> None:
     assert SMALL.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_made_up_sets_are_read_elsewhere(tmp_path: Path, kind: str) -> None:
+def test_synthetic_sets_pass_the_strict_reader(tmp_path: Path, kind: str) -> None:
     folder, notes = made(tmp_path / "a", kind, **SMALL[kind])
     assert strict_problems(folder) == []
     assert shown_problems(folder) == []
@@ -71,7 +71,7 @@ def test_made_up_sets_are_read_elsewhere(tmp_path: Path, kind: str) -> None:
     assert nodes(load_trace_set(back)) == nodes(load_trace_set(folder))
 
 
-def test_groups_and_what_they_are_for_need_no_node(tmp_path: Path) -> None:
+def test_groups_need_no_node(tmp_path: Path) -> None:
     folder, _ = made(tmp_path, "moe", **MOE)
     with_file = load_trace_set(folder)
     (folder / "comm_group.json").unlink()
@@ -81,7 +81,7 @@ def test_groups_and_what_they_are_for_need_no_node(tmp_path: Path) -> None:
     assert "expert data" in without.purposes.values()
 
 
-def test_what_others_cannot_do_is_said(tmp_path: Path) -> None:
+def test_features_that_other_tools_lack_are_reported(tmp_path: Path) -> None:
     folder, notes = made(tmp_path, "moe", **MOE, routing={"law": "hot_expert"})
     assert any("do not do the same" in each for each in strict_problems(folder))
     (note,) = notes
@@ -112,7 +112,7 @@ def test_what_others_cannot_do_is_said(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["moe", "dense"])
-def test_parts_of_sets_are_read_elsewhere(
+def test_parts_of_sets_pass_the_strict_reader(
     tmp_path: Path, kind: str, options: CutOptions
 ) -> None:
     folder, _ = made(tmp_path / "a", kind, **SMALL[kind])
@@ -149,7 +149,7 @@ def test_a_cut_has_no_labels_and_no_collectives_of_one_rank(tmp_path: Path) -> N
     assert not (tmp_path / "b/comm_group.json").exists()
 
 
-def test_a_recorded_set_is_cut_to_what_others_read(tmp_path: Path) -> None:
+def test_cut_of_a_recorded_set_passes_the_strict_reader(tmp_path: Path) -> None:
     recorded = REPO_ROOT / "tests/data/gloo_moe_6r.tar.xz"
     part = write_cut(recorded, tmp_path, load_trace_set(recorded), CutOptions())
     assert "uneven all-to-alls" in " ".join(part.notes)
@@ -178,7 +178,7 @@ def test_a_recorded_set_is_cut_to_what_others_read(tmp_path: Path) -> None:
         (node(1, num_ops=0, tensor_size=0, ctrl_deps=[1]), "form a cycle"),
     ],
 )
-def test_the_strict_reader_says_what_others_miss(
+def test_strict_reader_reports_what_other_tools_lack(
     tmp_path: Path, record: bytes, problem: str
 ) -> None:
     (tmp_path / "w.0.et").write_bytes(metadata() + record)
@@ -187,7 +187,7 @@ def test_the_strict_reader_says_what_others_miss(
 
 @pytest.mark.parametrize("input_bytes", [1, 10, 2**20])
 @pytest.mark.parametrize("op", ASTRA_KEYS)
-def test_bodies_of_collectives_are_read_elsewhere(
+def test_bodies_of_collectives_pass_the_strict_reader(
     tmp_path: Path, op: CollectiveOp, input_bytes: int
 ) -> None:
     for name in algorithm_names(op):
@@ -201,7 +201,7 @@ def test_bodies_of_collectives_are_read_elsewhere(
         assert strict_problems(folder) == [], name
 
 
-def test_what_others_cannot_do_of_a_set_that_is_passed_on_is_said(
+def test_unsupported_features_of_a_converted_set_are_reported(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -240,7 +240,7 @@ def test_what_others_cannot_do_of_a_set_that_is_passed_on_is_said(
         "json_variants/stage_json_backend_pp2_dp2_4r",
     ],
 )
-def test_sets_of_others_that_are_passed_on_have_no_other_problems(
+def test_converted_foreign_sets_have_no_other_problems(
     tmp_path: Path, chakram_data: Path, path: str
 ) -> None:
     source = chakram_data / "traces" / path

@@ -29,7 +29,7 @@ def graph_of(**columns: Any) -> TraceGraph:
     return builder.build()
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_trace_is_read_back() -> None:
     builder = TraceGraphBuilder(rank=0, source="made")
     builder.add(
         node_id=5,
@@ -80,7 +80,7 @@ def test_times_are_rounded_to_microseconds() -> None:
     assert got.duration_ns == 1_000
 
 
-def test_a_kind_without_number_is_not_written() -> None:
+def test_node_type_without_a_number_is_not_written() -> None:
     graph = graph_of(kind=NodeKind.COLLECTIVE, op=CollectiveOp.SEND_RECV)
     with pytest.raises(ValueError, match="the schema has no send_recv"):
         list(encode_trace(graph, producer="t"))
@@ -111,7 +111,7 @@ def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["w.0.et"]
 
 
-def test_a_set_is_replaced_only_if_told_and_then_wholly(tmp_path: Path) -> None:
+def test_set_is_replaced_only_on_request_and_completely(tmp_path: Path) -> None:
     write(tmp_path, ranks=4)
     with pytest.raises(
         RunDirectoryError, match=r"contains comm_group\.json and 4 more"
@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write(tmp_path / "file")
 
 
-def test_the_numbers_of_node_types_are_those_of_the_schema() -> None:
+def test_numbers_of_node_types_equal_those_of_the_schema() -> None:
     from chakram.chakra import et_pb2
 
     for node_type in NodeType:
@@ -166,7 +166,7 @@ def test_ranks_are_written_one_at_a_time(tmp_path: Path) -> None:
     assert happened == ["make 0", "wrote 1", "make 1", "wrote 2", "make 2", "wrote 3"]
 
 
-def test_a_file_may_tell_its_rank_s_groups(tmp_path: Path) -> None:
+def test_file_can_contain_the_groups_of_its_rank(tmp_path: Path) -> None:
     group = ProcessGroup(name="4", ranks=(0, 2))
     graph = trace(0, [collective(1, CollectiveOp.ALL_REDUCE, group="4", size=1)])
     described = [GroupDescription(group, "data")]

@@ -17,7 +17,7 @@ def chosen(choice: Choice, size_bytes: int, nranks: int = 8) -> str | UserAlgori
     return algorithms.chosen(AR, choice, size_bytes=size_bytes, nranks=nranks)
 
 
-def test_a_name_is_taken_for_every_size() -> None:
+def test_single_name_applies_to_every_size() -> None:
     assert chosen("tree", 0) == chosen("tree", 1 << 40) == "tree"
 
 
@@ -33,7 +33,7 @@ def test_the_first_rule_that_applies_counts() -> None:
     assert chosen(rules, 64 * KIB + 1, nranks=32) == "ring(chunks=2)"
 
 
-def test_auto_follows_where_no_rule_applies_or_a_rule_says_so() -> None:
+def test_auto_applies_without_a_rule_or_by_a_rule() -> None:
     few = (Rule(algorithm="tree", up_to_bytes=KIB),)
     said = (Rule(algorithm=AUTO, up_to_bytes=KIB), Rule(algorithm="tree"))
     assert chosen(few, 1 << 30) == chosen(AUTO, 1 << 30) == "ring"
@@ -48,7 +48,7 @@ def test_auto_has_a_rule_for_everything(op: CollectiveOp) -> None:
         assert algorithm(op, rule.algorithm).name == rule.algorithm
 
 
-def test_a_rule_covers_what_it_applies_to() -> None:
+def test_rule_matches_its_sizes_and_collectives() -> None:
     small, all_sizes = Rule(algorithm="a", up_to_bytes=1), Rule(algorithm="a")
     few = Rule(algorithm="a", up_to_ranks=4)
     even = Rule(algorithm="a", power_of_two=True)

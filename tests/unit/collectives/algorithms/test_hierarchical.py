@@ -28,7 +28,7 @@ def test_a_group_smaller_than_a_node_has_as_many_rails_as_ranks() -> None:
 
 
 @pytest.mark.parametrize("nranks", [8, 10])
-def test_only_equal_rails_of_whole_nodes_talk_across(nranks: int) -> None:
+def test_nodes_communicate_only_between_equal_rails(nranks: int) -> None:
     how = algorithm(CollectiveOp.ALL_TO_ALL, "pxn(ranks_per_node=4)")
     peers = {
         position: {peer for _, peer in how.peers(position, nranks=nranks, root=0)}

@@ -106,7 +106,7 @@ def test_an_order_that_does_not_fit_the_group_is_refused() -> None:
     )
 
 
-def test_parameters_are_told() -> None:
+def test_parameters_are_listed() -> None:
     names = [parameter.name for parameter in parameters_of(AR, "ring")]
     assert names == ["channels", "chunks", "order"]
     assert parameters_of(AR, "tree") == ()

@@ -40,7 +40,7 @@ def default(op: CollectiveOp, name: str, parameter: str) -> int:
     )
 
 
-def test_every_algorithm_is_there_once() -> None:
+def test_every_algorithm_is_listed_once() -> None:
     assert sorted((row[0], row[1]) for row in ROWS) == sorted(
         (op.value, name) for op in CollectiveOp for name in algorithm_names(op)
     )
@@ -51,7 +51,7 @@ def test_every_algorithm_is_there_once() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 @pytest.mark.parametrize("n", [16, 32])
-def test_steps_and_bytes_are_those_of_the_schedules(row: list[str], n: int) -> None:
+def test_steps_and_bytes_equal_those_of_the_schedules(row: list[str], n: int) -> None:
     op, name = CollectiveOp(row[0]), row[1]
     how = algorithm(op, name)
     members = default(op, name, "ranks_per_node")
@@ -71,7 +71,7 @@ def test_steps_and_bytes_are_those_of_the_schedules(row: list[str], n: int) -> N
     )
 
 
-def test_every_parameter_is_there_with_its_default() -> None:
+def test_every_parameter_is_listed_with_its_default() -> None:
     told = {(row[0], row[1]) for row in table("Parameters")}
     assert told == {
         (parameter.name, parameter.text(parameter.default))
@@ -81,7 +81,7 @@ def test_every_parameter_is_there_with_its_default() -> None:
     }
 
 
-def test_the_rules_of_auto_are_there() -> None:
+def test_rules_of_auto_are_listed() -> None:
     rows = table("What auto takes")
     assert rows == [
         [
@@ -107,7 +107,7 @@ def examples() -> list[Experiment]:
     ]
 
 
-def test_the_examples_are_read() -> None:
+def test_examples_can_be_read() -> None:
     ours, users = examples()
     assert (
         ours.algorithm_of(CollectiveOp.REDUCE_SCATTER)

@@ -27,7 +27,7 @@ from chakram.foundation.errors import ScheduleError
         (CollectiveOp.BARRIER, "dissemination"),
     ],
 )
-def test_auto_stands_for_the_default(op: CollectiveOp, name: str) -> None:
+def test_auto_is_the_default(op: CollectiveOp, name: str) -> None:
     assert default_algorithm(op) == name
     assert algorithm_names(op)[0] == name
     assert algorithm(op, AUTO) is algorithm(op, name)
@@ -35,13 +35,13 @@ def test_auto_stands_for_the_default(op: CollectiveOp, name: str) -> None:
 
 
 @pytest.mark.parametrize("op", CollectiveOp)
-def test_every_name_is_found_and_names_itself(op: CollectiveOp) -> None:
+def test_every_registered_name_is_found(op: CollectiveOp) -> None:
     for name in algorithm_names(op):
         assert algorithm(op, name).name == name
         assert algorithm(op, name).op == op
 
 
-def test_an_unknown_name_names_the_choices() -> None:
+def test_unknown_name_is_refused_with_the_choices() -> None:
     with pytest.raises(ScheduleError) as caught:
         algorithm(CollectiveOp.ALL_REDUCE, "rign")
     assert str(caught.value) == (
@@ -51,7 +51,7 @@ def test_an_unknown_name_names_the_choices() -> None:
     )
 
 
-def test_algorithms_are_keys_of_caches() -> None:
+def test_algorithms_are_hashable() -> None:
     everything = {
         algorithm(op, name) for op in CollectiveOp for name in algorithm_names(op)
     }

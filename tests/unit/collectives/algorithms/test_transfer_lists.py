@@ -48,7 +48,7 @@ def as_list(op: CollectiveOp, name: str, nranks: int, root: int = 0) -> ListedAl
 # first: they are numbered by part here, and by their turn in the list.
 @example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9, place=0, size=81)
 @example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9, place=1, size=81)
-def test_a_list_is_expanded_as_what_it_was_made_from(
+def test_transfer_list_expands_to_its_source(
     which: tuple[CollectiveOp, str], nranks: int, place: int, size: int
 ) -> None:
     how = algorithm(*which)
@@ -95,7 +95,7 @@ def _seen(
 
 @given(which=st.sampled_from(EVERY), nranks=st.integers(2, 9))
 @example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9)
-def test_both_ends_of_a_list_number_its_messages_alike(
+def test_both_ends_of_a_list_number_its_messages_equally(
     which: tuple[CollectiveOp, str], nranks: int
 ) -> None:
     listed = as_list(*which, nranks)
@@ -118,7 +118,7 @@ def test_both_ends_of_a_list_number_its_messages_alike(
 
 
 @given(which=st.sampled_from(EVERY), nranks=st.integers(2, 9))
-def test_a_list_is_the_same_after_its_way_to_an_agent(
+def test_list_is_unchanged_after_encoding(
     which: tuple[CollectiveOp, str], nranks: int
 ) -> None:
     listed = as_list(*which, nranks)
@@ -147,7 +147,7 @@ def test_a_plan_carries_each_list_once_and_ranks_share_it() -> None:
     assert first is second
 
 
-def test_a_program_names_its_own_algorithms_before_ours() -> None:
+def test_algorithms_of_a_program_precede_ours() -> None:
     listed = as_list(CollectiveOp.ALL_REDUCE, "ring", 3)
 
     def found(name: str, nranks: int) -> object:
@@ -174,7 +174,7 @@ def test_a_program_names_its_own_algorithms_before_ours() -> None:
         ({"step": 9}, "the steps are not in ascending order"),
     ],
 )
-def test_a_list_that_cannot_be_is_told(changes: dict[str, Any], told: str) -> None:
+def test_impossible_list_is_reported(changes: dict[str, Any], told: str) -> None:
     listed = as_list(CollectiveOp.ALL_REDUCE, "ring", 3)
     transfers = list(listed.transfers)
     transfers[3] = replace(transfers[3], **changes)
@@ -196,7 +196,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
         decode_listed(message)
 
 
-def test_a_list_that_cannot_be_is_refused_in_a_message() -> None:
+def test_impossible_list_in_a_message_is_refused() -> None:
     message = encode_listed(as_list(CollectiveOp.ALL_REDUCE, "ring", 3))
     message.destinations[3] = message.sources[3]
     with pytest.raises(Fault, match=r"transfer 3: position \d sends to itself"):

@@ -30,12 +30,12 @@ def test_a_request_is_one_line() -> None:
     assert CaptureRequest(**fields["hosts"][0]) == request
 
 
-def test_a_process_that_is_ready_is_believed() -> None:
+def test_ready_message_of_the_process_is_accepted() -> None:
     check_ready(b'{"ready": true}\n')
 
 
 @pytest.mark.parametrize("kind", [FabricError, PrivilegeError])
-def test_what_it_refuses_is_raised_here(kind: type[FabricError]) -> None:
+def test_refusal_of_the_process_is_raised(kind: type[FabricError]) -> None:
     error = kind("capture of host h0", "no memory", "free some")
     with pytest.raises(kind) as raised:
         check_ready(encode_error(error).encode())
@@ -43,7 +43,7 @@ def test_what_it_refuses_is_raised_here(kind: type[FabricError]) -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"ready": false}', b"\xff"])
-def test_anything_else_is_not_taken_for_ready(line: bytes) -> None:
+def test_other_output_is_not_accepted_as_ready(line: bytes) -> None:
     with pytest.raises(FabricError, match="its process sent an invalid answer"):
         check_ready(line)
 
@@ -63,6 +63,6 @@ def test_results_are_read() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"Traceback", b"[]", b'{"captures": 1}', b'{"captures": [{"a": 1}]}']
 )
-def test_anything_else_is_not_taken_for_results(line: bytes) -> None:
+def test_other_output_is_not_accepted_as_results(line: bytes) -> None:
     with pytest.raises(FabricError, match="its process sent an invalid final report"):
         decode_results(line)

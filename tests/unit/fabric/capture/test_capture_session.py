@@ -19,7 +19,7 @@ def result(
     )
 
 
-def test_what_files_lack_is_said_once_for_each_reason() -> None:
+def test_gaps_in_captures_are_reported_once_per_reason() -> None:
     captures = Captures(LIMIT_BYTES)
     captures.results = (
         result("h0", dropped=12, is_full=True),
@@ -34,14 +34,14 @@ def test_what_files_lack_is_said_once_for_each_reason() -> None:
     )
 
 
-def test_nothing_is_said_about_whole_files() -> None:
+def test_complete_captures_cause_no_message() -> None:
     captures = Captures(LIMIT_BYTES)
     assert captures.banners() == ()
     captures.results = (result(),)
     assert captures.banners() == ()
 
 
-def test_a_capture_that_died_is_said() -> None:
+def test_death_of_a_capture_is_reported() -> None:
     captures = Captures(LIMIT_BYTES)
     captures.failure = FabricError("capture", "its process ended early: killed")
     assert captures.banners() == (

@@ -183,7 +183,9 @@ def test_every_node_is_a_namespace_and_links_have_an_end_in_two(kernel: Kernel) 
     assert kernel.closed is False
 
 
-def test_switches_forward_and_are_waited_for_and_hosts_are_not(kernel: Kernel) -> None:
+def test_builder_waits_for_forwarding_switches_but_not_for_hosts(
+    kernel: Kernel,
+) -> None:
     build_lab(spec(TWO_LEAVES))
 
     assert [call[:2] for call in kernel.called] == [
@@ -196,7 +198,7 @@ def test_switches_forward_and_are_waited_for_and_hosts_are_not(kernel: Kernel) -
     ("addressing", "setting"),
     [("ipv4", "ipv4/ip_forward"), ("ipv6", "ipv6/conf/all/forwarding")],
 )
-def test_only_switches_route_and_with_ipv6_nobody_else_speaks(
+def test_only_switches_route_and_no_router_advertisements_are_sent(
     kernel: Kernel, addressing: str, setting: str
 ) -> None:
     build_lab(spec(TWO_LEAVES, addressing=addressing))
@@ -263,7 +265,7 @@ def test_packets_are_spread_over_cores_where_no_path_is_chosen(
     assert steered(kernel) == set()
 
 
-def test_every_switch_has_a_hash_seed_of_its_own(kernel: Kernel) -> None:
+def test_every_switch_has_its_own_hash_seed(kernel: Kernel) -> None:
     def seeds(seed: int) -> list[str]:
         build_lab(spec(TWO_LEAVES, seed=seed))
         return [
@@ -277,7 +279,7 @@ def test_every_switch_has_a_hash_seed_of_its_own(kernel: Kernel) -> None:
     assert len({*first, *second}) == 6
 
 
-def test_a_program_takes_the_place_of_all_switches(kernel: Kernel) -> None:
+def test_one_process_replaces_all_switches(kernel: Kernel) -> None:
     lab = build_lab(spec(TWO_LEAVES, forwarding="model"))
 
     assert list(kernel.settings) == ["h0", "h1", MODEL_SWITCH]
@@ -302,7 +304,7 @@ def test_a_program_takes_the_place_of_all_switches(kernel: Kernel) -> None:
     assert kernel.awaited == [MODEL_SWITCH]
 
 
-def test_a_captured_host_and_its_switch_cut_bursts(kernel: Kernel) -> None:
+def test_captured_host_and_its_switch_split_bursts(kernel: Kernel) -> None:
     lab = build_lab(spec(TWO_LEAVES, capture_hosts=("h1",)))
 
     cut = [call for call in kernel.called if call[1] == "switch_off_udp_segmentation"]
@@ -319,7 +321,7 @@ def test_a_captured_host_and_its_switch_cut_bursts(kernel: Kernel) -> None:
     )
 
 
-def test_the_kernel_delays_nothing_and_that_is_said(kernel: Kernel) -> None:
+def test_missing_link_delays_of_kernel_switches_are_reported(kernel: Kernel) -> None:
     delayed = clos(2, 1, 1, MBIT, MBIT, uplink_delay_ns=1000)
 
     note = "link delays are not emulated"
@@ -328,7 +330,7 @@ def test_the_kernel_delays_nothing_and_that_is_said(kernel: Kernel) -> None:
     assert not any(note in each for each in model.notes)
 
 
-def test_nothing_remains_of_a_lab_that_cannot_be_built(
+def test_failed_build_leaves_nothing(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(switches: object) -> None:
@@ -341,7 +343,7 @@ def test_nothing_remains_of_a_lab_that_cannot_be_built(
     assert kernel.closed
 
 
-def test_a_lab_that_is_closed_lets_go_of_everything(kernel: Kernel) -> None:
+def test_closed_lab_releases_everything(kernel: Kernel) -> None:
     build_lab(spec(TWO_LEAVES)).close()
 
     assert kernel.closed

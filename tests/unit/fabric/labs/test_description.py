@@ -122,7 +122,7 @@ def test_an_impossible_lab_is_refused(changes: dict[str, Any], found: str) -> No
         ("{}", "a field is missing or has the wrong type"),
     ],
 )
-def test_what_is_no_description_is_refused(text: str, found: str) -> None:
+def test_invalid_description_is_refused(text: str, found: str) -> None:
     with pytest.raises(FabricError, match=f"lab description: {found}"):
         decode_spec(text)
     with pytest.raises(FabricError, match=f"lab state: {found}"):

@@ -31,12 +31,12 @@ def test_a_network_namespace_is_opened() -> None:
 @pytest.mark.parametrize(
     "path", ["/proc/self/ns/uts", "/proc/self/stat", "/dev/zero", "/proc/self"]
 )
-def test_what_is_no_network_namespace_is_refused(path: str) -> None:
+def test_path_that_is_no_network_namespace_is_refused(path: str) -> None:
     with pytest.raises(FabricError, match=NO_NAMESPACE):
         open_namespace(path)
 
 
-def test_what_would_block_or_answer_is_not_opened(tmp_path: Path) -> None:
+def test_blocking_files_and_devices_are_not_opened(tmp_path: Path) -> None:
     fifo, file, link, name = (tmp_path / each for each in ("f", "file", "l", "s"))
     os.mkfifo(fifo)
     file.touch()
@@ -47,7 +47,7 @@ def test_what_would_block_or_answer_is_not_opened(tmp_path: Path) -> None:
             open_namespace(str(path))
 
 
-def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
+def test_invalid_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FabricError, match="it does not exist"):
         open_namespace(str(tmp_path / "gone"))
     for path in ("\0", "a" * 5000):
@@ -55,7 +55,7 @@ def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
             open_namespace(path)
 
 
-def test_a_file_system_that_does_not_answer_is_not_waited_for(
+def test_wait_for_a_hanging_file_system_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = threading.Event()

@@ -147,7 +147,7 @@ def loss(port: int, probability: float, **times_ns: int) -> LinkFault:
     return LinkFault(kind="loss", port=port, probability=probability, **times)
 
 
-def test_arrivals_are_watched_by_a_program_that_lets_all_pass() -> None:
+def test_arrivals_are_counted_by_a_filter_that_passes_everything() -> None:
     queue, program = map(decoded, attach_drop_program(7))
 
     assert (queue.kind, queue.flags) == ("NEWQDISC", MAKE)
@@ -167,7 +167,7 @@ def test_arrivals_are_watched_by_a_program_that_lets_all_pass() -> None:
         (1.0, NOTHING_ARRIVES),
     ],
 )
-def test_what_one_end_loses_is_dropped_where_it_would_arrive(
+def test_loss_at_one_end_drops_packets_on_arrival(
     probability: float, program: list[tuple[int, ...]]
 ) -> None:
     lab = Lab()
@@ -184,7 +184,7 @@ def test_what_one_end_loses_is_dropped_where_it_would_arrive(
     assert lab.programs() == {far: ALL_ARRIVES}
 
 
-def test_what_is_lost_and_what_is_corrupted_does_not_arrive() -> None:
+def test_lost_and_corrupted_packets_do_not_arrive() -> None:
     lab = Lab()
     number = lab.port("h0", "leaf0")
     corruption = LinkFault(
@@ -212,7 +212,7 @@ def test_what_is_lost_and_what_is_corrupted_does_not_arrive() -> None:
     assert lab.asked() == {}
 
 
-def test_arrivals_are_watched_once_for_all_faults_and_anew_after_these() -> None:
+def test_arrival_filter_is_installed_once_and_again_after_removal() -> None:
     lab = Lab()
     number = lab.port("h0", "leaf0")
 
@@ -249,7 +249,7 @@ def routes(requests: list[Request]) -> list[dict[int, bytes]]:
     return [each.attributes for each in messages if each.kind == "NEWROUTE"]
 
 
-def test_a_link_that_is_down_loses_both_ways_and_routes_leave_it_out() -> None:
+def test_link_that_is_down_drops_both_directions_and_leaves_the_routes() -> None:
     lab = Lab()
     down = LinkFault(
         kind="down", port=lab.port("leaf0", "spine0"), at_ns=10, until_ns=20
@@ -288,7 +288,7 @@ def test_a_link_that_is_down_loses_both_ways_and_routes_leave_it_out() -> None:
     assert 9 in route  # over both again
 
 
-def test_hosts_notice_nothing_of_a_link_that_is_down() -> None:
+def test_hosts_see_no_carrier_change_when_a_link_is_down() -> None:
     lab = Lab()
     number = lab.port("h0", "leaf0")
 
@@ -372,7 +372,7 @@ def test_a_link_without_a_rate_gets_one_and_loses_it_again() -> None:
     assert fields_of([removed], "index", "parent") == [("DELQDISC", index, ROOT)]
 
 
-def test_when_the_next_fault_begins_or_ends_is_told_in_seconds() -> None:
+def test_time_to_the_next_fault_change_is_in_seconds() -> None:
     lab = Lab()
     number = lab.port("h0", "leaf0")
 
@@ -383,7 +383,7 @@ def test_when_the_next_fault_begins_or_ends_is_told_in_seconds() -> None:
     assert lab.faults.advance(5 * 10**9) is None
 
 
-def test_a_kernel_that_cannot_lose_packets_is_told_with_what_it_lacks() -> None:
+def test_missing_kernel_feature_for_loss_is_reported() -> None:
     lab = Lab()
     lab.netlinks["leaf0"].refuse = FabricError("leaf0", "no such thing")
 
@@ -394,7 +394,7 @@ def test_a_kernel_that_cannot_lose_packets_is_told_with_what_it_lacks() -> None:
     assert raised.value.where == "faults.links"
 
 
-def test_switches_of_the_kernel_obey_no_pauses() -> None:
+def test_kernel_switches_ignore_pauses() -> None:
     lab = Lab()
     storm = LinkFault(kind="pause_storm", port=0, at_ns=0, until_ns=9, classes=(3,))
 

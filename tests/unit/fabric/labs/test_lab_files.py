@@ -48,7 +48,7 @@ def dead() -> Holder:
     return Holder(pid=os.getpid(), start_ticks=1, netns_names=("lab-h0",))
 
 
-def test_root_is_told_by_the_environment_or_the_user(
+def test_state_root_follows_the_environment_or_the_user(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(STATE_ROOT_VARIABLE, raising=False)
@@ -83,7 +83,7 @@ def test_a_root_that_others_may_use_is_refused(tmp_path: Path) -> None:
         prepare_root(file)
 
 
-def test_labs_are_the_directories_with_names_of_labs(root: Path) -> None:
+def test_labs_are_directories_with_valid_names(root: Path) -> None:
     for name in ("b", "a", "Not-A-Lab"):
         (root / name).mkdir()
     (root / "file").touch()
@@ -153,7 +153,7 @@ def test_processes_are_registered_until_they_end_or_are_forgotten(root: Path) ->
     assert registered_processes(directory) == []
 
 
-def test_only_processes_that_run_can_join_labs_that_exist(root: Path) -> None:
+def test_only_running_processes_can_join_existing_labs(root: Path) -> None:
     with pytest.raises(FabricError, match="there is no such lab"):
         register_process("lab", os.getpid(), "agent")
     make_lab(root, "lab")
@@ -161,7 +161,7 @@ def test_only_processes_that_run_can_join_labs_that_exist(root: Path) -> None:
         register_process("lab", 2**22 + 1, "agent")
 
 
-def test_leftovers_of_a_dead_lab_are_removed_and_a_live_one_is_refused(
+def test_leftovers_of_a_dead_lab_are_removed_but_a_live_one_is_refused(
     root: Path,
 ) -> None:
     assert not remove_leftovers("lab", root, spare=frozenset())
@@ -202,7 +202,7 @@ def test_removing_a_directory_twice_is_no_error(root: Path) -> None:
     assert not directory.exists()
 
 
-def test_start_time_tells_processes_apart() -> None:
+def test_start_time_distinguishes_processes() -> None:
     ticks = process_start_ticks(os.getpid())
     assert ticks is not None
     assert is_alive(os.getpid(), ticks)

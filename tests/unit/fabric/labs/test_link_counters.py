@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
     return requests, answers
 
 
-def test_counters_are_those_of_links_ports_and_the_process(
+def test_counters_cover_links_ports_and_the_process(
     asked: tuple[list[Any], list[Any]],
 ) -> None:
     requests, answers = asked
@@ -74,7 +74,7 @@ def test_counters_of_another_version_are_refused(
         read_counters(LAB)
 
 
-def test_faults_and_samples_are_asked_for_in_their_words(
+def test_requests_for_faults_and_samples_have_their_format(
     asked: tuple[list[Any], list[Any]],
 ) -> None:
     fault = LinkFault(kind="down", port=3, at_ns=1, until_ns=9)
@@ -89,7 +89,7 @@ def test_faults_and_samples_are_asked_for_in_their_words(
     assert others == [("faults", {"faults": []}), ("sample", {"bin_ns": 1000})]
 
 
-def test_samples_come_in_parts_until_there_are_no_more(
+def test_samples_arrive_in_parts(
     asked: tuple[list[Any], list[Any]],
 ) -> None:
     requests, answers = asked

@@ -111,7 +111,7 @@ def test_a_pair_has_the_addresses_and_the_bridge_that_are_given() -> None:
     assert attributes[IFLA_ADDRESS] == mac(OTHER_MAC)
 
 
-def test_both_ends_of_a_silent_pair_ask_for_nobody() -> None:
+def test_silent_pair_sends_no_arp() -> None:
     near, far, _ = veth(silent=True)
 
     assert near.fields["flags"] == UP | NOARP
@@ -120,7 +120,7 @@ def test_both_ends_of_a_silent_pair_ask_for_nobody() -> None:
 
 
 @pytest.mark.parametrize(("up", "flags"), [(True, {"flags": UP}), (False, {})])
-def test_a_link_is_switched_on_or_off_and_else_left_alone(
+def test_changing_the_state_of_a_link_changes_nothing_else(
     up: bool, flags: dict[str, int]
 ) -> None:
     request = ask.set_link(7, up=up, what="interface x")
@@ -139,7 +139,7 @@ def test_a_link_is_switched_on_or_off_and_else_left_alone(
     # IPv6 would first ask whether anybody else has it: IFA_F_NODAD.
     [("198.18.0.1", V4, {}), ("2001:2::1", V6, {"flags": 2})],
 )
-def test_an_address_is_good_at_once(
+def test_address_is_usable_at_once(
     address: str, family: int, flags: dict[str, int]
 ) -> None:
     request = ask.add_address(address, prefix_length=24, index=7)
@@ -156,7 +156,7 @@ def test_an_address_is_good_at_once(
 
 
 @pytest.mark.parametrize(("address", "family"), [("198.18.0.1", V4), ("2001:2::1", V6)])
-def test_a_neighbour_stays_for_good(address: str, family: int) -> None:
+def test_neighbour_entry_is_permanent(address: str, family: int) -> None:
     request = ask.add_neighbour(address, mac=MAC, index=7)
 
     assert request.what == f"neighbour {address}"
@@ -243,7 +243,7 @@ def test_several_next_hops_share_the_load_evenly() -> None:
     )
 
 
-def test_a_queue_is_removed_where_it_stands() -> None:
+def test_queue_is_removed_by_its_position() -> None:
     request = ask.remove_queue(7, parent=0xFFFFFFFF, what="htb")
 
     assert request.what == "htb"

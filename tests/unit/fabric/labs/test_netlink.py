@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         ),
     ],
 )
-def test_what_the_kernel_refuses_is_told_with_what_helps(
+def test_refusal_of_the_kernel_is_reported_with_a_remedy(
     number: int, text: str, kind: type[ChakramError], message: str
 ) -> None:
     error = _refusal("lab", "adds a link", number, text)
@@ -167,7 +167,7 @@ def test_requests_leave_in_order_and_not_too_many_at_once(
 
 
 @pytest.mark.parametrize("per_datagram", [1, 2, 7])
-def test_the_first_that_is_refused_is_named_when_all_were_tried(
+def test_first_refused_request_is_named_after_all_were_tried(
     kernel: Kernel, per_datagram: int
 ) -> None:
     kernel.per_datagram = per_datagram
@@ -189,7 +189,7 @@ def test_the_first_that_is_refused_is_named_when_all_were_tried(
     netlink.execute(requests(32))
 
 
-def test_the_errors_number_stands_for_words_that_are_missing(kernel: Kernel) -> None:
+def test_error_number_is_shown_without_a_kernel_message(kernel: Kernel) -> None:
     kernel.refused = {1: (errno.ENODEV, "")}
 
     with pytest.raises(FabricError) as raised:
@@ -198,7 +198,7 @@ def test_the_errors_number_stands_for_words_that_are_missing(kernel: Kernel) -> 
     assert os.strerror(errno.ENODEV) in str(raised.value)
 
 
-def test_what_is_refused_ends_what_comes_later_than_its_own_batch(
+def test_refused_request_stops_later_batches(
     kernel: Kernel,
 ) -> None:
     kernel.refused = {100: (errno.EPERM, "")}
@@ -210,7 +210,7 @@ def test_what_is_refused_ends_what_comes_later_than_its_own_batch(
 
 
 @pytest.mark.parametrize("number", [0, errno.EPERM, errno.EEXIST])
-def test_who_asks_gets_the_number_of_the_error(kernel: Kernel, number: int) -> None:
+def test_caller_gets_the_error_number(kernel: Kernel, number: int) -> None:
     kernel.refused = {1: (number, "no")} if number else {}
 
     (request,) = requests(32)

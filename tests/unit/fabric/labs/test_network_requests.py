@@ -12,7 +12,7 @@ from tests.unit.fabric.links import GBIT
 from tests.unit.fabric.netlink_messages import decoded, fields_of
 
 
-def test_both_ends_of_a_link_between_switches_know_themselves_and_each_other() -> None:
+def test_both_ends_of_an_uplink_have_addresses_and_neighbours() -> None:
     topology = clos(2, 1, 1, GBIT, GBIT)
     addresses = plan_addresses(topology)
     indexes: dict[PortRef, int] = {}
@@ -35,7 +35,7 @@ def packed(address: str) -> bytes:
 
 
 @pytest.mark.parametrize("is_model", [False, True])
-def test_a_host_knows_itself_its_neighbours_and_its_gateway(is_model: bool) -> None:
+def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
     topology = clos(2, 1, 2, GBIT, GBIT)
     addresses = plan_addresses(topology)
     requests = NetworkRequests(topology, addresses, {}, is_model=is_model)

@@ -79,7 +79,7 @@ def test_the_same_fabric_does_not_differ() -> None:
     check_lab(lab(), [])
 
 
-def test_what_only_simulations_have_may_differ() -> None:
+def test_settings_of_simulations_may_differ() -> None:
     ecn = EcnThresholds(kmin_bytes=1, kmax_bytes=2, probability=0.5)
     other = replace(
         STAR,
@@ -159,7 +159,7 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
         *("profile", "delays"),
     ],
 )
-def test_differences_say_what_the_lab_has_and_what_is_wanted(
+def test_differences_name_the_actual_and_the_requested_value(
     state: LabState, topology: Topology, changes: dict[str, Any], found: str
 ) -> None:
     assert differences(state, topology, **changes) == [found]
@@ -186,7 +186,7 @@ def left(directory: Path) -> list[str]:
     return [path.name for path in directory.rglob("*") if path.is_file()]
 
 
-def test_one_run_at_a_time_has_a_lab(directory: Path) -> None:
+def test_lab_is_used_by_one_run_at_a_time(directory: Path) -> None:
     with claimed("lab1", os.getpid()):
         (process,) = registered_processes(directory)
         assert (process.pid, process.role) == (os.getpid(), CONTROLLER)
@@ -203,7 +203,7 @@ def test_one_run_at_a_time_has_a_lab(directory: Path) -> None:
         pass
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(directory: Path) -> None:
+def test_next_run_removes_leftovers_of_a_killed_run(directory: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as agent:
         register_process("lab1", agent.pid, "agent")
         # Of a process that is no more, and a socket of nobody.
@@ -217,7 +217,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(directory: Path) -> None:
     assert left(directory) == []
 
 
-def test_a_lab_that_is_up_is_in_use_while_a_run_is_in_it() -> None:
+def test_running_lab_is_in_use_during_a_run() -> None:
     run = RegisteredProcess(pid=1, start_ticks=1, role=CONTROLLER)
     shell = replace(run, role="agent")
     for processes, in_use in (((), False), ((shell,), False), ((shell, run), True)):

@@ -54,7 +54,7 @@ def limit_of(message: Message) -> int:
     return int(limit)
 
 
-def test_what_leaves_passes_one_class_with_a_queue_of_bytes() -> None:
+def test_egress_has_one_class_with_a_byte_queue() -> None:
     requests = shape(7, rate_bps=GBIT, limit_bytes=30_000)
 
     root, middle, leaf = map(decoded, requests)
@@ -80,7 +80,7 @@ def test_what_leaves_passes_one_class_with_a_queue_of_bytes() -> None:
     assert limit_of(leaf) == 30_000
 
 
-def test_interfaces_with_the_same_shape_are_told_apart() -> None:
+def test_interfaces_with_equal_shaping_are_distinguished() -> None:
     for index in (7, 8):
         requests = shape(index, rate_bps=GBIT, limit_bytes=30_000)
         assert {decoded(each).fields["index"] for each in requests} == {index}
@@ -131,9 +131,7 @@ def test_hosts_have_long_queues_and_large_buckets(
 @pytest.mark.parametrize(
     ("is_host", "bucket_ns"), [(True, 2_000_000), (False, 200_000)]
 )
-def test_another_rate_takes_the_place_of_the_first(
-    is_host: bool, bucket_ns: int
-) -> None:
+def test_new_rate_replaces_the_previous_one(is_host: bool, bucket_ns: int) -> None:
     message = decoded(reshape(7, rate_bps=GBIT, is_host=is_host))
 
     assert (message.kind, message.flags) == ("NEWTCLASS", REPLACE)
@@ -141,7 +139,7 @@ def test_another_rate_takes_the_place_of_the_first(
     assert htb_of(message) == (125_000_000, bucket_ns, {})
 
 
-def test_without_a_rate_nothing_stands_at_the_root() -> None:
+def test_interface_without_a_rate_has_no_root_queue() -> None:
     message = decoded(unshape(7))
 
     assert (message.kind, message.flags) == ("DELQDISC", CHANGE)

@@ -51,7 +51,7 @@ def test_a_frame_leaves_when_its_last_bit_has_crossed_both_links() -> None:
     assert (lab.live.received, lab.live.delivered, lab.live.unknown) == (1, 1, 0)
 
 
-def test_a_frame_that_comes_in_the_course_of_a_round_counts_from_then() -> None:
+def test_frame_that_arrives_during_a_round_is_timed_from_its_arrival() -> None:
     lab = LiveFabric(single_switch(2, RATE))
     lab.hand(0, 15_000, lab.frame(0, 1, SIZE))
     lab.live.round(1_000)
@@ -62,7 +62,7 @@ def test_a_frame_that_comes_in_the_course_of_a_round_counts_from_then() -> None:
     assert len(lab.take()) == 1
 
 
-def test_a_clock_of_frames_that_was_set_changes_no_time() -> None:
+def test_setting_the_system_clock_does_not_change_delays() -> None:
     lab = LiveFabric(single_switch(2, RATE))
     lab.hand(0, 3600 * 10**9, lab.frame(0, 1, SIZE))
     lab.live.round(1_000)
@@ -70,7 +70,7 @@ def test_a_clock_of_frames_that_was_set_changes_no_time() -> None:
     assert len(lab.take()) == 1
 
 
-def test_what_cuts_through_is_not_there_before_its_last_bit() -> None:
+def test_cut_through_frame_arrives_with_its_last_bit() -> None:
     rate_bps, size = 3 * 10**9, SIZE - 1  # 11,074.67 ns
     lab = LiveFabric(single_switch(3, rate_bps), Profile(cut_through=True))
     for target in (1, 2):
@@ -83,7 +83,7 @@ def test_what_cuts_through_is_not_there_before_its_last_bit() -> None:
     assert [port for port, _ in lab.take()] == [2]
 
 
-def test_who_looks_late_loses_no_rate() -> None:
+def test_late_rounds_do_not_reduce_the_rate() -> None:
     lab = LiveFabric(single_switch(3, RATE))
     for number in range(50):
         lab.hand(0, number, lab.frame(0, 2, SIZE))
@@ -107,7 +107,7 @@ def test_two_senders_share_the_port_of_their_receiver() -> None:
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_what_is_marked_says_so_and_has_the_right_checksum(family: str) -> None:
+def test_marked_packet_has_ce_and_a_correct_checksum(family: str) -> None:
     topology = single_switch(
         4,
         RATE,
@@ -133,7 +133,7 @@ def test_what_is_marked_says_so_and_has_the_right_checksum(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_packets_are_of_the_class_that_their_dscp_says(family: str) -> None:
+def test_dscp_determines_the_class_of_packets(family: str) -> None:
     lab = LiveFabric(single_switch(2, RATE), Profile(name="sonic"), family=family)
     for number, dscp in enumerate((26, 26, 48, 0, 3)):
         lab.hand(0, number, lab.frame(0, 1, SIZE, dscp=dscp))
@@ -159,7 +159,7 @@ def test_packets_are_of_the_class_that_their_dscp_says(family: str) -> None:
         pytest.param(lambda frame: frame[:12] + b"\x86\xdd" + frame[14:40], id="IPv6"),
     ],
 )
-def test_what_is_for_no_host_is_counted_and_goes_nowhere(spoil) -> None:  # type: ignore[no-untyped-def] # of bytes
+def test_frames_to_unknown_hosts_are_counted_and_dropped(spoil) -> None:  # type: ignore[no-untyped-def] # of bytes
     lab = LiveFabric(single_switch(2, RATE))
     lab.hand(0, 0, spoil(lab.frame(0, 1, SIZE)))
     lab.hand(0, 1, lab.frame(0, 1, SIZE))
@@ -257,7 +257,7 @@ def test_an_incast_pauses_hosts_and_loses_nothing() -> None:
         assert sum(counted["drops_by_reason"]) == 0
 
 
-def test_the_switch_obeys_a_host_that_pauses_it_until_the_quanta_are_over() -> None:
+def test_pause_of_a_host_lasts_for_its_quanta() -> None:
     lab = LiveFabric(single_switch(2, RATE), lossless())
     quanta = 1000
     ends_ns = 100 + quanta * 512 * 5
@@ -273,7 +273,7 @@ def test_the_switch_obeys_a_host_that_pauses_it_until_the_quanta_are_over() -> N
     assert len(lab.take()) == 1
 
 
-def test_a_pause_of_no_quanta_lets_the_switch_go_on_at_once() -> None:
+def test_pause_of_0_quanta_resumes_at_once() -> None:
     lab = LiveFabric(single_switch(2, RATE), lossless())
     lab.hand(1, 0, pause_frame(CLASS, 0xFFFF))
     lab.hand(0, 0, lab.frame(0, 1, SIZE))
@@ -283,7 +283,7 @@ def test_a_pause_of_no_quanta_lets_the_switch_go_on_at_once() -> None:
     assert len(lab.take()) == 1
 
 
-def test_a_storm_of_pauses_is_cut_by_the_watchdog() -> None:
+def test_watchdog_ends_a_pause_storm() -> None:
     watchdog = WatchdogSettings(
         detection_ns=2_000_000, restoration_ns=4_000_000, poll_ns=1_000_000
     )
@@ -311,7 +311,7 @@ def test_a_storm_of_pauses_is_cut_by_the_watchdog() -> None:
     assert [host for host, _ in lab.take() if host == 1] == [1]
 
 
-def test_frames_wait_outside_when_there_is_no_place_for_them() -> None:
+def test_frames_wait_in_the_kernel_without_buffer_space() -> None:
     lab = LiveFabric(single_switch(2, RATE))
     for _ in range(600):
         lab.hand(0, 0, lab.frame(0, 1, 100))
@@ -324,7 +324,7 @@ def test_frames_wait_outside_when_there_is_no_place_for_them() -> None:
     assert len(lab.take()) == 600
 
 
-def test_links_fail_when_they_are_told_to_and_no_longer() -> None:
+def test_links_fail_for_the_declared_time_only() -> None:
     lab = LiveFabric(single_switch(3, RATE))
     port = lab.fabric.host_port("h1")
     from_ns, until_ns = 10 * ON_WIRE_NS, 20 * ON_WIRE_NS
@@ -343,7 +343,7 @@ def test_links_fail_when_they_are_told_to_and_no_longer() -> None:
     assert {turn for turn, host in arrived if host == 2 and 12 <= turn < 20}
 
 
-def test_faults_that_last_end_when_they_are_told_to() -> None:
+def test_lasting_faults_end_on_request() -> None:
     lab = LiveFabric(single_switch(2, RATE))
     port = lab.fabric.host_port("h0")
     lasting = {"port": port, "at_ns": 10, "until_ns": 10**12}

@@ -108,7 +108,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return made
 
 
-def test_a_ring_is_of_blocks_and_filters_before_it_hears(kernel: Kernel) -> None:
+def test_packet_ring_is_filtered_before_it_receives(kernel: Kernel) -> None:
     with PacketRing("eth0", blocks=BLOCKS) as ring:
         assert ring.fileno() == 7
         assert kernel.bound == ("eth0", 3)
@@ -133,7 +133,7 @@ def test_a_socket_that_cannot_listen_is_closed(kernel: Kernel) -> None:
     assert not kernel.is_open
 
 
-def test_frames_come_in_order_and_blocks_go_back(kernel: Kernel) -> None:
+def test_frames_are_in_order_and_blocks_are_released(kernel: Kernel) -> None:
     frames = [(5, 10, 60, b"a" * 60), (5, 20, 9000, b"b" * 96), (6, 0, 1, b"c")]
     ring = PacketRing("eth0", blocks=BLOCKS)
     assert ring.next_block() is None
@@ -157,7 +157,7 @@ def test_frames_come_in_order_and_blocks_go_back(kernel: Kernel) -> None:
     assert ring.next_block() is None
 
 
-def test_what_found_no_room_adds_up(kernel: Kernel) -> None:
+def test_frames_without_space_are_counted(kernel: Kernel) -> None:
     ring = PacketRing("eth0", blocks=BLOCKS)
     kernel.lost = 3
     assert ring.dropped() == 3

@@ -26,7 +26,7 @@ def between(flows: list[FlowTime], source: int, target: int) -> list[list[FlowTi
     return [found[first : first + each] for first in range(0, len(found), each)]
 
 
-def test_around_a_ring_the_nth_receive_takes_the_nth_that_comes() -> None:
+def test_nth_receive_in_a_ring_takes_the_nth_arrival() -> None:
     flows = of_job(mix("all_reduce", size_bytes=SIZE_BYTES).run().flows, "all_reduce")
     ring = GROUPS["all_reduce"]
     overtaken = early = 0

@@ -80,7 +80,7 @@ def test_many_small_messages_do_not_hide_that_most_packets_are_in_large_ones() -
 
 @pytest.mark.parametrize("op", list(CollectiveOp))
 @pytest.mark.parametrize("nranks", [1, 2, 5, 16])
-def test_the_traffic_of_a_plan_is_what_its_ranks_send(
+def test_traffic_of_a_plan_is_the_sum_of_its_ranks(
     op: CollectiveOp, nranks: int
 ) -> None:
     root = nranks // 2 if op in ("broadcast", "reduce", "gather", "scatter") else 0

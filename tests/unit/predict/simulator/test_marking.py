@@ -114,9 +114,7 @@ def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("scope", "limiters"), [("queue_pair", 4), ("destination", 2), ("port", 1)]
 )
-def test_a_receiver_limits_notifications_as_its_scope_says(
-    scope: str, limiters: int
-) -> None:
+def test_receiver_limits_notifications_by_scope(scope: str, limiters: int) -> None:
     # All that waits at all is marked, and senders that keep to line rate make it wait.
     always = EcnThresholds(kmin_bytes=0, kmax_bytes=0, probability=1.0)
     transport = replace(

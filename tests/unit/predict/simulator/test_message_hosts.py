@@ -60,7 +60,7 @@ LATER = pytest.mark.parametrize(
 
 
 @LATER
-def test_behind_a_packet_that_left_first_goes_one(
+def test_packet_follows_the_one_that_was_sent_first(
     at_ns: int, size_bytes: int, takes_ns: int
 ) -> None:
     _, end_ns = ends_ns((0, 0, 2000), (at_ns, 1, size_bytes))

@@ -82,7 +82,7 @@ def nothing(size: int, n: int, rank: int, part: Callable[[int], int]) -> int:
         ("barrier", "dissemination", nothing),
     ],
 )
-def test_every_rank_sends_what_the_closed_form_says(
+def test_every_rank_sends_the_bytes_of_the_closed_form(
     op: str,
     algorithm: str,
     closed_form: Callable[[int, int, int, Callable[[int], int]], int],
@@ -158,7 +158,7 @@ def test_jobs_above_the_target_are_simulated_in_bursts(
     assert 0.95 * exact.end_ns < coarse.end_ns < 1.05 * exact.end_ns
 
 
-def test_a_job_that_hangs_is_ended_and_says_who_waits_for_whom() -> None:
+def test_hanging_job_is_ended_with_its_waiting_ranks() -> None:
     world = world_group(3)
     topology = single_switch(3, None)
     plan = make_plan(
@@ -183,7 +183,7 @@ def test_a_job_that_hangs_is_ended_and_says_who_waits_for_whom() -> None:
     )
 
 
-def test_all_who_wait_are_named_if_they_are_few() -> None:
+def test_all_waiting_ranks_are_named_if_few() -> None:
     world = world_group(2)
     topology = single_switch(2, None)
     plan = make_plan(
@@ -209,7 +209,7 @@ def test_a_plan_without_agents_is_refused() -> None:
         simulate(Plan(run_id="x", agents=()), single_switch(1, None))
 
 
-def test_a_rank_on_a_port_that_is_not_there_is_refused() -> None:
+def test_rank_on_an_unknown_port_is_refused() -> None:
     plan, topology = world_plan([collective("all_gather", 8)], nranks=2)
     (agent,) = plan.agents
     fewer = replace(plan, agents=(replace(agent, ports=agent.ports[:1]),))
@@ -226,7 +226,7 @@ def test_a_host_that_is_not_in_the_topology_is_refused() -> None:
 # Several jobs.
 
 
-def test_chosen_iterations_go_before_those_of_jobs() -> None:
+def test_chosen_iterations_override_those_of_jobs() -> None:
     settings = RunSettings(
         warmup=1, measured=3, jobs=(JobSettings(job="job", iterations=9),)
     )
@@ -236,7 +236,7 @@ def test_chosen_iterations_go_before_those_of_jobs() -> None:
     assert len(iteration_rows(short.records)) == 2
 
 
-def test_a_job_in_the_background_goes_on_until_the_others_have_ended() -> None:
+def test_background_job_continues_until_the_others_end() -> None:
     topology = single_switch(2, 10**9)
     world = world_group(2)
     programs = [
@@ -266,7 +266,7 @@ def test_a_job_in_the_background_goes_on_until_the_others_have_ended() -> None:
     assert max(row.start_ns for row in back) > max(row.start_ns for row in front)
 
 
-def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
+def test_injected_faults_are_counted_and_all_data_arrives() -> None:
     faults = (
         PacketFault(action=FaultAction.DROP, nth=2, source=0),
         PacketFault(action=FaultAction.DUPLICATE, nth=1, destination=0, at_send=True),
@@ -285,7 +285,7 @@ def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
     assert [row.received_bytes for row in share_rows(result.records)] == [50_000] * 2
 
 
-def test_ports_that_are_always_looked_at_do_what_those_do_that_are_for_news() -> None:
+def test_polling_all_ports_equals_polling_ports_with_news() -> None:
     marks = EcnThresholds(kmin_bytes=4_000, kmax_bytes=16_000, probability=0.5)
     topology = single_switch(
         4, 10**10, host_delay_ns=500, host_queue_bytes=20_000, host_ecn=marks
@@ -328,7 +328,7 @@ def test_ports_that_are_always_looked_at_do_what_those_do_that_are_for_news() ->
         ("ack", 10_000_000, True),
     ],
 )
-def test_without_a_timeout_only_gaps_are_repaired(
+def test_only_gaps_are_repaired_without_a_timeout(
     lost: str, timeout_ns: int, is_repaired: bool
 ) -> None:
     fault = PacketFault(action=FaultAction.DROP, packets=lost, nth=1, destination=0)
@@ -352,7 +352,7 @@ def test_without_a_timeout_only_gaps_are_repaired(
             simulate_plan(plan, topology, seed=1)
 
 
-def test_queue_pairs_say_what_was_lost_on_them() -> None:
+def test_queue_pairs_report_their_losses() -> None:
     fault = PacketFault(action=FaultAction.DROP, packets="data", nth=3, count=1)
     plan, topology = world_plan(
         [collective("all_gather", SIZE)],

@@ -30,7 +30,7 @@ from tests.support import fewer
 from tests.unit.predict.simulator.simulating import ACK_BYTES, MTU, SIZE, simulate
 
 
-def test_one_message_takes_its_bytes_twice_and_the_way_back() -> None:
+def test_one_message_takes_two_serializations_and_the_return_path() -> None:
     world = world_group(2)
     topology = single_switch(2, 10**9, host_delay_ns=700)
     plan = make_plan(
@@ -129,7 +129,7 @@ def test_bursts_change_the_time_of_large_messages_little(
     assert 0.95 * exact.end_ns < coarse.end_ns < 1.05 * exact.end_ns
 
 
-def test_slow_uplinks_are_what_everyone_waits_for() -> None:
+def test_slow_uplinks_determine_the_time() -> None:
     topology = clos(2, 1, 2, 10**9, 10**8)
     world = world_group(4)
     row = collective("all_reduce", 1 << 20)
@@ -169,7 +169,7 @@ def share_of_bound(op: str, size: int, *, algorithm_name: str, nranks: int) -> f
         ]
     ),
 )
-def test_pipelines_flow(op: str, name: str, least: float) -> None:
+def test_pipelined_steps_overlap(op: str, name: str, least: float) -> None:
     found = share_of_bound(op, 16 << 20, algorithm_name=name, nranks=8)
     assert least < found <= 1
 
@@ -187,7 +187,7 @@ def rings_over_two_leaves(*, groups: int = 2) -> tuple[Plan, Topology]:
     ), topology
 
 
-def test_links_carry_what_was_sent_and_its_acknowledgements() -> None:
+def test_links_carry_data_and_acknowledgements() -> None:
     plan, topology = rings_over_two_leaves()
     result = simulate(plan, topology)
     data = {f"h{rank}:eth0": 0 for rank in range(8)}

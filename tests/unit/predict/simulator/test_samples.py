@@ -91,7 +91,7 @@ PAUSING = Profile(name="sonic", mtu=4300, buffer_bytes=1_000_000)
 
 
 @pytest.mark.parametrize("profile", [None, PAUSING], ids=["fifo", "sonic"])
-def test_samples_change_nothing_of_what_is_simulated(profile: Profile | None) -> None:
+def test_samples_do_not_change_the_simulation(profile: Profile | None) -> None:
     without, sampled = simulated(0, profile), simulated(10_000, profile)
     assert sampled.records.flows == without.records.flows
     assert sampled.end_ns == without.end_ns
@@ -103,7 +103,7 @@ def test_samples_change_nothing_of_what_is_simulated(profile: Profile | None) ->
 
 
 @pytest.mark.parametrize("profile", [None, PAUSING], ids=["fifo", "sonic"])
-def test_the_last_samples_are_what_was_counted_in_all(profile: Profile | None) -> None:
+def test_last_samples_equal_the_totals(profile: Profile | None) -> None:
     result = simulated(10_000, profile)
     last: dict[tuple[str, int], dict[str, int]] = {}
     for row in rows(result.link_samples, LINK_SAMPLE_FIELDS):
@@ -151,7 +151,7 @@ def test_queues_have_the_depth_that_their_limit_allows() -> None:
     assert max(deepest[name] for name in others) < 4300
 
 
-def test_a_pause_between_messages_is_seen_to_the_bin() -> None:
+def test_pause_between_messages_is_visible_in_its_bins() -> None:
     result = simulated(10_000)
     (to_receiver,) = (
         number for number, name in enumerate(NAMES) if name == TO_RECEIVER
@@ -178,7 +178,7 @@ def test_bins_get_longer_when_rows_get_many(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(gaps[:-1]) >= 80_000
 
 
-def test_a_model_that_goes_on_is_sampled_from_its_next_run_on() -> None:
+def test_continued_model_is_sampled_from_its_next_run() -> None:
     fabric = SwitchFabric(TOPOLOGY, Profile(), ecn=False, seed=1)
     sampler = LinkSampler(fabric.model)
     port = fabric.host_port("h0")

@@ -163,7 +163,7 @@ def beside_bulk(*rules: ClassRule, buffer_bytes: int) -> tuple[int, SimulationRe
 
 
 @pytest.mark.parametrize("buffer_bytes", [16 << 20, 1_400_000])
-def test_what_has_a_class_of_its_own_does_not_wait_behind_others(
+def test_separate_class_does_not_wait_behind_others(
     buffer_bytes: int,
 ) -> None:
     together_ns, _ = beside_bulk(buffer_bytes=buffer_bytes)
@@ -194,7 +194,7 @@ def circle(switches: int) -> Topology:
     )
 
 
-def test_pauses_in_a_circle_are_a_warning() -> None:
+def test_cyclic_pauses_cause_a_warning() -> None:
     sonic = Profile(name="sonic", mtu=4300)
     switching = Switching(ecmp=DrawnPaths(seed=1), profile=sonic)
     world = world_group(5)
@@ -215,7 +215,7 @@ def test_pauses_in_a_circle_are_a_warning() -> None:
     assert all(end in banners for end in found)
 
 
-def test_what_a_queue_drops_is_sent_again_by_the_same_queue_pairs() -> None:
+def test_queue_drops_are_retransmitted_by_their_queue_pairs() -> None:
     plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
     result = simulated(plan, topology)
     flows = flow_rows(result.records)
@@ -225,7 +225,7 @@ def test_what_a_queue_drops_is_sent_again_by_the_same_queue_pairs() -> None:
     assert result.end_ns > 1.05 * fair_ns(7)
 
 
-def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
+def test_bursts_that_cross_as_a_whole_are_dropped_as_a_whole() -> None:
     plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
     whole = simulate_plan(
         plan,
@@ -242,7 +242,7 @@ def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
     assert whole.hops < apart.hops
 
 
-def test_in_a_lab_what_was_sent_at_once_is_queued_or_dropped_as_one() -> None:
+def test_lab_queues_or_drops_a_burst_as_a_whole() -> None:
     plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
     lab = simulated(plan, replace(topology, is_shaped=True))
     assert lab.burst_packets == 3

@@ -32,7 +32,7 @@ from tests.port_plans import endpoints_of
 @given(
     steps=st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=1, max_size=300)
 )
-def test_events_happen_by_time_and_then_in_the_order_they_were_made(
+def test_events_are_ordered_by_time_and_creation(
     steps: list[int | None],
 ) -> None:
     events = Events()
@@ -89,7 +89,7 @@ def no_run_takes(events: Events) -> None:
         events.add(10_000 - number, 10_000 - number)
 
 
-def test_events_that_come_earlier_and_earlier_happen_in_their_order() -> None:
+def test_events_scheduled_ever_earlier_stay_in_order() -> None:
     events = Events()
     no_run_takes(events)
     for time_ns in range(300, 0, -1):
@@ -104,7 +104,7 @@ def test_events_that_come_earlier_and_earlier_happen_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("is_heap", [False, True])
-def test_what_will_happen_soon_is_known_where_events_come_from_one_place(
+def test_next_event_times_of_one_source_are_known(
     is_heap: bool,
 ) -> None:
     events = Events()
@@ -159,7 +159,7 @@ def joined(plan: Plan, topology: Topology) -> tuple[VirtualFabric, list[Endpoint
     return fabric, endpoints
 
 
-def test_it_runs_until_every_endpoint_has_finished() -> None:
+def test_fabric_runs_until_every_endpoint_has_finished() -> None:
     rows = [compute(1_000), collective("barrier", after=[0])]
     fabric, endpoints = joined(*planned(rows, rate_bps=None))
     assert fabric.run(start_ns=5)
@@ -185,26 +185,26 @@ def test_asking_for_memory_ahead_makes_no_difference() -> None:
     assert found[0] == found[1]
 
 
-def test_a_start_that_has_passed_is_made_up_for() -> None:
+def test_past_start_time_is_accepted() -> None:
     fabric, _ = joined(*planned([compute(1_000)]))
     assert fabric.run(start_ns=-600)
     assert fabric.now_ns == 2 * 1_000 - 600
 
 
-def test_it_stops_when_an_endpoint_fails() -> None:
+def test_fabric_stops_when_an_endpoint_fails() -> None:
     fabric, endpoints = joined(*planned([collective("all_gather", 8)], drop_ratio=1.0))
     assert not fabric.run(start_ns=5)
     assert any(endpoint.failed() for endpoint in endpoints)
 
 
-def test_it_stops_when_nothing_is_left_to_happen() -> None:
+def test_fabric_stops_without_further_events() -> None:
     fabric, endpoints = joined(*planned([receive(1, 8)], []))
     assert not fabric.run(start_ns=5)
     assert endpoints[0].failed() is None
     assert not endpoints[0].finished()
 
 
-def test_it_reports_the_iterations_that_all_have_done() -> None:
+def test_fabric_reports_iterations_completed_by_all_ranks() -> None:
     plan, topology = planned([collective("barrier")], rate_bps=None, measured=11_000)
     fabric, _ = joined(plan, topology)
     reports: list[int] = []
@@ -215,7 +215,7 @@ def test_it_reports_the_iterations_that_all_have_done() -> None:
 
 
 @pytest.mark.parametrize("delay_ns", [0, 100])
-def test_a_message_takes_its_time_on_both_links_and_that_of_its_answer(
+def test_message_takes_the_time_of_both_links_and_its_answer(
     delay_ns: int,
 ) -> None:
     plan, topology = planned([collective("all_gather", 4_000)], delay_ns=delay_ns)

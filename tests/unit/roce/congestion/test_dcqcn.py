@@ -124,7 +124,7 @@ def test_scaled_hyper_increase_grows_with_the_stage() -> None:
     assert control.target_bps == int(start + 40e6 + 6 * 200e6)
 
 
-def test_back_at_line_rate_no_timer_is_left() -> None:
+def test_no_timer_remains_at_line_rate() -> None:
     control = paper()
     control.on_cnp(0)
     control.on_timer(10**9)
@@ -149,7 +149,7 @@ def test_a_gentler_cut_takes_alpha_over_four() -> None:
     assert control.rate_bps == LINE * 3 // 4
 
 
-def test_a_nic_cuts_only_when_it_looks() -> None:
+def test_nic_reduces_the_rate_only_at_its_interval() -> None:
     control = sampled()
     control.on_cnp(100)
     assert control.rate_bps == LINE
@@ -168,7 +168,7 @@ def test_a_nic_cuts_only_when_it_looks() -> None:
     assert control.rate_bps == int(LINE * (1 - alpha / 2))
 
 
-def test_a_late_look_is_a_look_at_its_time() -> None:
+def test_late_timer_counts_at_its_due_time() -> None:
     late, punctual = sampled(), sampled()
     for control in (late, punctual):
         control.on_cnp(0)
@@ -193,7 +193,7 @@ def test_a_late_look_is_a_look_at_its_time() -> None:
         (0, 1, "timer", LINE * 3 / 4),
     ],
 )
-def test_the_target_is_clamped_as_the_rules_say(
+def test_target_is_clamped_by_the_rules(
     clamp: int, after_increase: int, increased_by: str | None, target: float
 ) -> None:
     control = paper(
@@ -236,7 +236,7 @@ def test_state_outlives_recovery_unless_it_is_released() -> None:
     assert released.rate_bps == LINE // 50
 
 
-def test_bytes_that_leave_at_line_rate_do_not_count() -> None:
+def test_bytes_at_line_rate_do_not_count() -> None:
     control = paper(byte_counter_bytes=1_000)
     control.on_sent(900, 0)
     control.on_cnp(0)
@@ -274,7 +274,7 @@ def test_values_out_of_range_are_refused(changes: dict[str, int]) -> None:
         paper(**changes)
 
 
-def test_a_limiter_lets_one_notification_pass_in_an_interval() -> None:
+def test_limiter_passes_one_notification_per_interval() -> None:
     limiter = CnpLimiter(50)
     assert [limiter.admits(time_ns) for time_ns in (0, 1, 49, 50, 99, 101)] == [
         True,
@@ -288,7 +288,7 @@ def test_a_limiter_lets_one_notification_pass_in_an_interval() -> None:
         CnpLimiter(-1)
 
 
-def test_an_idle_queue_pair_costs_nothing_and_recovers_all_the_same() -> None:
+def test_idle_queue_pair_recovers_without_timers() -> None:
     control = sampled()
     pair = Pair(
         make_queue_pair(0x11, 0x12, congestion_control=control),
@@ -327,7 +327,7 @@ def test_a_queue_pair_that_waits_for_its_pace_is_woken_by_the_increase() -> None
     assert last.last_acked_ns < 10 * 10**6
 
 
-def test_at_line_rate_a_late_data_plane_loses_nothing_to_the_pace() -> None:
+def test_late_data_plane_loses_nothing_at_line_rate() -> None:
     control = paper()
     qp = make_queue_pair(
         congestion_control=control, window_bytes=10**6, burst_bound_ns=0

@@ -45,7 +45,7 @@ def failing(hook: str) -> CongestionControl:
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_that_fails_is_told_with_its_place(hook: str) -> None:
+def test_failing_hook_is_reported_with_its_location(hook: str) -> None:
     control = failing(hook)
     qp = requester(congestion_control=control)
     qp.post_send(1, MTU, 0)

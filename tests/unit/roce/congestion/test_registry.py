@@ -15,7 +15,7 @@ from chakram.roce.congestion.parameters import Kind, flag, rate, time
 from chakram.roce.constants import NEVER
 
 
-def test_ours_are_the_modules_of_the_folder() -> None:
+def test_built_in_controls_are_the_modules_of_the_folder() -> None:
     assert next(iter(CONTROLS.own)) == "none"
     assert {"none", "dcqcn", "fixed_rate"} <= CONTROLS.own.keys()
     for name in CONTROLS.own:
@@ -43,7 +43,7 @@ def test_none_limits_nothing() -> None:
     assert (control.rate_bps, control.window_bytes) == (0, 0)
 
 
-def test_fixed_rate_has_its_rate() -> None:
+def test_fixed_rate_uses_its_rate() -> None:
     assert congestion.make("fixed_rate", rate_bps=5_000).rate_bps == 5_000
     with pytest.raises(ValueError, match="0 bit/s is not positive"):
         FixedRate(rate_bps=0)
@@ -57,14 +57,14 @@ def test_fixed_rate_has_its_rate() -> None:
         ({"rate_bps": 999}, "rate_bps 999 is not in 1000..100000000000000"),
     ],
 )
-def test_arguments_of_a_plan_are_those_that_are_declared(
+def test_arguments_of_a_plan_equal_the_declared_ones(
     arguments: dict[str, int], found: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(found)):
         congestion.make("fixed_rate", **arguments)
 
 
-def test_who_begins_at_line_rate_is_told_it() -> None:
+def test_control_that_starts_at_line_rate_receives_it() -> None:
     with pytest.raises(ValueError, match="line_rate_bps"):
         congestion.make("dcqcn", **dict.fromkeys(DCQCN_ARGUMENTS, 1))
 
@@ -72,14 +72,14 @@ def test_who_begins_at_line_rate_is_told_it() -> None:
 DCQCN_ARGUMENTS = [each.argument for each in CONTROLS.load("dcqcn").parameters]
 
 
-def test_unknown_names_are_answered_with_the_known() -> None:
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"there is no congestion control 'magic' \(known: none, "
     ):
         congestion.make("magic")
 
 
-def test_an_argument_is_called_by_its_unit() -> None:
+def test_argument_names_contain_the_unit() -> None:
     assert time("pause", "").argument == "pause_ns"
     assert rate("least", "").argument == "least_bps"
     assert flag("hyper", "", argument="is_hyper").argument == "is_hyper"
@@ -95,7 +95,7 @@ def test_an_argument_is_called_by_its_unit() -> None:
         (flag("hyper", ""), 1, 1),
     ],
 )
-def test_the_kind_says_what_a_dilation_does(
+def test_argument_type_determines_the_effect_of_dilation(
     parameter: Any, value: int, dilated: int
 ) -> None:
     assert parameter.dilated(value, 100) == dilated
@@ -119,7 +119,7 @@ class Words(CongestionControl):
         (Words, "its parameters are not a tuple of Parameter"),
     ],
 )
-def test_what_is_no_control_is_refused(
+def test_invalid_control_is_refused(
     found: object, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chakram.roce.congestion.fixed_rate.CONTROL", found)
@@ -157,7 +157,7 @@ class Broken(CongestionControl):
         (Broken, "cannot be created: KeyError: 'rate'"),
     ],
 )
-def test_what_cannot_work_is_not_begun_with(
+def test_invalid_arguments_are_refused_at_creation(
     kind: type[CongestionControl], found: str
 ) -> None:
     with pytest.raises(RunFailed, match=f"^congestion control acme: {found}"):
@@ -170,6 +170,6 @@ class Picky(CongestionControl):
         raise ValueError("least is odd")
 
 
-def test_what_a_control_says_of_its_arguments_is_told() -> None:
+def test_argument_errors_of_a_control_are_reported() -> None:
     with pytest.raises(ValueError, match="congestion control acme: least is odd"):
         congestion.new_control("acme", Picky, {"least_bps": 1})

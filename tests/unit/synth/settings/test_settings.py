@@ -17,7 +17,7 @@ def parse(kind: str, **parameters: Any) -> SynthTrace:
     return KINDS[kind].model_validate({"synth": kind, **parameters})
 
 
-def test_the_number_of_ranks_is_that_of_all_degrees() -> None:
+def test_number_of_ranks_is_the_product_of_all_degrees() -> None:
     assert parse("moe").nranks == 8
     assert parse("moe", ranks=32).nranks == 32
     assert parse("dense", tp=2, pp=4, ranks=64).nranks == 64
@@ -27,7 +27,7 @@ def test_the_number_of_ranks_is_that_of_all_degrees() -> None:
     assert parse("incast", ranks=5).nranks == 5
 
 
-def test_what_is_given_beside_a_model_replaces_its_numbers() -> None:
+def test_explicit_values_override_those_of_a_model() -> None:
     trace: Any = parse("moe", model="mixtral-8x7b", layers=2, ep=8, vocabulary=0)
     assert (trace.shape.layers, trace.shape.hidden) == (2, 4096)
     assert (trace.shape.experts, trace.shape.top_k) == (8, 2)
@@ -138,7 +138,7 @@ def test_what_is_given_beside_a_model_replaces_its_numbers() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_and_refused(
+def test_contradictory_settings_are_reported_and_refused(
     kind: str, parameters: dict[str, Any], key: str, found: str
 ) -> None:
     trace = parse(kind, **parameters)

@@ -23,13 +23,13 @@ from tests.unit.chakra.read.pytorch.hosts import (
 )
 
 
-def test_without_a_profile_nothing_takes_time_and_it_is_said() -> None:
+def test_missing_profile_gives_no_times_and_a_warning() -> None:
     trace = read(groups(WORLD), node(4, "aten::mm"), all_reduce(5, 1))
     assert len(trace.graph) == 1
     assert WarningKind.NO_TIMES in {each.kind for each in trace.warnings}
 
 
-def test_operations_of_the_cpu_take_the_time_of_their_own() -> None:
+def test_cpu_operations_take_their_self_time() -> None:
     profiled = profile(
         event(40, 100, 50),
         event(41, 110, 20),
@@ -58,7 +58,7 @@ def test_operations_of_the_cpu_take_the_time_of_their_own() -> None:
     assert not trace.warnings
 
 
-def test_where_there_are_kernels_only_they_compute_each_on_its_stream() -> None:
+def test_only_kernels_compute_if_a_profile_has_kernels() -> None:
     profiled = profile(
         event(40, 0, 50),
         event(50, 60, 1),
@@ -88,7 +88,7 @@ def test_where_there_are_kernels_only_they_compute_each_on_its_stream() -> None:
     assert found[3].dependencies == (0,)
 
 
-def test_a_profile_without_ids_is_said_to_have_no_times() -> None:
+def test_profile_without_ids_is_reported_to_have_no_times() -> None:
     trace = read(groups(WORLD), all_reduce(5, 1), profiled=profile(event(0, 1, 2)))
     assert [each.kind for each in trace.warnings] == [WarningKind.NO_TIMES]
     assert "Record function id" in trace.warnings[0].found
@@ -130,21 +130,21 @@ def done(*threads: int, splits: dict[int, int] | None = None) -> dict[str, objec
     }
 
 
-def test_threads_tell_the_groups_of_gloo() -> None:
+def test_threads_identify_gloo_groups() -> None:
     assert done(500, 501, 503, 503, 509, 500) == {
         "groups": [None, None, "7", "7", "7", None],
         "warned": True,
     }
 
 
-def test_splits_tell_what_threads_leave_open() -> None:
+def test_splits_identify_groups_that_threads_do_not() -> None:
     assert done(500, 501, splits={0: 4, 1: 2})["groups"] == [None, "7"]
     assert done(500, 501, splits={0: 4, 1: 4})["groups"] == [None, None]
     assert done(5, splits={0: 2})["groups"] == ["7"]
 
 
 @pytest.mark.parametrize("threads", [(5,), (500, 501), (500, 501, 503), range(5)])
-def test_threads_that_leave_it_open_are_refused(threads: tuple[int, ...]) -> None:
+def test_ambiguous_threads_are_refused(threads: tuple[int, ...]) -> None:
     with pytest.raises(TraceError, match="names no process group"):
         done(*threads)
 

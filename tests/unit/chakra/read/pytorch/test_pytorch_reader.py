@@ -28,7 +28,7 @@ from tests.unit.chakra.read.pytorch.hosts import (
 )
 
 
-def test_a_record_is_the_transfer_and_what_is_round_it_and_in_it_is_not() -> None:
+def test_only_the_record_node_is_a_transfer() -> None:
     found = nodes_of(
         groups(WORLD),
         all_reduce(10, 25),
@@ -57,7 +57,7 @@ def test_a_record_is_the_transfer_and_what_is_round_it_and_in_it_is_not() -> Non
         ("barrier", [tensor(1, 1)], None, "barrier", 0),
     ],
 )
-def test_sizes_are_what_one_rank_contributes(
+def test_sizes_are_the_contribution_of_one_rank(
     name: str, sent: list, received: list | None, op: str, size: int
 ) -> None:
     (found,) = nodes_of(groups(WORLD), record(5, name, sent, received=received))
@@ -78,7 +78,7 @@ def test_splits_count_rows_and_become_bytes() -> None:
     assert found.comm_bytes == 120
 
 
-def test_what_the_dispatcher_says_counts_where_a_backend_records_nothing() -> None:
+def test_dispatcher_values_are_used_without_backend_records() -> None:
     found = nodes_of(
         groups(WORLD),
         all_to_all(5, 10, 6, in_splits=[4, 1, 0, 0], out_splits=[0, 0, 1, 2]),
@@ -102,7 +102,7 @@ def test_lists_of_tensors_are_splits_where_they_differ() -> None:
     assert of(2, 2, 2, 2).op is CollectiveOp.ALL_TO_ALL
 
 
-def test_attributes_say_what_values_leave_open() -> None:
+def test_attributes_complete_missing_values() -> None:
     (found,) = nodes_of(
         groups(WORLD, PAIR),
         record(
@@ -125,7 +125,7 @@ def test_a_transfer_names_its_group_or_spells_it_out() -> None:
     assert trace.groups == {"7": (1, 3), "9": (2, 5)}
 
 
-def test_an_attribute_that_stands_twice_must_have_one_value() -> None:
+def test_duplicate_attribute_must_have_one_value() -> None:
     row = record(11, "allreduce", [tensor(2)], pg_name="a")
     row["attrs"].append({"name": "pg_name", "type": "string", "value": "a"})
     assert nodes_of(groups(WORLD), row)[0].group == "a"
@@ -144,7 +144,7 @@ def test_pointers_are_groups_where_the_trace_explains_them() -> None:
     assert [each.group for each in found] == ["7", None]
 
 
-def test_the_only_pointer_is_taken_for_all_ranks_and_said() -> None:
+def test_single_pointer_means_all_ranks_with_a_warning() -> None:
     trace = read(record(5, "allreduce", [tensor(1)], group=4096), schema="1.0.1")
     assert trace.graph.node(0).group is None
     assert WarningKind.GROUP_OF_POINTER in {each.kind for each in trace.warnings}
@@ -192,7 +192,7 @@ def test_a_peer_outside_of_the_group_is_refused() -> None:
         )
 
 
-def test_collectives_and_messages_have_sequences_of_their_own() -> None:
+def test_collectives_and_messages_have_separate_sequences() -> None:
     found = nodes_of(
         groups(WORLD),
         record(5, "allreduce", [tensor(1)], sequence=[1, False]),
@@ -202,7 +202,7 @@ def test_collectives_and_messages_have_sequences_of_their_own() -> None:
     assert after(found, 7) == {6}
 
 
-def test_the_root_is_that_of_the_dispatcher() -> None:
+def test_root_comes_from_the_dispatcher() -> None:
     schema = (
         "c10d::broadcast_(Tensor[] tensors, __torch__.PG process_group, int root_rank, "
         "int root_tensor, bool async_op=True, int timeout=-1) -> (Tensor[], Work)"
@@ -217,7 +217,7 @@ def test_the_root_is_that_of_the_dispatcher() -> None:
     assert found.root == 3
 
 
-def test_a_wait_is_what_follows_an_asynchronous_transfer() -> None:
+def test_wait_follows_an_asynchronous_transfer() -> None:
     found = nodes_of(
         groups(WORLD),
         record(5, "allreduce", [tensor(1)], sequence=[7, False]),
@@ -232,7 +232,7 @@ def test_a_wait_is_what_follows_an_asynchronous_transfer() -> None:
     assert after(found, 9) == {8}
 
 
-def test_one_wait_ends_all_that_was_coalesced() -> None:
+def test_one_wait_completes_all_coalesced_operations() -> None:
     rows = [
         groups(WORLD, PAIR),
         record(5, "send", [tensor(1)], sequence=[4, True], rank=1),
@@ -262,7 +262,7 @@ def unknown_waits(*rows: object) -> int:
     return sum(each.count for each in found if each.kind == "wait-unknown")
 
 
-def test_a_wait_covers_what_its_group_did_before() -> None:
+def test_wait_covers_earlier_operations_of_its_group() -> None:
     other = ("7", "pp")
     rows = [
         record(5, "allreduce", [tensor(1)], sequence=[1, False]),
@@ -279,7 +279,7 @@ def test_a_wait_covers_what_its_group_did_before() -> None:
     assert unknown_waits(*rows, behind, wait(10, [1, False], group=other)) == 0
 
 
-def test_waits_know_their_group_where_sequences_meet() -> None:
+def test_matching_sequences_identify_the_group_of_a_wait() -> None:
     found = nodes_of(
         groups(WORLD, PAIR),
         record(5, "allreduce", [tensor(1)], sequence=1),
@@ -289,7 +289,7 @@ def test_waits_know_their_group_where_sequences_meet() -> None:
     assert after(found, 7) == {6}
 
 
-def test_a_transfer_that_is_not_asynchronous_holds_up_what_follows() -> None:
+def test_synchronous_transfer_blocks_following_operations() -> None:
     found = nodes_of(
         groups(WORLD),
         all_reduce(5, 1, is_async=False),
@@ -324,7 +324,7 @@ def test_names_of_nodes_and_groups_can_be_encoded() -> None:
     assert trace.purposes["g\ufffd"] == "\ufffd"
 
 
-def test_a_record_function_that_has_no_number_is_none() -> None:
+def test_record_function_without_a_number_is_ignored() -> None:
     numbers = [
         host_node(node(4, "aten::mm", rf_id=found), offset=0, source="s").rf_id
         for found in (40, "40", None)
@@ -373,7 +373,7 @@ def test_faulty_nodes_are_refused_with_their_place(row: object, found: str) -> N
     assert str(caught.value).startswith("host.0.json: offset ")
 
 
-def test_communication_of_unknown_kinds_is_said() -> None:
+def test_unknown_communication_is_reported() -> None:
     trace = read(record(5, "allmagic", [tensor(1)]), record(6, "barrier", None))
     assert [each.node_id for each in trace.graph.nodes()] == [6]
     (warning,) = (
@@ -389,6 +389,6 @@ def test_other_schemas_are_refused() -> None:
         read(schema="2.0")
 
 
-def test_ids_stand_once() -> None:
+def test_duplicate_ids_are_refused() -> None:
     with pytest.raises(TraceError, match="node id 5 occurs twice"):
         read(groups(WORLD), all_reduce(5, 1), all_reduce(5, 1))

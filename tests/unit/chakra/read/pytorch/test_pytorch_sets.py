@@ -80,24 +80,26 @@ TIMES = [10_000, 11_000, 12_000]
 
 
 @pytest.mark.parametrize("name", ["kineto", "device", "kineto_rank"])
-def test_profiles_lie_in_the_folder_of_the_traces(tmp_path: Path, name: str) -> None:
+def test_profiles_are_found_in_the_folder_of_the_traces(
+    tmp_path: Path, name: str
+) -> None:
     write_hosts(tmp_path / "traces")
     assert durations(write_profiles(tmp_path / "traces", name)) == TIMES
 
 
-def test_profiles_lie_in_a_folder_beside(tmp_path: Path) -> None:
+def test_profiles_are_found_in_a_neighbouring_folder(tmp_path: Path) -> None:
     write_profiles(tmp_path / "kineto_json", "device")
     assert durations(write_hosts(tmp_path / "host")) == TIMES
 
 
-def test_profiles_lie_in_an_archive_beside(tmp_path: Path) -> None:
+def test_profiles_are_found_in_a_neighbouring_archive(tmp_path: Path) -> None:
     folder = write_profiles(tmp_path / "profiles", "device")
     with tarfile.open(tmp_path / "kineto.tar.gz", "w:gz") as archive:
         archive.add(folder, "profiles")
     assert durations(write_hosts(tmp_path / "host")) == TIMES
 
 
-def test_profiles_are_named(tmp_path: Path) -> None:
+def test_profiles_can_be_named(tmp_path: Path) -> None:
     profiles = write_profiles(tmp_path / "somewhere", "run7")
     assert durations(write_hosts(tmp_path / "host"), profiles) == TIMES
 
@@ -124,7 +126,7 @@ def _unnumbered(folder: Path, *, stated: bool, name: str) -> Path:
         (True, "run-{other}.pt.trace.json.gz"),
     ],
 )
-def test_profiles_are_found_by_what_they_hold(
+def test_profiles_are_recognized_by_their_content(
     tmp_path: Path, stated: bool, name: str
 ) -> None:
     beside = _unnumbered(tmp_path / "kineto", stated=stated, name=name)
@@ -135,7 +137,7 @@ def test_profiles_are_found_by_what_they_hold(
     assert durations(same) == TIMES
 
 
-def test_one_profile_is_that_of_a_lone_rank(tmp_path: Path) -> None:
+def test_single_profile_belongs_to_a_single_rank(tmp_path: Path) -> None:
     (tmp_path / "resnet_et.json").write_bytes(host(0))
     (tmp_path / "run.pt.trace.json").write_bytes(profile(0))
     assert durations(tmp_path) == TIMES[:1]
@@ -215,7 +217,7 @@ def test_a_single_gpu_that_does_not_communicate_is_no_broken_trace(
     assert remedies()["no-nodes"] == "check that its producer was not interrupted"
 
 
-def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None:
+def test_profiles_with_unknown_ranks_are_refused(tmp_path: Path) -> None:
     path = write_hosts(tmp_path)
     (tmp_path / "run-a.pt.trace.json").write_bytes(profile(0))
     with pytest.raises(TraceError, match=r"run-a.*of an unknown rank"):
@@ -226,7 +228,7 @@ def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None
         load_trace_set(path)
 
 
-def test_the_digest_tells_traces_with_profiles_from_those_without(
+def test_digest_depends_on_profiles(
     tmp_path: Path,
 ) -> None:
     path = write_hosts(tmp_path / "host")
@@ -249,7 +251,7 @@ def test_host_traces_given_for_profiles_are_refused(tmp_path: Path) -> None:
         load_trace_set(path, kineto=path)
 
 
-def test_other_traces_do_not_mind_what_lies_beside(tmp_path: Path) -> None:
+def test_other_traces_ignore_neighbouring_profiles(tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
@@ -259,14 +261,14 @@ def test_other_traces_do_not_mind_what_lies_beside(tmp_path: Path) -> None:
         load_trace_set(write_hosts(tmp_path / "host"))
 
 
-def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
+def test_profiles_for_other_traces_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
     profiles = write_profiles(tmp_path / "profiles", "device")
     with pytest.raises(TraceError, match="does not use profiles"):
         load_trace_set(tmp_path / "t.0.json", kineto=profiles)
 
 
-def test_one_rank_with_its_profile_stands_for_all(tmp_path: Path) -> None:
+def test_one_rank_with_its_profile_represents_all(tmp_path: Path) -> None:
     folder = write_profiles(write_hosts(tmp_path / "host"), "device")
     traces = load_replicated(folder, Replication(nranks=6), rank=2)
     assert [graph.node(0).duration_ns for graph in traces.graphs.values()] == (
@@ -298,7 +300,7 @@ def test_traffic_and_lists_of_messages_have_the_recorded_splits(
     assert {(int(a), int(b)): int(c) for _, a, b, c, *_ in lines[1:]} == wanted
 
 
-def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> None:
+def test_mismatched_ranks_are_refused_with_both_locations(tmp_path: Path) -> None:
     folder = write_hosts(tmp_path / "host")
     other = ((1, 2, 3), (0, 5, 6), (7, 1, 9))
     (folder / "host_2.json").write_bytes(host(2, other))
@@ -312,7 +314,7 @@ def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> Non
     )
 
 
-def test_records_are_not_passed_on_where_there_are_none(tmp_path: Path) -> None:
+def test_empty_records_are_not_written(tmp_path: Path) -> None:
     path = write_hosts(tmp_path / "host") / "host_0.json"
     with (
         path.open("rb") as file,
@@ -346,7 +348,7 @@ def _problems(path: Path) -> list[str]:
         record(5, "wait", None, global_rank_start=1, global_rank_stride=3, pg_size=3),
     ],
 )
-def test_missing_ranks_are_seen_from_what_a_host_trace_states(
+def test_host_trace_reveals_missing_ranks(
     tmp_path: Path, stated: dict[str, object]
 ) -> None:
     rows = [stated] if "init" in stated["name"] else [groups(WORLD), stated]
@@ -360,7 +362,7 @@ def test_missing_ranks_are_seen_from_what_a_host_trace_states(
         require_replayable(traces.graphs, traces.groups, traces.least_ranks)
 
 
-def test_missing_ranks_are_seen_from_what_a_converted_trace_states(
+def test_converted_trace_reveals_missing_ranks(
     tmp_path: Path,
 ) -> None:
     for size, found in ((2, []), (5, ["missing-ranks"])):
@@ -377,11 +379,11 @@ def test_missing_ranks_are_seen_from_what_a_converted_trace_states(
         assert [problem.split()[0] for problem in _problems(tmp_path)] == found
 
 
-def test_a_set_whose_ranks_are_all_there_misses_none(tmp_path: Path) -> None:
+def test_complete_set_has_no_missing_ranks(tmp_path: Path) -> None:
     assert _problems(write_hosts(tmp_path)) == []
 
 
-def test_one_rank_that_stands_for_all_misses_none(tmp_path: Path) -> None:
+def test_representative_rank_has_no_missing_ranks(tmp_path: Path) -> None:
     stated = groups({**WORLD, "group_size": 8})
     (tmp_path / "h_0.json").write_bytes(text(stated))
     made = load_replicated(tmp_path, Replication(nranks=16))

@@ -89,18 +89,18 @@ GRID = {
 """Two by two ranks: each has a row and a column of two, too."""
 
 
-def test_what_others_did_not_do_is_not_theirs() -> None:
+def test_group_without_matching_operations_is_excluded() -> None:
     did = {rank: [operation()] if rank < 2 else [] for rank in range(4)}
     assert inferred(PAIRS, did) == {0: ["1"], 1: ["1"], 2: [], 3: []}
 
 
-def test_the_number_of_members_tells_a_group() -> None:
+def test_number_of_members_identifies_a_group() -> None:
     gather = [operation("all_gather", members=4), operation("all_gather", members=2)]
     found = inferred(PAIRS, dict.fromkeys(range(4), gather))
     assert found == {0: ["0", "1"], 1: ["0", "1"], 2: ["0", "2"], 3: ["0", "2"]}
 
 
-def test_splits_that_face_each_other_tell_groups_of_one_size() -> None:
+def test_matching_splits_identify_groups_of_one_size() -> None:
     # Ranks 0 and 1 exchange 5 and 6 bytes, 0 and 2 exchange 7 and 8.
     did = {
         0: [uneven((1, 5), (1, 6)), uneven((1, 7), (1, 8))],
@@ -114,7 +114,7 @@ def test_splits_that_face_each_other_tell_groups_of_one_size() -> None:
     assert inferred(GRID, recorded) == {0: ["r", "c"], 1: ["r"], 2: ["c"]}
 
 
-def test_an_all_to_all_without_splits_may_meet_even_ones() -> None:
+def test_all_to_all_without_splits_matches_even_splits() -> None:
     did = {
         0: [operation("all_to_all", 8)],
         1: [uneven((4, 4), (4, 4))],
@@ -124,12 +124,12 @@ def test_an_all_to_all_without_splits_may_meet_even_ones() -> None:
     assert inferred(PAIRS, did)[0] == ["1"]
 
 
-def test_rows_that_do_not_divide_tell_a_group() -> None:
+def test_indivisible_rows_identify_a_group() -> None:
     did = {rank: [operation("all_to_all", 6)] for rank in range(4)}
     assert inferred(PAIRS, did)[3] == ["2"]
 
 
-def test_a_message_is_in_the_group_in_which_its_peer_stands_so() -> None:
+def test_position_of_its_peer_identifies_the_group_of_a_message() -> None:
     did: dict[int, list[object]] = {
         2: [operation("send", 3, position=1)],
         3: [operation("recv", 3, position=0)],
@@ -139,7 +139,7 @@ def test_a_message_is_in_the_group_in_which_its_peer_stands_so() -> None:
     assert inferred(PAIRS, did)[2] == ["2"]
 
 
-def test_threads_of_one_rank_tell_the_groups_of_another() -> None:
+def test_threads_of_one_rank_identify_groups_of_another() -> None:
     small = operation(size_bytes=3)
     did = {
         0: [
@@ -159,7 +159,7 @@ def test_threads_of_one_rank_tell_the_groups_of_another() -> None:
     }
 
 
-def test_what_may_be_in_several_groups_is_refused_with_their_names() -> None:
+def test_ambiguous_operation_is_refused_with_the_group_names() -> None:
     made = {rank: (WORLD, group("1", 0, 1, purpose="experts")) for rank in range(2)} | {
         rank: PAIRS[rank] for rank in (2, 3)
     }
@@ -176,7 +176,7 @@ def test_what_may_be_in_several_groups_is_refused_with_their_names() -> None:
     )
 
 
-def test_a_profile_that_is_given_is_not_asked_for() -> None:
+def test_error_does_not_request_a_given_profile() -> None:
     made = {rank: (WORLD, group("1", 0, 1)) for rank in range(2)}
     rows = [operation(thread=5)]
     with pytest.raises(TraceError) as refused:
@@ -187,12 +187,12 @@ def test_a_profile_that_is_given_is_not_asked_for() -> None:
     )
 
 
-def test_what_only_one_group_fits_is_in_it_whatever_others_did() -> None:
+def test_operation_that_fits_one_group_is_assigned_to_it() -> None:
     did = {0: [uneven((1, 5), (1, 6))], 1: [uneven((9, 1), (9, 1))], 2: [], 3: []}
     assert inferred(PAIRS, did)[0] == ["1"]
 
 
-def test_what_fits_no_group_is_refused_with_those_that_there_are() -> None:
+def test_operation_that_fits_no_group_is_refused_with_the_groups() -> None:
     did = {rank: [operation("all_gather", members=3)] for rank in range(4)}
     with pytest.raises(
         TraceError, match=r"all_gather of 3 ranks .* '0' .* none of them fits"
@@ -241,9 +241,7 @@ def test_a_group_is_stated_by_operation_by_name_or_by_purpose(tmp_path: Path) ->
     assert named(path, all_reduce="9")[0] == ["1", "9"]
 
 
-def test_six_recorded_ranks_of_two_expert_groups_need_no_more_than_their_profile() -> (
-    None
-):
+def test_profiles_identify_two_expert_groups_of_six_recorded_ranks() -> None:
     traces = load_trace_set(RECORDED)
     for rank, graph in traces.graphs.items():
         experts = "1" if rank % 2 == 0 else "2"

@@ -81,7 +81,7 @@ def waited(trace: Any) -> dict[int, set[int]]:
     }
 
 
-def test_a_host_that_stood_still_until_the_end_waited() -> None:
+def test_host_blocked_until_the_end_of_an_operation_waited_for_it() -> None:
     got = trace(ends_us=158, goes_on_us=160)
     # What it had computed meanwhile did not wait; all that follows did.
     assert waited(got) == {
@@ -102,9 +102,7 @@ def test_a_host_that_stood_still_until_the_end_waited() -> None:
         (65, 66),  # the host stood still no longer than ever
     ],
 )
-def test_nothing_is_taken_for_a_wait_that_may_be_none(
-    ends_us: float, goes_on_us: float
-) -> None:
+def test_uncertain_waits_are_ignored(ends_us: float, goes_on_us: float) -> None:
     got = trace(ends_us=ends_us, goes_on_us=goes_on_us)
     assert not any(waited(got).values())
     (warning,) = got.warnings
