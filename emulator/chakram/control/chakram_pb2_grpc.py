@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class AgentStub:
-    """One agent.  A controller opens a session with Watch and keeps it alive with
-    heartbeats; whatever starts or changes a run names the session.
+    """One agent. A controller opens a session with Watch and keeps it alive with heartbeats.
+    Requests that start or change a run contain the session.
     """
 
     def __init__(self, channel):
@@ -74,8 +74,8 @@ class AgentStub:
 
 
 class AgentServicer:
-    """One agent.  A controller opens a session with Watch and keeps it alive with
-    heartbeats; whatever starts or changes a run names the session.
+    """One agent. A controller opens a session with Watch and keeps it alive with heartbeats.
+    Requests that start or change a run contain the session.
     """
 
     def Describe(self, request, context):
@@ -167,8 +167,8 @@ def add_AgentServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Agent:
-    """One agent.  A controller opens a session with Watch and keeps it alive with
-    heartbeats; whatever starts or changes a run names the session.
+    """One agent. A controller opens a session with Watch and keeps it alive with heartbeats.
+    Requests that start or change a run contain the session.
     """
 
     @staticmethod
