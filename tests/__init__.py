@@ -4,7 +4,7 @@ import pytest
 
 # Helpers that assert for tests tell what they compared, as tests do.
 pytest.register_assert_rewrite(
-    "tests.e2e.accounts",
+    "tests.e2e.traffic_totals",
     "tests.e2e.endings",
     "tests.e2e.hosts",
     "tests.netns.traffic",

@@ -1,4 +1,4 @@
-"""Traces of any length, as STAGE writes them, and what reading one takes."""
+"""Synthetic traces of any length in STAGE's format, and the cost of reading one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAYERS = 80
 
 
 class Usage(NamedTuple):
-    """What a process took: its exit code, its peak in MiB, its time in seconds."""
+    """Usage of a process: its exit code, its peak in MiB, its time in seconds."""
 
     exit_code: int
     peak_mib: float
@@ -74,8 +74,8 @@ def _collective_attributes() -> bytes:
     return message.SerializeToString()
 
 
-# What a process has had resident counts the one that it was forked from, and pytest is
-# large; the high water mark of its own memory does not.
+# The maximum resident size of a process includes that of its parent, and pytest is
+# large. The high-water mark (VmHWM) does not include it.
 _MEASURED = """
 import sys
 from chakram.__main__ import main
@@ -90,7 +90,7 @@ sys.exit(code)
 def usage_of(
     arguments: Sequence[str | Path], *, python: str | Path = sys.executable
 ) -> Usage:
-    """Run chakram in a process of its own and return what that took."""
+    """Run chakram in a separate process and return its usage."""
     process = subprocess.Popen(
         [python, "-c", _MEASURED, *arguments],
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Open a page in headless Chromium, as a reader would, and say what it came to."""
+"""Open a page in headless Chromium and return its content and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OpenedPage:
 
     @property
     def complaints(self) -> list[str]:
-        """What the console holds beside what Bokeh says when all is well.
+        """Console messages, without those that Bokeh always prints.
 
         Chromium's own pages complain, too, as of a slow network for their fonts.
         """
@@ -59,7 +59,7 @@ class OpenedPage:
 
 
 def require_chromium() -> None:
-    """Skip the test, or fail it, where there is no Chromium."""
+    """Skip the test, or fail it, without Chromium."""
     require("chromium", missing_program("chromium"))
 
 

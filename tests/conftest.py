@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import hypothesis
 import pytest
 
-from tests import bound_check
+from tests import simulation_bounds
+from tests.command_server import forked_commands
 from tests.documented import Place
-from tests.forked import forked_commands
 from tests.leaks import Belongings
 from tests.support import REPO_ROOT, examples, is_required
 
@@ -72,24 +72,24 @@ for variable in (
     os.environ.pop(variable, None)
 
 
-def nobody_minds(number: int, frame: object) -> None:
+def ignore_signal(number: int, frame: object) -> None:
     """Take a signal and do nothing."""
 
 
-# Whoever starts the tests in the background (``&``, ``nohup``) has these ignored, which
-# every program that a test starts would inherit.  What is handled is not inherited.
+# In the background (``&``, ``nohup``), the shell ignores these signals for the tests.
+# Programs that a test starts would inherit that. They do not inherit a handler.
 for ignored in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(ignored) is signal.SIG_IGN:
-        signal.signal(ignored, nobody_minds)
+        signal.signal(ignored, ignore_signal)
 
 
 def folder_of(item: pytest.Item) -> str:
-    """Return the folder below ``tests`` that *item* stands in; empty if in none."""
+    """Return the folder below ``tests`` of *item*; empty if it is in none."""
     return item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
 
 
 def data_folder() -> Path | None:
-    """Return the folder of real traces and captures; None if there is none here."""
+    """Return the folder of real traces and captures; None if it is missing."""
     path = REPO_ROOT / os.environ.get("CHAKRAM_DATA", REPO_ROOT.parent / "shared")
     return path if path.is_dir() else None
 
@@ -119,15 +119,15 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let every simulation be held against its bounds; look at no old garbage."""
+    """Check all simulations against their bounds; freeze earlier objects."""
     if session.items and not session.config.option.collectonly:
-        bound_check.install()
+        simulation_bounds.install()
         gc.collect()
         gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that prints the summary what a worker has left out."""
+    """Send the number of deselected tests to the process that prints the summary."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[LEFT_OUT] = session.config.stash.get(without_data, 0)
@@ -135,7 +135,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Fetch the guest's kernel while there is a network: workers may have none."""
+    """Fetch the guest's kernel here, because workers may have no network."""
     if is_required("softroce") and any(map(GUEST.startswith, config.args)):
         # Elsewhere this file may stand without that folder.
         from tests.interop.softroce.kernel import fetch_kernel
@@ -172,7 +172,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take what a worker has left out; each of them collects all tests."""
+    """Receive the number of tests that a worker deselected; all collect every test."""
     output = getattr(node, "workeroutput", {})
     node.config.stash[without_data] = output.get(LEFT_OUT, 0)
 
@@ -180,7 +180,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say how many tests were left out for want of data."""
+    """Print how many tests were deselected because data is missing."""
     count = config.stash.get(without_data, 0)
     if count:
         terminalreporter.write_line(
@@ -191,7 +191,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="module")
 def frozen_again() -> Iterator[None]:
-    """Look at no old garbage after a module, either, whose tests want all looked at."""
+    """Freeze all objects again after a module whose tests unfreeze them."""
     yield
     gc.collect()
     gc.freeze()
@@ -211,7 +211,7 @@ def chakram_data() -> Path:
 
 @pytest.fixture(scope="session")
 def forked_chakram() -> Iterator[Path]:
-    """Yield a program that does what ``chakram`` does, and starts sooner."""
+    """Yield a replacement of ``chakram`` that starts faster."""
     with (
         tempfile.TemporaryDirectory(prefix="ck-") as folder,
         forked_commands(Path(folder)) as program,
@@ -221,13 +221,13 @@ def forked_chakram() -> Iterator[Path]:
 
 @pytest.fixture
 def documented_place(forked_chakram: Path) -> Callable[[Path], Place]:
-    """Return what makes a folder a place to run documented commands in."""
+    """Return a function that prepares a folder to run documented commands."""
     return lambda folder: Place(folder, data_folder(), forked_chakram.parent)
 
 
 @pytest.fixture(autouse=True)
 def _unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give what is printed the width that it has without a terminal."""
+    """Give printed output the width that it has without a terminal."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "25")
 

@@ -1,4 +1,4 @@
-"""Damaged inputs for the verbs that read files: each is read or refused.
+"""Damaged inputs for all commands that read files: each is read or refused.
 
 Inputs start from sound ones that Chakram itself has written: run directories,
 documents and logs, rules, suites and sweeps, plans, fabrics and archives of traces.
@@ -39,7 +39,7 @@ from chakram.foundation.errors import ChakramError
 from chakram.preparation.saved_plans import load_plan
 from chakram.switch.headroom import LinkEnd
 from chakram.switch.sonic import port_names, read_sonic
-from tests import mutants
+from tests import mutated_traces as mutated
 from tests.leaks import own_lab
 from tests.made_runs import ODD_LINKS, made_run
 from tests.run_directories import begin
@@ -135,14 +135,14 @@ _ODD_TEXTS = (
 _ODD_NUMBERS = (-(2**63), 2**63 - 1, -1, 0, 1, 2**31 - 1, -(2**31), 2**53, 10**15, 77)
 _EXPORTS = ("fct", "pfc", "qlen", "p2p", "links", "nccl-tests", "openmetrics")
 _OBJECT = re.compile(r"<[A-Z]\w+\.[A-Z_]+: |\b[A-Z]\w+\([a-z_]+=|<[\w.]+ object at ")
-"""What is printed of an object that has no text of its own."""
+"""Text of an object without its own ``__str__``."""
 _RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 
 
 class Fault(AssertionError):
-    """A verb ended as it must not; the input is kept in a folder."""
+    """A command ended in an unexpected way; the input is kept in a folder."""
 
 
 class TooLong(BaseException):
@@ -243,10 +243,20 @@ def _must(arguments: Sequence[str]) -> str:
 
 def damaged_text(rng: random.Random, data: bytes, *, is_json: bool) -> bytes:
     """Return a file with something done to its members, or to its bytes."""
-    own = (mutants.odd_value, mutants.drop_member, mutants.same_ids, odd_text)
-    others = (mutants.flip_bits, mutants.truncate, mutants.cut_out, mutants.repeat)
+    own = (
+        mutated.odd_value,
+        mutated.drop_member,
+        mutated.same_ids,
+        odd_text,
+    )
+    others = (
+        mutated.flip_bits,
+        mutated.truncate,
+        mutated.cut_out,
+        mutated.repeat,
+    )
     kinds = [*own, *own, *own] if is_json else []
-    deed = rng.choice([*kinds, *others, mutants.put_in])
+    deed = rng.choice([*kinds, *others, mutated.put_in])
     try:
         return deed(rng, data)
     except (ValueError, IndexError, RecursionError):
@@ -256,7 +266,7 @@ def damaged_text(rng: random.Random, data: bytes, *, is_json: bool) -> bytes:
 def odd_text(rng: random.Random, data: bytes) -> bytes:
     """Give members texts and numbers that have broken programs before."""
     document = json.loads(data)
-    owners = [each for each in mutants._owners([document]) if each]
+    owners = [each for each in mutated._owners([document]) if each]
     for _ in range(rng.choice((1, 1, 4))):
         owner = rng.choice(owners)
         key = (
@@ -351,7 +361,7 @@ def damage_table(rng: random.Random, path: Path) -> None:
 
 
 def damage_folder(rng: random.Random, folder: Path) -> str:
-    """Do something to one file of a folder; return what."""
+    """Damage one file of a folder; return a description."""
     found = sorted(each for each in folder.rglob("*") if each.is_file())
     weighty = [each for each in found if each.stat().st_size]
     path = rng.choice(weighty or found)
@@ -512,7 +522,7 @@ def of_plan(rng: random.Random, sound: Path, folder: Path) -> list[Command]:
 def of_sonic(rng: random.Random, sound: Path, folder: Path) -> list[Command]:
     """Damage the configuration of a SONiC switch."""
     data = (sound / "config_db.json").read_bytes()
-    deeds = (mutants.odd_value, mutants.drop_member, odd_text)
+    deeds = (mutated.odd_value, mutated.drop_member, odd_text)
     for _ in range(rng.choice((1, 2))):
         with contextlib.suppress(ValueError, RecursionError):
             damaged = rng.choice(deeds)(rng, data)
@@ -549,7 +559,7 @@ def of_archive(rng: random.Random, sound: Path, folder: Path) -> list[Command]:
                 if rng.random() < 0.4:
                     form = "groups" if file.suffix == ".json" else "binary"
                     with contextlib.suppress(ValueError, IndexError, ChakramError):
-                        data = mutants.mutant_of(rng, form, data)
+                        data = mutated.mutant_of(rng, form, data)
                 odd = rng.random() < 0.05
                 info = tarfile.TarInfo(
                     rng.choice(_ODD_TEXTS) if odd else f"t/{file.name}"
@@ -580,7 +590,7 @@ KINDS: dict[str, tuple[Callable[[random.Random, Path, Path], list[Command]], flo
 
 
 def run(arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Return the exit code of a command, and what it wrote on both streams."""
+    """Return the exit code of a command, and its output on both streams."""
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2)]
     with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
         code = main(arguments)
@@ -680,7 +690,7 @@ def fuzz(
 
 @contextlib.contextmanager
 def _limits() -> Iterator[None]:
-    """Let what takes too much time or memory end with an exception."""
+    """Raise an exception if the block needs too much time or memory."""
 
     def come(*_: object) -> None:
         raise TooLong

@@ -1,6 +1,6 @@
-"""The commands that documentation shows, and a place to run them in as printed.
+"""Commands in the documentation, and an environment to run them as printed.
 
-What stands behind the language of a fence says how its commands are run:
+The words after the language of a fence determine how its commands are run:
 
 ========================  =====================================================
 nothing                   in every check, after the earlier fences of the page
@@ -66,7 +66,7 @@ _BANNER = "GENERATOR-BOUND"
 _SIMULATED = ("incast", "quickstart", "quickstart-small")
 _ATTEMPTS = 3
 _GRACE_S = 60.0
-"""For a command that is told to end, and for labs to be taken down."""
+"""Time for a command to end after a signal, and for the removal of labs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Fence:
     Attributes:
         page: Path of the page in the repository.
         line: Its first line, from 1.
-        language: First word of what stands behind the fence.
+        language: First word after the fence.
         tags: The words after it.
         file: Name of the file that it is, if it is one.
         reason: Why it is not run; None: it is.
@@ -111,7 +111,7 @@ class Fence:
 
 
 def parsed_fence(page: str, line: int, info: str, text: str) -> Fence:
-    """Return a fence from what stands behind it and in it.
+    """Return a fence from the text after and inside it.
 
     Raises:
         ValueError: If a tag is not known.
@@ -171,7 +171,7 @@ def config_fences(config: str) -> list[Fence]:
 
 
 class Place:
-    """A folder that looks like the root of the repository; what is written stays in it.
+    """A folder that looks like the root of the repository; it keeps written files.
 
     Args:
         folder: An empty one.
@@ -193,14 +193,14 @@ class Place:
         for entry in (REPO_ROOT / "configs").iterdir():
             (configs / entry.name).symlink_to(entry)
         if data is not None:
-            # Experiments name them as they stand beside them.
+            # Experiments name them relative to their own folder.
             for place in (folder, configs):
                 (place / "traces").mkdir()
                 for entry in (data / "traces/stage").iterdir():
                     (place / "traces" / entry.name).symlink_to(entry)
 
     def send_less(self) -> Place:
-        """Let the experiments that pages simulate send little, else be as they are."""
+        """Reduce the traffic of simulated experiments, and change nothing else."""
         for name in _SIMULATED:
             path = self.folder / f"configs/{name}.yaml"
             experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -218,7 +218,7 @@ class Place:
 
         Raises:
             AssertionError: If one fails or does not end, or one of its runs is limited
-                by the generator at every attempt although its page does not say so.
+                by the generator at every attempt although its page does not state it.
         """
         count = 0
         with self._environment() as environment:
@@ -295,7 +295,7 @@ class Place:
 
 
 def _banners(output: str) -> dict[int, str]:
-    """Return the runs of an output that their generator limited, with what they say."""
+    """Return the generator-bound runs of an output, with their messages."""
     found = {}
     run = 0
     for line in output.splitlines():

@@ -1,4 +1,4 @@
-"""Thousands of broken experiments for the command that plans them.
+"""Thousands of invalid experiments for the command that plans them.
 
 Inputs start from experiments that are right.  What is changed in them follows from the
 JSON Schema (keys that are not there yet, values of their types, values just beyond
@@ -44,7 +44,7 @@ MOST_BYTES = 3 << 30
 """Memory that may be taken beyond what the process has: enough for every experiment
 that the bounds allow."""
 MOST_NODES = 400_000
-"""Of a made-up trace. The product takes 20 million, and minutes for them; so few are
+"""Of a synthetic trace. The product takes 20 million, and minutes for them; so few are
 planned in half of `LONGEST_S`, and what takes longer grows faster than its nodes."""
 
 SOUND_ENDS = (0, 2, 3)
@@ -82,12 +82,12 @@ class TooLong(BaseException):
 
 
 class Fault(AssertionError):
-    """The command did what it must not; the input is kept in a file."""
+    """The command ended in an unexpected way; the input is kept in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """How many inputs had which end, the slowest's processor time, what was said."""
+    """Number of inputs per outcome, longest processor time, and all messages."""
 
     ends: Counter[int]
     slowest_s: float
@@ -108,14 +108,14 @@ def starts() -> list[dict[str, Any]]:
 
 
 class _Schema:
-    """The JSON Schema of experiments: which keys may stand where, and with what."""
+    """The JSON Schema of experiments: allowed keys and values by location."""
 
     def __init__(self) -> None:
         self._root = json.loads(schema_text())
         self._definitions = self._root.get("$defs", {})
 
     def forms(self, schema: Any) -> list[dict[str, Any]]:
-        """Return the schemas that *schema* stands for, its references followed."""
+        """Return the schemas that *schema* represents, its references followed."""
         if not isinstance(schema, dict):
             return []
         if "$ref" in schema:
@@ -126,7 +126,7 @@ class _Schema:
         return [schema]
 
     def at(self, path: Place) -> list[dict[str, Any]]:
-        """Return the schemas of what stands at *path*."""
+        """Return the schemas of the value at *path*."""
         here = self.forms(self._root)
         for part in path:
             inside: list[dict[str, Any]] = []
@@ -141,7 +141,7 @@ class _Schema:
         return here
 
     def keys(self, path: Place) -> list[str]:
-        """Return the keys that may stand in a mapping at *path*."""
+        """Return the keys that a mapping may have at *path*."""
         return sorted(
             {key for form in self.at(path) for key in form.get("properties", ())}
         )
@@ -181,7 +181,7 @@ class _Schema:
 
 
 def odd_value(rng: random.Random) -> Any:
-    """Return a value that may stand anywhere and fits hardly."""
+    """Return an unusual value for any location."""
     match rng.randrange(12):
         case 0 | 1 | 2:
             return rng.choice(_NUMBERS)
@@ -313,7 +313,7 @@ def _planned(path: Path, text: bytes, name: str) -> tuple[int, str]:
 
 
 def _simulated(path: Path, text: bytes, name: str) -> int:
-    """Simulate what could be planned, unless that takes long: it may."""
+    """Simulate a planned experiment, unless it takes too long."""
     runs = path.parent / "runs"
     try:
         end, told = _ended(["simulate", str(path), "--runs", str(runs)], SIMULATED_S)
@@ -328,7 +328,7 @@ def _simulated(path: Path, text: bytes, name: str) -> int:
 
 
 def _ended(arguments: Sequence[str], longest_s: float) -> tuple[int, str]:
-    """Return the exit code of a command, and what it told on stderr."""
+    """Return the exit code of a command, and its output on stderr."""
     output, errors = io.StringIO(), io.StringIO()
     signal.setitimer(signal.ITIMER_VIRTUAL, longest_s)
     try:
@@ -344,7 +344,7 @@ def _is_sound(told: str) -> bool:
 
 @contextlib.contextmanager
 def _limits() -> Iterator[None]:
-    """Let what takes too much time or memory end with an exception."""
+    """Raise an exception if the block needs too much time or memory."""
 
     def come(*_: object) -> None:
         raise TooLong

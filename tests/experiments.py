@@ -1,4 +1,4 @@
-"""Experiments and trace sets that tests of planning start from."""
+"""Base experiments and trace sets for tests of planning."""
 
 from __future__ import annotations
 

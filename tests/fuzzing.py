@@ -19,7 +19,7 @@ from pathlib import Path
 
 from chakram.chakra.read.groups import process_groups_of_init
 from chakram.foundation.errors import ChakramError
-from tests.mutants import (
+from tests.mutated_traces import (
     FILES,
     SLOWEST_S,
     contents,
@@ -42,7 +42,7 @@ _RARE = {"tar": 0.001, "gzip": 0.02}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuzzed:
-    """How many inputs there were, what became of them, the slowest's processor time."""
+    """Number of inputs, number per outcome, and longest processor time."""
 
     inputs: int
     outcomes: Counter[str]
@@ -50,7 +50,7 @@ class Fuzzed:
 
 
 class Fault(AssertionError):
-    """A decoder did what it must not; the input is kept in a file."""
+    """A decoder ended in an unexpected way; the input is kept in a file."""
 
 
 def starts(traces: Path) -> dict[str, list[bytes]]:

@@ -1,4 +1,4 @@
-"""Runs that end before their work is done, and what every verb may say of them.
+"""Incomplete runs, and the results that commands may print for them.
 
 The judge is ``raw``: it reads the tables with pyarrow alone, so that no code under test
 decides which iterations are whole.
@@ -119,7 +119,7 @@ def told(*arguments: object) -> tuple[int, str, str]:
 
 
 class Checks:
-    """What every verb says of an incomplete run.
+    """Expected output of every command for an incomplete run.
 
     Args:
         run: Its directory.
@@ -142,7 +142,7 @@ class Checks:
         self.flows = raw(run, "flows", "src", "dst", "measured", "bytes")
 
     def _answer(self, *arguments: object, codes: tuple[int, ...] = ANSWERS) -> str:
-        """Return what a verb printed; its error names how the run ended."""
+        """Return the output of a command, whose error names the end of the run."""
         code, output, errors = told(*arguments)
         assert code in codes, (arguments, code, errors)
         assert "unexpected" not in errors

@@ -1,4 +1,4 @@
-"""Leaf-spine fabrics of a few numbers."""
+"""Leaf-spine fabrics from a few parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test must not leave behind: processes, threads, descriptors, namespaces.
+"""Resources that a test must not leave: processes, threads, descriptors, namespaces.
 
 Others on the machine make namespaces as well: the labs of tests have the number of the
 process in their names, and only those are looked at.
@@ -27,7 +27,7 @@ UNWATCHED_FILES = ("/dev/null", "/dev/urandom", "/dev/pts/", "/proc/", "/sys/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belongings:
-    """What belongs to this process at one moment; every entry tells what it is."""
+    """Resources of this process at one moment, each with a description."""
 
     children: frozenset[str]
     threads: frozenset[str]
@@ -36,7 +36,7 @@ class Belongings:
 
     @classmethod
     def now(cls) -> Belongings:
-        """Return what there is now."""
+        """Return the present resources."""
         return cls(
             children=children(),
             threads=threads(),
@@ -45,7 +45,7 @@ class Belongings:
         )
 
     def left_behind(self) -> list[str]:
-        """Return what is there now and was not then, after ``GRACE_S`` at most."""
+        """Return resources that are new since then, after ``GRACE_S`` at most."""
         watch = Stopwatch()
         while True:
             left = self._left_behind_now()
@@ -73,7 +73,7 @@ def children() -> frozenset[str]:
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The command stands in parentheses and may hold spaces and parentheses.
+            # The command is in parentheses and may hold spaces and parentheses.
             command, _, rest = stat.read_text(errors="replace").rpartition(")")
             arguments = (stat.parent / "cmdline").read_bytes()
         except OSError:

@@ -1,4 +1,4 @@
-"""Networks of the message level by themselves, without a fabric."""
+"""Networks of the message level without a fabric."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ring(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
 
 
 def fully_connected(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
-    """Return hosts of which every two are joined by a link of their own."""
+    """Return hosts of which every two are joined by their own link."""
     neighbours = [
         tuple(peer for peer in range(hosts) if peer != host) for host in range(hosts)
     ]

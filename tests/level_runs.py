@@ -1,4 +1,4 @@
-"""Collectives alone at the message level, without a plan."""
+"""Single collectives at the message level, without a plan."""
 
 from __future__ import annotations
 

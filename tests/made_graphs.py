@@ -1,4 +1,4 @@
-"""Small traces, written down in tests: one call per node, one list per rank."""
+"""Builders of small traces: one call per node, one list per rank."""
 
 from __future__ import annotations
 

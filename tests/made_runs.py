@@ -1,4 +1,4 @@
-"""A run of the small plan on a fabric of two leaves, with all that pages show."""
+"""A run of the small plan on two leaves, with everything that pages show."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COUNTED = Traffic(
 
 
 def ways(job: str, rank: int, qpn: int) -> Sequence[Sequence[str]]:
-    """Return the ways of a rank's messages; those of 0 and 2 stay at their leaf."""
+    """Return the paths of a rank's messages; those of 0 and 2 stay at their leaf."""
     return {1: (FORTH,), 3: BACK}.get(rank, ((),))
 
 

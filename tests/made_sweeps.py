@@ -1,4 +1,4 @@
-"""A folder of a sweep with results made by hand."""
+"""A sweep folder with handmade results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SUITE: dict[str, Any] = {
 def document_of(
     number: int, repetition: int, *, times_us: Sequence[int] = TIMES_US
 ) -> dict[str, Any]:
-    """Return what a cell gave: 1 % less in its first repetition, and more in others.
+    """Return the result of a cell: 1 % less in its first repetition.
 
     Its bus bandwidth in GB/s is its number and one.
     """

@@ -1,4 +1,4 @@
-"""Point-to-point messages and their ports, made for tests of what is said of them."""
+"""Point-to-point messages and their ports, for tests of message summaries."""
 
 from __future__ import annotations
 

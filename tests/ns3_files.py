@@ -1,4 +1,4 @@
-"""Reads what ns-3's RDMA model, or an export, has of pauses and queues."""
+"""Readers of pause and queue files of ns-3's RDMA model, or of an export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that ns-3 has run as well, on our switches with its hosts."""
+"""Jobs that ns-3 has also run, on our switches with ns-3 hosts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def two_tiers(hosts: int) -> Topology:
 
 @dataclass(kw_only=True)
 class Ns3Job:
-    """What ranks 0 to n-1 do on hosts 0 to n-1, and under which settings.
+    """Work of ranks 0 to n-1 on hosts 0 to n-1, with its settings.
 
     Attributes:
         topology: The fabric.
@@ -117,7 +117,7 @@ class Ns3Job:
     finish_ns: int = 0
 
     def run(self) -> Ns3Job:
-        """Simulate it; fill in what came of it."""
+        """Simulate it, and store the results."""
         hosts = len(self.topology.hosts)
         plan = make_plan(
             [
@@ -220,7 +220,7 @@ def of_job(flows: Sequence[FlowTime], job: str) -> list[FlowTime]:
 
 
 def moments(flows: Sequence[FlowTime]) -> list[tuple[int, ...]]:
-    """Return what messages are, and when they begin and end, in a fixed order."""
+    """Return all messages with their start and end, in a fixed order."""
     return sorted(
         (flow.src, flow.dst, flow.start_ns, flow.size_bytes, flow.fct_ns)
         for flow in flows

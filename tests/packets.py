@@ -1,4 +1,4 @@
-"""RoCEv2 packets from bytes: the readable form of what a port's parser sees."""
+"""RoCEv2 packets decoded from bytes, in readable form."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def decode_packet(datagram: bytes) -> Packet:
     """Return the packet in the UDP payload *datagram*; its ICRC is not checked.
 
     Raises:
-        PacketError: If it is too short for its headers, has a transport version other
-            than 0, an opcode that is not one of `Opcode`, or a pad that does not round
+        PacketError: If it is too short for its headers, or its transport version is
+            not 0. Also if its opcode is not one of `Opcode`, or its pad does not round
             the payload up to four bytes.
     """
     length = len(datagram)

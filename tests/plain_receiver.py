@@ -1,4 +1,4 @@
-"""What a port makes of packets, written down plainly: the judge of damaged ones.
+"""A simple reference receiver that judges damaged packets.
 
 One packet after the other, by the bytes, without any of the engine's code. Memory, and
 what answers do to the sending half, are left out.
@@ -42,7 +42,7 @@ class PlainReceiver:
             and of a queue pair.
         expected_psn: The one that may come next.
         has_failed: Whether the queue pair is in the error state. Answers can bring that
-            about, too: then whoever sees it sets this.
+            about, too; the caller then sets this.
         messages: Message, payload bytes, packets and marks of what is reported, oldest
             first.
     """
@@ -90,7 +90,7 @@ class PlainReceiver:
                 self._refuse()
 
     def _kind(self, data: bytes, opcode: int) -> str:
-        """Return as what a packet counts; "data" is for the queue pair to tell."""
+        """Return the classification of a packet; the queue pair classifies "data"."""
         size = len(data)
         if size < _LEAST_BYTES or data[1] & 0x0F:
             return "malformed"

@@ -1,4 +1,4 @@
-"""Packages with entry points, as an installer leaves them on the path."""
+"""Packages with entry points, like those of an installer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def install(
     entries: dict[str, str],
     **modules: str,
 ) -> None:
-    """Write a package into *folder*: what it says of itself, and its modules."""
+    """Write a package into *folder*: its metadata and its modules."""
     about = folder / f"{package}-{version}.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(
@@ -92,7 +92,7 @@ LOPSIDED_FAMILY = Family("lopsided", CollectiveOp.ALL_REDUCE, plain(Lopsided))
 
 
 def have_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have the examples of the documentation, as if installed."""
+    """Make the examples of the documentation importable, as if installed."""
     for name in ("aimd", "star"):
         monkeypatch.syspath_prepend(EXAMPLES / name)
     monkeypatch.setattr(CONTROLS, "installed", (AIMD,))

@@ -1,4 +1,4 @@
-"""What a port does with damaged packets: it counts them, and nothing else happens."""
+"""Damaged packets to a port: they are counted and have no other effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from chakram.roce.receive_memory import MemoryRegion
-from tests.damage import mutants
+from tests.damaged_packets import mutants
 from tests.packets import decode_packet
 from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
 from tests.virtual_wire import make_queue_pair, split
@@ -73,12 +73,12 @@ def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]
         keeps: Whether the queue pair puts what arrives into memory.
 
     Returns:
-        How often a queue pair failed, and how many packets were taken for what.
+        Number of failures of queue pairs, and number of packets by classification.
 
     Raises:
-        AssertionError: If a packet counts as something else than what it is, what
-            arrives differs from what a `PlainReceiver` makes of it, a queue pair fails
-            without a reason, or writes outside.
+        AssertionError: If a packet is classified wrongly, or arrivals differ from those
+            of a `PlainReceiver`. Also if a queue pair fails without a reason, or writes
+            outside of its memory.
     """
     rng = Random(seed)
     random = rng.random
@@ -176,7 +176,7 @@ def fuzz_decoder(packets: int, *, seed: int) -> int:
 
 
 def _verdict_on(packet: Packet) -> int:
-    """Return what a parser is to say of a packet that could be decoded."""
+    """Return the expected result of a parser for a packet that can be decoded."""
     opcode, payload_bytes = packet.bth.opcode, len(packet.payload)
     if opcode == Opcode.CNP:
         is_right = packet.bth.backward_congestion and payload_bytes == _CNP_RESERVED
@@ -213,7 +213,7 @@ def fuzz_conversation(packets: int, *, seed: int) -> int:
 
 
 class _Conversation:
-    """Messages from left to right, among packets that nobody sent."""
+    """Messages from left to right, among forged packets."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -254,14 +254,14 @@ class _Conversation:
             offset += len(contents)
 
     def is_over(self) -> bool:
-        """Tell whether everything has arrived, and nothing more is sent."""
+        """Return whether everything has arrived, and nothing more is sent."""
         return (
             len(self.received) == len(self._contents)
             and self._ports[0].next_wakeup_ns() > self._now_ns
         )
 
     def go_on(self) -> int:
-        """Exchange what may be sent now; return how many packets came of it."""
+        """Exchange all packets that may be sent now; return their number."""
         self._now_ns += 10_000
         handed = 0
         for side in (0, 1):
@@ -281,7 +281,7 @@ class _Conversation:
         return handed
 
     def check(self) -> None:
-        """See that every message arrived once, in order, as it was sent."""
+        """Check that every message arrived once, in order, and unchanged."""
         assert self.received == [
             (number, len(contents)) for number, contents in enumerate(self._contents)
         ]
@@ -370,7 +370,7 @@ def _is_sound(entry: tuple[int, object], plain: PlainReceiver, *, keeps: bool) -
     else:
         assert isinstance(event, SendCompleted)
         assert (event.message_id, event.size_bytes) == (1, 3_000)
-        # Whoever forges ACKs can end a message, but none that has not been sent.
+        # Forged ACKs can end a message, but only one that has been sent.
         assert event.first_sent_ns >= 0
     return False
 
@@ -378,7 +378,7 @@ def _is_sound(entry: tuple[int, object], plain: PlainReceiver, *, keeps: bool) -
 def _add_account(
     totals: dict[str, int], port: PortEngine, plain: PlainReceiver, *, keeps: bool
 ) -> None:
-    """Add up what became of the packets of a port; all of them became something."""
+    """Sum the classifications of the packets of a port; each packet has one."""
     counters = port.statistics()
     queue_pair = port.queue_pair(_RIGHT_QPN)
     held = queue_pair.statistics()

@@ -1,4 +1,4 @@
-"""Random labs with at most one planted fault, and the judge of what preflight says.
+"""Random labs with at most one planted fault, and a judge of preflight findings.
 
 A draw is a function of its seed: the shape of the fabric, its rate and packet size, and
 which port is disturbed in which direction by what.  The judge compares findings with
@@ -37,7 +37,7 @@ from chakram.preparation.resolved_run import resolve
 from tests.e2e.hosts import NAMES, Hosts, hosts
 from tests.e2e.rewriting import rewriting
 from tests.leaks import own_lab
-from tests.own_network import own_network
+from tests.private_network import private_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +76,7 @@ class Draw:
 
     Attributes:
         seed: That it was drawn by.
-        topology: Of the lab, as an experiment writes it; None: hosts of their own.
+        topology: Of the lab, as an experiment writes it; None: their own hosts.
         hosts: How many there are.
         rate_mbit: Of all links.
         path_mtu: Of the transport.
@@ -253,7 +253,7 @@ async def preflight_of(
     *,
     lab_name: str,
 ) -> PreflightReport:
-    """Return what preflight reports of a lab while *disturbed* lasts."""
+    """Return the preflight report of a lab while *disturbed* is active."""
     with Interrupts() as interrupts:
         async with wanted.fabric.open(
             seed=wanted.seed, nports=0, lab_name=lab_name, logs=folder
@@ -278,7 +278,7 @@ async def preflight_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What preflight said of a draw.
+    """Preflight results of a draw.
 
     Attributes:
         drawn: The draw.
@@ -299,7 +299,7 @@ class Judgement:
 
 
 def verdict_of(drawn: Draw, findings: Sequence[Finding]) -> str:
-    """Return what to think of findings, by the plant alone."""
+    """Return the verdict about findings, by the planted fault alone."""
     failures = [each for each in findings if each.verdict == FAILED]
     if drawn.kind is None:
         if failures:
@@ -388,7 +388,7 @@ def place_for_labs() -> Iterator[Path]:
     before = os.environ.get(STATE_ROOT_VARIABLE)
     os.environ[STATE_ROOT_VARIABLE] = str(root)
     try:
-        with own_network():
+        with private_network():
             yield root
     finally:
         if before is None:

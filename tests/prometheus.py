@@ -42,7 +42,7 @@ _LISTENING = re.compile(r'msg="Listening on".*?address="?127\.0\.0\.1:(\d+)')
 
 
 def prometheus_missing() -> str | None:
-    """Return why there is no Prometheus here; None if there is."""
+    """Return why Prometheus is unavailable; None if it is available."""
     if shutil.which(PROGRAM) is None:
         return f"the program {PROGRAM} is not installed"
     return None
@@ -139,7 +139,7 @@ def start_prometheus(
     rules: Sequence[Path] = (),
     data: Path | None = None,
 ) -> Iterator[Prometheus]:
-    """Run a Prometheus of its own on a free port of 127.0.0.1.
+    """Run a separate Prometheus on a free port of 127.0.0.1.
 
     The first scrape comes about 6 s after the start, whatever the interval.
 

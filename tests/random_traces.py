@@ -1,4 +1,4 @@
-"""Random traces that could really have happened: what Hypothesis feeds to lowering.
+"""Random consistent traces, for Hypothesis tests of lowering.
 
 A random job is a sequence of events: collectives of random groups, messages,
 computations.  Every rank gets its share, with random dependencies on what it did

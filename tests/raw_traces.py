@@ -1,8 +1,8 @@
-"""What trace sets make ranks send, counted by another way than the product reads them.
+"""Bytes that ranks of trace sets send, counted independently of the product.
 
-Records are looked at as messages, and closed forms say what they are worth: with the
-algorithms named here an all-gather of shards of S bytes moves n (n - 1) S in all, an
-all-reduce 2 (n - 1) S, and the others (n - 1) S.
+Records are decoded as messages, and closed forms give their bytes. With the algorithms
+named here, an all-gather of shards of S bytes moves n (n - 1) S in all. An all-reduce
+moves 2 (n - 1) S, and the others move (n - 1) S.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def groups_of(path: Path, ranks: int) -> dict[str, int]:
 
 
 def expected_bytes(path: Path, *, ranks: int, unit: int, scale: str) -> int:
-    """Return what all ranks together have to send, by closed forms.
+    """Return the bytes that all ranks send, by closed forms.
 
     Args:
         path: The set.

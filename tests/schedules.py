@@ -1,4 +1,4 @@
-"""What tests ask of the schedules of algorithms."""
+"""Queries of algorithm schedules for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small plan and the rows of a run of it, with numbers that can be checked by hand.
+"""A small plan and the rows of a run, with hand-computed numbers.
 
 Four ranks of one job do, in every iteration: an all-reduce of 1 MiB of all of them, an
 all-to-all of 256 KiB in each of two groups of two, and one message of 64 KiB from rank
@@ -142,7 +142,7 @@ def small_rows(
     generator_wait_ns: int = 0,
     retransmitted: int = 0,
 ) -> RecordRows:
-    """Return what *ranks* record of one iteration of ``small_plan``.
+    """Return the records of *ranks* in one iteration of ``small_plan``.
 
     Args:
         iteration: It starts at ``ITERATION_NS`` times its number.

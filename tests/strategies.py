@@ -51,7 +51,7 @@ def message_sizes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFaults:
-    """What a wire does to the packets at its beginning; later ones pass unharmed.
+    """Faults of a wire for its first packets; later ones pass unchanged.
 
     Args:
         drops: Whether packet 0, 1, 2 .. is lost.
@@ -64,17 +64,17 @@ class WireFaults:
     extra_delays_ns: tuple[int, ...]
 
     def drop(self) -> Callable[[], bool]:
-        """Return what a `Pair` asks for each packet."""
+        """Return the loss function of a `Pair`."""
         decisions = iter(self.drops)
         return lambda: next(decisions, False)
 
     def duplicate(self) -> Callable[[], bool]:
-        """Return what a `Pair` asks for each packet that is not lost."""
+        """Return the duplication function of a `Pair`."""
         decisions = iter(self.duplicates)
         return lambda: next(decisions, False)
 
     def extra_delay_ns(self) -> Callable[[], int]:
-        """Return what a `Pair` asks for each arrival."""
+        """Return the delay function of a `Pair`."""
         delays = iter(self.extra_delays_ns)
         return lambda: next(delays, 0)
 

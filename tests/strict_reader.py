@@ -1,10 +1,10 @@
-"""Reads trace sets as strictly as ASTRA-sim and Chakra's C++ feeder would have to.
+"""A reader of trace sets as strict as ASTRA-sim and Chakra's C++ feeder.
 
-They fill what they miss with zeros, wait for ever or abort; this one says what it
+They fill what they miss with zeros, wait forever or abort; this one says what it
 misses.  It shares nothing with the reader of ``chakram.chakra`` but the generated code
 of the schema.
 
-Whether the timeline visualizer knows nodes by their names is a question of its own.
+Whether the timeline visualizer knows nodes by their names is its own question.
 
 Sources: ``Statistics.cc`` and ``Workload.cc`` of ASTRA-sim 518bd51, which was built
 and run; ``et_feeder_node.cpp`` and ``timeline_visualizer.py`` of Chakra 1.0.0.
@@ -58,7 +58,7 @@ _NEEDED = {
 
 
 def strict_problems(folder: Path) -> list[str]:
-    """Return what keeps others from reading the one set that a folder holds."""
+    """Return the problems that other readers have with the set in a folder."""
     files: dict[int, Path] = {}
     for path in folder.glob("*.et"):
         match = re.fullmatch(r"(.+)\.([0-9]+)\.et", path.name)
@@ -152,7 +152,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _value(attribute: et_pb2.AttributeProto) -> str | int:
-    """Return what the C++ feeder finds in the arm in which it looks."""
+    """Return the value that the C++ feeder reads from an attribute."""
     arm = attribute.WhichOneof("value")
     wanted = _ARMS.get(attribute.name, arm)
     if arm != wanted:

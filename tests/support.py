@@ -1,4 +1,4 @@
-"""What tests of several folders share beside fixtures."""
+"""Helpers for tests of several folders."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REPO_ROOT = Path(__file__).resolve().parents[1]
 
 
 def is_required(feature: str) -> bool:
-    """Tell whether tests of a feature have to run: ``CHAKRAM_REQUIRE`` names it."""
+    """Return whether tests of a feature have to run: ``CHAKRAM_REQUIRE`` names it."""
     return feature in os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
 
 
 def require(feature: str, reason: str | None) -> None:
-    """Skip the running test if *feature* is missing, and say why.
+    """Skip the running test if *feature* is missing, with the reason.
 
     ``CHAKRAM_REQUIRE=netns,tshark`` names the features that must be there: then the
     test fails instead, so that nothing is skipped unnoticed where it has to run.
@@ -44,12 +44,12 @@ _ONCE_MORE = os.environ.get("CHAKRAM_COMPILED") == "off"
 
 
 def examples(count: int) -> int:
-    """Return how many examples of a law to look at: fewer if it is once more."""
+    """Return the number of examples of a law; fewer in the uncompiled repetition."""
     return count // 5 if _ONCE_MORE else count
 
 
 def fewer(cases: list[_Case]) -> list[_Case]:
-    """Return the cases of a test that takes long: the first one if it is once more."""
+    """Return the cases of a test that takes long: the first one if it is again."""
     return cases[:1] if _ONCE_MORE else cases
 
 

@@ -1,4 +1,4 @@
-"""Bytes of small traces, for tests of what reads them."""
+"""Bytes of small traces for tests of readers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def collective(node_id: int, **fields: Any) -> bytes:
 def read(
     *records: bytes, rank: int = 0, zero_is_a_group: bool = False, **options: Any
 ) -> RankTrace:
-    """Return what the records of a file mean."""
+    """Return the meaning of the records of a file."""
     return read_stream(
         io.BytesIO(b"".join(records)),
         rank=rank,
@@ -57,7 +57,7 @@ def read(
 
 
 def kinds(*records: bytes, **options: Any) -> list[StrEnum]:
-    """Return what the records of a file are warned about."""
+    """Return the warnings about the records of a file."""
     return [w.kind for w in read(*records, **options).warnings]
 
 

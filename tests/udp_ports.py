@@ -1,4 +1,4 @@
-"""UDP ports that nobody else on this machine has."""
+"""UDP ports that no other process on this machine uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["free_udp_ports"]
 # Below the ports that the kernel and our plans take for sources, and above those that
 # experiments have by default.
 _FIRST, _COUNT = 16_000, 16_000
-# Runs of tests on one machine begin apart, so that most have ports of their own.
+# Runs of tests on one machine begin apart, so that most have their own ports.
 _turns = itertools.count(os.getpid() * 61)
 
 
@@ -31,7 +31,7 @@ def free_udp_ports(count: int = 1) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Tell whether a port can be bound at all addresses, as none has it then."""
+    """Return whether a port can be bound at all addresses, as none has it then."""
     with ExitStack() as stack:
         for kind, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
             try:

@@ -68,7 +68,7 @@ class Arrival:
         return (self.time_ns, self.order) < (other.time_ns, other.order)
 
     def follows(self, last: Arrival, *, first: Arrival) -> bool:
-        """Tell whether this packet is received together with those up to *last*.
+        """Return whether this packet is received together with those up to *last*.
 
         As bytes they must be what the kernel joins: equal in size, but the last may be
         shorter, and equal in marks.
@@ -100,7 +100,7 @@ class Side:
     """
 
     def __init__(self, end: PortEngine | QueuePair) -> None:
-        """Wrap a port; a queue pair gets a port of its own, without a rate."""
+        """Wrap a port; a queue pair gets its own port, without a rate."""
         if isinstance(end, QueuePair):
             self.port = PortEngine(
                 rate_bps=None, burst_bound_ns=15_000, max_burst_packets=15
@@ -112,7 +112,7 @@ class Side:
         self.departures: list[Departure] = []
 
     def events_of(self, qpn: int) -> list[Event]:
-        """Return what queue pair *qpn* has reported, oldest first."""
+        """Return the reports of queue pair *qpn*, oldest first."""
         return [event for number, event in self.events if number == qpn]
 
 
@@ -141,8 +141,8 @@ class Pair:
         """Join two ends.
 
         Args:
-            left: A port, or a queue pair that gets a port of its own.
-            right: Likewise.
+            left: A port, or a queue pair that gets its own port.
+            right: The other port or queue pair.
             delay_ns: From departure to arrival, whatever the size.
             drop: Asked once for each packet on the wire: is it lost?
             duplicate: Asked for each that is not: does it arrive twice?
@@ -177,7 +177,7 @@ class Pair:
         self.left.port.post_send(qpn, message_id, size_bytes, self.clock.now_ns)
 
     def run(self, *, limit_ns: int = 10**12) -> None:
-        """Go on until nothing is left to do.
+        """Continue until there is no event.
 
         Raises:
             Livelock: If that is not the case at *limit_ns*.
@@ -235,7 +235,7 @@ class Pair:
                 heappush(self._wire, arrival)
 
     def _arrive(self) -> None:
-        """Hand over the next packet, and what of its burst comes right behind it."""
+        """Deliver the next packet, with the following ones of its burst."""
         arrival = heappop(self._wire)
         together = [arrival]
         while self._wire and self._wire[0].follows(together[-1], first=arrival):

@@ -1,7 +1,7 @@
-"""Waiting for something, with limits that a machine which stands still does not use up.
+"""Waiting with time limits that exclude stalls of the machine.
 
 A machine may be shared with others who take all of it, for a second or more: then what
-is waited for stands still, and so does whoever waits.  Of processes the kernel says for
+is waited for stalls, and so does whoever waits.  Of processes the kernel says for
 how long they could have run while others had the cores.
 """
 
@@ -28,7 +28,7 @@ _COUNTS_S = 0.25
 
 
 class Stopwatch:
-    """Counts the time in which this process runs; it wants to be looked at often.
+    """Counts the time in which this process runs; call ``look`` often.
 
     Args:
         processes: For what is waited for: it does not count either that these, or this
@@ -53,7 +53,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class _Thread:
-    """A thread when it was last looked at.
+    """A thread at its last reading.
 
     Attributes:
         ran_ns: On a core.
@@ -90,7 +90,7 @@ class _Queue:
                     continue  # it has ended; or this kernel does not say
                 now = _Thread(int(ran), int(queued), 0.0)
                 last = self._seen.get(folder, now)
-                # The command stands in parentheses; the state follows.
+                # The command is in parentheses; the state follows.
                 is_ready = stat.rpartition(")")[2].split()[0] == "R"
                 if is_ready and now == _Thread(last.ran_ns, last.queued_ns, 0.0):
                     found_s = max(found_s, passed_s)
@@ -119,7 +119,7 @@ def wait_until(
     """Wait until something holds.
 
     Args:
-        holds: Tells whether it does.
+        holds: Whether it does.
         what: It is, for an error.
         timeout_s: How long to wait.
         processes: As of a `Stopwatch`.

@@ -1,9 +1,9 @@
 """Measures the hot paths: ``make bench``.
 
 Absolute figures mean little on a machine that others use, so every figure comes with
-what it is compared to, measured in turns in the same run; printed are medians, and the
-median of the ratios of neighbouring turns. What a ratio has to be at least stands
-beside it; with ``--check`` one that is less, or was not measured, fails the run.
+its reference, measured alternately in the same run. The output has medians, and the
+median of the ratios of adjacent rounds. It also shows the smallest accepted ratio; with
+``--check``, a smaller or missing ratio fails the run.
 
 ``--against COMMIT`` builds an earlier commit in a worktree with its own virtual
 environment below ``build/bench``. Runs of this tree and of that commit alternate; each
@@ -122,7 +122,7 @@ def engine(
     form: str = "auto",
     tree: Tree = OURS,
 ) -> float:
-    """Return one figure of the engine, from a process of its own."""
+    """Return one figure of the engine, from a separate process."""
     count = sized(iterations, 1)
     return float(tree.measure("engine.py", kind, count, *netns, form=form)["value"])
 
@@ -146,7 +146,7 @@ def compare_engines(
 
 
 class PairBench:
-    """What one port carries to another, with nothing but a pair of interfaces between.
+    """Measure one port sending to another over a single pair of interfaces.
 
     The engine and what it is compared to have the same namespaces.
     """
@@ -165,7 +165,7 @@ class PairBench:
     def against_bare(
         self, ours: Callable[[], float], *, burst: int, packet_bytes: int, unit: float
     ) -> tuple[list[float], list[float], list[float]]:
-        """Measure in turns with packets that pass without the engine.
+        """Measure alternately with packets that pass without the engine.
 
         Returns:
             The figures of the engine, the others, which are packets per second times
@@ -216,7 +216,7 @@ class PairBench:
         )
 
     def verified(self, kind: str, where: str, *, floor: float) -> Result:
-        """Measure long messages with a full look at every packet, against none."""
+        """Measure long messages with and without verification of every packet."""
         full, off = turns(
             lambda: self.engine(kind, 5) / 1e9,
             lambda: self.engine(f"{kind}_unverified", 5) / 1e9,
@@ -259,7 +259,7 @@ class PairBench:
         return compare(name, compiled, unit, "the same, not compiled", plain)
 
     def pacing(self) -> Result:
-        """Measure how late bursts of a port at 1 Gbit/s are, against what is meant."""
+        """Measure the delay of bursts of a port at 1 Gbit/s against their pace."""
         late = [self.engine("pacing", 2) for _ in range(self._rounds)]
         return compare(
             "pacing error of a port at 1 Gbit/s, 99 % are below (bound of the bucket)",
@@ -330,7 +330,7 @@ class LabBench:
         ]
 
     def against(self, earlier: Tree) -> list[Result]:
-        """Measure what ranks do together in this tree, against an earlier one."""
+        """Measure collectives in this tree and in an earlier one."""
         figures = [
             Figure(
                 f"{op} of {size >> 10} KiB, {HOSTS} namespaces, a process per core",
@@ -350,7 +350,7 @@ class LabBench:
         ]
 
     def _collectives_ms(self, who: str, tree: Tree = OURS) -> list[float]:
-        """Return how long each case took, from a program of its own."""
+        """Return how long each case took, from a separate program."""
         processes = len(os.sched_getaffinity(0))
         words = [who, processes, self._first_address, json.dumps(COLLECTIVE_CASES)]
         found = tree.measure("collectives.py", *words, *self._netns)

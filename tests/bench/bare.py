@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_name("blaster.c")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blast:
-    """What came of it.
+    """Result of a measurement.
 
     Attributes:
         packets_per_s: That arrived.

@@ -1,4 +1,4 @@
-"""Collectives of eight ranks by the engine or by gloo, in a program of its own.
+"""Collectives of eight ranks by the engine or by gloo, in a separate program.
 
 ``python collectives.py WHO PROCESSES ADDRESS CASES NETNS...`` prints how long each
 collective of each case took, as JSON.  WHO is ``chakram`` (PROCESSES processes drive

@@ -1,4 +1,4 @@
-"""One measurement of the engine, in a process of its own; prints JSON.
+"""One measurement of the engine, in a separate process; prints JSON.
 
 ``python engine.py KIND ITERATIONS NETNS...`` drives all ports itself, as a data-plane
 process does, or, for the kinds of two ranks, one port in each of two processes that
@@ -161,7 +161,7 @@ def bulk_small(netns: list[str], iterations: int) -> float:
 def goodput(
     netns: list[str], iterations: int, *, verify_every: int, together: bool
 ) -> float:
-    """Return the goodput of long messages, looked at or not, in bit/s."""
+    """Return the goodput of long messages, with or without verification, in bit/s."""
     elapsed_ns = one_way(
         netns,
         [BULK_BYTES],
@@ -181,7 +181,7 @@ def messages(netns: list[str], iterations: int) -> float:
 
 
 def pacing(netns: list[str], iterations: int) -> float:
-    """Return what 99 % of the pacing errors of a port at 1 Gbit/s are below, in us.
+    """Return the 99th percentile of pacing errors of a port at 1 Gbit/s, in us.
 
     The error is how much later a burst is offered than the rate of the port allows; the
     bound is that of its bucket in the histogram that every run has.

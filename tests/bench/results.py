@@ -25,7 +25,7 @@ class Result:
         name: What was measured.
         value: The median.
         unit: Of the value.
-        compared_to: What else was measured, in turns.
+        compared_to: What else was measured, alternately.
         other: Its median, in the same unit; None if it could not be measured.
         ratio: Value by other; of times the other way round, so that more is better.
         ratios: The least and the most of a single turn.
@@ -44,7 +44,7 @@ class Result:
     note: str = ""
 
     def is_short(self) -> bool:
-        """Tell whether what is demanded was not reached, or not measured at all."""
+        """Return whether the required value was missed or not measured."""
         if self.floor is None:
             return False
         return self.ratio is None or self.ratio < self.floor
@@ -53,7 +53,7 @@ class Result:
 def turns(
     ours: Callable[[], Figure], others: Callable[[], Figure], rounds: int
 ) -> tuple[list[Figure], list[Figure]]:
-    """Measure both *rounds* times, in turns.
+    """Measure both *rounds* times, alternately.
 
     Who is first changes from turn to turn: a machine that gets faster or slower must
     not favour one of them.
@@ -83,7 +83,7 @@ def compare(
         name: See `Result` for what is not explained here.
         ours: A figure of each turn.
         unit: See `Result`.
-        compared_to: Likewise.
+        compared_to: See `Result`.
         others: The figures of the same turns; empty: they could not be measured.
         is_time: Whether less is better.
         floor: See `Result`.
@@ -110,7 +110,7 @@ def compare(
 
 
 def loss_note(losses: Sequence[float]) -> str:
-    """Return what is to be said about packets that were sent and not received."""
+    """Return a note about packets that were sent but not received."""
     if not losses or max(losses) < WORTH_SAYING:
         return ""
     return (

@@ -1,6 +1,6 @@
 """Measures simulations: ``make bench BENCH_ARGS=--simulations``.
 
-Everything is measured in a process of its own, which this file is, too: what is
+Everything is measured in a separate process, which this file is, too: what is
 simulated in it says ``python tests/bench/simulations.py KIND NAME``.
 """
 
@@ -52,17 +52,17 @@ LINKS = "{host: {rate: 400Gbit, delay: 500ns}, uplink: {rate: 400Gbit, delay: 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A whole command ``chakram simulate``, and what it may take.
+    """A command ``chakram simulate``, with its limits.
 
     Attributes:
         about: What it simulates.
         ranks: How many.
         stream: The collective, as in the experiment.
         simulation: The section of the experiment.
-        topology: Likewise; empty: a switch.
+        topology: Topology section of the experiment; empty: a switch.
         cpu_s: Processor time; None: nothing is demanded.
-        elapsed_s: Time; likewise.
-        peak_mib: Memory; likewise.
+        elapsed_s: Time; None: no limit.
+        peak_mib: Memory; None: no limit.
     """
 
     about: str
@@ -169,7 +169,7 @@ TAKEN = ("s", "CPU s", "MiB")
 
 
 def measure_simulations(rounds: int) -> Iterator[Result]:
-    """Yield what simulations take, each beside what is demanded of it.
+    """Yield the costs of simulations, each with its limit.
 
     Of *rounds* the least is taken, except of what takes half a minute each time.
     """
@@ -185,7 +185,7 @@ def measure_simulations(rounds: int) -> Iterator[Result]:
 
 
 def compare_simulations(earlier: Tree, rounds: int) -> Iterator[Result]:
-    """Yield what simulations take in this tree, against an earlier one."""
+    """Yield the costs of simulations in this tree and in an earlier one."""
     for kind, name, figure in FIGURES:
 
         def measure(tree: Tree, kind: str = kind, name: str = name) -> list[float]:
@@ -220,7 +220,7 @@ def _demanded(figure: Figure, value: float, limit: float) -> Result:
 
 
 def _figure(tree: Tree, kind: str, name: str) -> float:
-    """Return a figure from a process of its own."""
+    """Return a figure from a separate process."""
     return float(tree.measure("simulations.py", kind, name, timeout_s=600))
 
 
@@ -268,7 +268,7 @@ def _taken(
     return time.monotonic() - begin, used.processor_s, used.peak_mib
 
 
-# In a process of its own.
+# In its own process.
 
 
 def hops(name: str) -> float:

@@ -23,7 +23,7 @@ from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.saved_plans import load_plan, save_plan
 from tests.bench.extent import at_most, sized
 from tests.big_traces import write_big_trace
-from tests.long_way import read_trace
+from tests.full_decoder import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ ENOUGH = sized(10_000, 1)
 """Messages of a round: a set of few is read several times, so that clocks tell."""
 
 
-def read_the_usual_way(files: Sequence[Path]) -> int:
+def decode_all_messages(files: Sequence[Path]) -> int:
     """Decode every message of the files; return how many there are."""
     count = 0
     for path in files:
@@ -77,13 +77,13 @@ def read_the_usual_way(files: Sequence[Path]) -> int:
 def ratio_of(work: Callable[[], object], files: Sequence[Path], name: str) -> float:
     """Return how long *work* takes, as a multiple of the usual way; print both."""
     ours, usual = [], []
-    count = read_the_usual_way(files)
+    count = decode_all_messages(files)
     times = -(-ENOUGH // count)
     count *= times
     for _ in range(ROUNDS):
         begin = time.process_time()
         for _ in range(times):
-            read_the_usual_way(files)
+            decode_all_messages(files)
         middle = time.process_time()
         for _ in range(times):
             work()

@@ -1,4 +1,4 @@
-"""Records the set ``gloo_moe_6r.tar.xz`` beside it: six processes of gloo on one host.
+"""Recorder of the set ``gloo_moe_6r.tar.xz``: six gloo processes on one host.
 
 In two expert groups of three ranks (0, 2, 4 and 1, 3, 5) all hand rows to one another
 with uneven all_to_alls; all ranks reduce a gradient, and compute meanwhile.  It needs
@@ -92,7 +92,7 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def main() -> None:
-    """Record the set anew."""
+    """Record the set again."""
     import torch.multiprocessing
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Diagnoses by draws: random experiments with planted causes, judged by the plant.
+"""Random experiments with planted causes, and a judge of their diagnoses.
 
 ``python -m tests.diagnosis --world virtual --seeds 1000:1100`` draws experiments,
 simulates them, asks ``chakram why --json`` what the time was lost by, and compares its

@@ -1,4 +1,4 @@
-"""``python -m tests.diagnosis``: draws, and what ``chakram why`` makes of them."""
+"""``python -m tests.diagnosis``: draws experiments and judges ``chakram why``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.cases import Outcome, judged, table
 
 ISOLATED = "DIAGNOSIS_ISOLATED"
-"""Set where the process has namespaces of its own."""
+"""Set where the process has its own namespaces."""
 
 
 def say(text: str) -> None:

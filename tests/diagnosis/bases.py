@@ -1,4 +1,4 @@
-"""Designs in which nothing is broken: what causes are planted in.
+"""Intact designs, in which causes are planted.
 
 They lose no packet, send none again, and lose next to nothing to an uneven hash: that
 is simulated, and what does not hold is mended or drawn again.

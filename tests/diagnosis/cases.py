@@ -23,7 +23,7 @@ LAB_ATTEMPTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a seed.
+    """Outcome of a seed.
 
     Attributes:
         seed: The seed.
@@ -77,7 +77,7 @@ def judged(
     kind: str | None = None,
     keep: bool = False,
 ) -> Outcome:
-    """Draw, simulate, ask and judge; what is in *folder* stays only if *keep*."""
+    """Draw, simulate, diagnose and judge; *folder* is kept only if *keep*."""
     look = Simulations(folder)
     verdict = Verdict(is_hit=False, answer="failed: no plant costs enough in a lab")
     drawn_s = asked_s = 0.0
@@ -136,7 +136,7 @@ def _explained(found: Draw, folder: Path, world: str) -> tuple[dict[str, Any], D
 
 
 def _is_declared(found: Draw, world: str) -> bool:
-    """Tell whether the experiment says something of what is planted."""
+    """Return whether the experiment declares a planted cause."""
     if not any(plant.is_declared for plant in found.plants):
         return False
     design = found.design
@@ -146,7 +146,7 @@ def _is_declared(found: Draw, world: str) -> bool:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Return hits and draws by kind, and how many of them have what."""
+    """Return hits and draws by type, with their numbers."""
     hits: Counter[str] = Counter()
     draws: Counter[str] = Counter()
     for each in outcomes:

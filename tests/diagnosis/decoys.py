@@ -1,4 +1,4 @@
-"""Decoys: what looks like a cause, and costs nothing."""
+"""Decoys: properties that look like a cause but cost no time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 8
 def decoys(
     base: Base, plants: tuple[Plant, ...], rng: random.Random, look: Look
 ) -> Iterator[tuple[Change, str]]:
-    """Yield what costs nothing, with the plants and without them."""
+    """Yield decoys without cost, with the planted causes and without them."""
     planted = base.design
     for plant in plants:
         planted = plant.change(planted)

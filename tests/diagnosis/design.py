@@ -1,4 +1,4 @@
-"""Designs of experiments: a fabric, jobs and transport, as they become files."""
+"""Designs of experiments: fabric, jobs and transport, written to files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A fabric: what the product calls it, its section, its hosts and links.
+    """A fabric: its name in the product, its section, its hosts and links.
 
     ``section`` is None where only a graph says it.
     """
@@ -279,7 +279,7 @@ class Design:
     Attributes:
         shape: The fabric.
         rates_bps: By tier of links.
-        delays_ns: Likewise.
+        delays_ns: By tier of links.
         jobs: What runs.
         collectives: Algorithms.
         transport: Section of the experiment.

@@ -1,4 +1,4 @@
-"""Draws of experiments with planted causes; all follows from a seed.
+"""Draws of experiments with planted causes, determined by a seed.
 
 What a plant costs is found by simulating the design with and without it, and set by
 bisection: its *saving* is the share of the time that a design without it does not take.
@@ -55,7 +55,7 @@ _PLANTERS = faults.PLANTERS | limits.PLANTERS | lab_faults.PLANTERS
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """An experiment, what is planted in it, and what that costs.
+    """An experiment, its planted causes, and their cost.
 
     Attributes:
         seed: What it follows from.
@@ -83,11 +83,11 @@ class Draw:
 
     @property
     def kind(self) -> str:
-        """What is planted, in words."""
+        """The planted causes, in words."""
         return " + ".join(sorted(plant.kind for plant in self.plants)) or CLEAN
 
     def savings(self, number: int) -> tuple[float, float]:
-        """Return what removing a plant saves, from and to."""
+        """Return the saving by removing a planted cause, as a range."""
         low, high = self.without_ns[number]
         return 1 - high / self.time_ns, 1 - low / self.time_ns
 
@@ -229,7 +229,7 @@ def _draw(
 
 
 def _gives_up(design: Design) -> bool:
-    """Tell whether a pause lasts for half the time that a packet is sent again."""
+    """Return whether a pause lasts for half of the retransmission timeout."""
     timeout_ns = _time_ns(design.transport["retransmit_timeout"])
     patience_ns = int(design.transport["retry_limit"]) * timeout_ns
     return any(

@@ -1,4 +1,4 @@
-"""Plants that are faults: something in the fabric or on a host is broken."""
+"""Planted faults of the fabric or of hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds what ``chakram why --json`` says to what was planted."""
+"""Compares the output of ``chakram why --json`` with the planted causes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of a draw.
+    """Outcome of a draw.
 
     Attributes:
         is_hit: Whether the plant was named, with its place.
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def judge(draw: Draw, document: dict[str, Any]) -> Verdict:
-    """Return whether an answer names what was planted."""
+    """Return whether an answer names the planted cause."""
     faults = [each for each in document["causes"] if _is_fault(each, document)]
     limits = [each for each in document["causes"] if not _is_fault(each, document)]
     first = document["first"]
@@ -93,9 +93,9 @@ def _of_limit(
 
 
 def is_named(plant: Plant, cause: dict[str, Any]) -> bool:
-    """Tell whether a cause that was printed is a plant, at its place.
+    """Return whether a printed cause is the planted one, at its place.
 
-    Where hypotheses cannot be told apart, one of at most two has to be.
+    If hypotheses are indistinguishable, one of at most two must be.
     """
     rivals = cause.get("rivals") or []
     if len(rivals) >= MOST_OBJECTS:
@@ -107,7 +107,7 @@ def is_named(plant: Plant, cause: dict[str, Any]) -> bool:
 
 
 def _is_place(plant: Plant, place: str) -> bool:
-    """Tell whether a place is right; one of two, if it names two."""
+    """Return whether a place is right; one of two, if it names two."""
     if not plant.places:
         return True
     named = place.split(" or ")
@@ -145,7 +145,7 @@ def _saving_error(draw: Draw, cause: dict[str, Any]) -> float | None:
 
 
 def _has_classes(document: dict[str, Any]) -> bool:
-    """Tell whether causes have classes: since the second schema."""
+    """Return whether causes have classes: since the second schema."""
     return str(document.get("schema")) not in ("chakram.why/1", "1")
 
 
@@ -156,7 +156,7 @@ def _is_fault(cause: dict[str, Any], document: dict[str, Any]) -> bool:
 
 
 def _accuses(cause: dict[str, Any]) -> bool:
-    """Tell whether something that was named first says that something is broken."""
+    """Return whether the first cause reports a fault."""
     return cause.get("class") == "fault" or (
         "class" not in cause
         and cause["cause"] in FAULTS

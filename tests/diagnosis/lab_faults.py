@@ -1,4 +1,4 @@
-"""Plants that only labs have: changed routes, and hosts that are late."""
+"""Planted faults that only labs have: changed routes and late hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUTE, STOP, LOAD = "changed route", "stopped process", "loaded core"
 
 
 def _route(base: Base, rng: random.Random, look: Look) -> Plant:
-    """Return a leaf all of whose routes go by one of its uplinks."""
+    """Return a leaf whose routes all use one of its uplinks."""
     del look
     shape = base.design.shape
     used = {
@@ -52,7 +52,7 @@ def _late(base: Base, rng: random.Random, kind: str) -> Plant:
 
 
 def _stopped(base: Base, rng: random.Random, look: Look) -> Plant:
-    """Return a host whose data-plane process is stopped again and again."""
+    """Return a host whose data-plane process is repeatedly suspended."""
     del look
     return _late(base, rng, STOP)
 

@@ -1,4 +1,4 @@
-"""Plants that are limits of the design: nothing is broken, and it could be faster."""
+"""Planted limits of the design: nothing is broken, but it could be faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws in labs of this machine, most plants undeclared.
+"""Draws in labs of this machine; most planted causes are undeclared.
 
 The lab is that of the design without its plants, and is up when they are put into it:
 rates and losses by ``tc``, links and routes by ``ip``, processes by signals and busy
@@ -54,7 +54,7 @@ class TooLittle(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Enacted:
-    """What an experiment says, and what is done to its lab instead."""
+    """Declared faults of an experiment, and changes made to its lab instead."""
 
     design: Design
     commands: tuple[tuple[str, ...], ...]
@@ -144,7 +144,7 @@ def _fault(design: Design, lab: str, fault: Any, direction: str) -> tuple[str, .
 def explained(
     found: Draw, folder: Path, *arguments: str
 ) -> tuple[dict[str, Any], Draw]:
-    """Return what ``chakram why --json`` says of a run in a lab with the plants.
+    """Return the output of ``chakram why --json`` for a run in a lab with faults.
 
     The draw that is returned, too, has the times that the lab measured.
 

@@ -1,4 +1,4 @@
-"""What a planted cause is, and how its severity is found."""
+"""Definition of a planted cause, and search for its severity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Change = Callable[[Design], Design]
 """Puts a plant, or a decoy, into a design."""
 
 Graded = Callable[[Design, float], Design]
-"""Likewise, of a severity from 0, hardly any, to 1."""
+"""Changes a design with a severity from 0 (almost none) to 1."""
 
 
 class Look(Protocol):
@@ -49,8 +49,8 @@ class Plant:
     Attributes:
         kind: As in FAULTS or LIMITS.
         causes: Names that are right.
-        places: Likewise: links with their directions, switches, ranks (whatever is
-            said of their operations); empty: any.
+        places: Correct places: links with their directions, switches, ranks (with
+            any operation); empty: any.
         detail: What was done, for people.
         is_declared: Whether the experiment says it in its ``faults``.
         change: What it is.
@@ -75,7 +75,7 @@ class Plant:
 
 
 class NoEffect(Exception):
-    """A plant that cannot cost what it should there."""
+    """A planted cause cannot have the intended cost in this design."""
 
 
 def time_of(measured: Measured, job: str | None) -> float:

@@ -1,4 +1,4 @@
-"""What simulations of designs take, and what ``why`` says of them."""
+"""Simulated times of designs, and their diagnoses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SENT_AGAIN = FlowRow._fields.index("retransmitted")
 
 @dataclass(frozen=True, kw_only=True)
 class LinkUse:
-    """What one direction of a link did in a simulation."""
+    """Counters of one direction of a link in a simulation."""
 
     bytes: int
     drops: int
@@ -46,7 +46,7 @@ class LinkUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a simulation took.
+    """Times of a simulation.
 
     Attributes:
         mean_ns: Mean time of a measured iteration of a job, over all jobs.
@@ -68,7 +68,7 @@ class CannotSimulate(Exception):
 
 
 class Simulations:
-    """Simulates designs in a folder; ``count`` says how many there were.
+    """Simulates designs in a folder; ``count`` is their number.
 
     They leave no run directory: that would take as long again.
     """
@@ -78,7 +78,7 @@ class Simulations:
         self.count = 0
 
     def __call__(self, design: Design) -> Measured:
-        """Return what a design takes.
+        """Return the simulated times of a design.
 
         Raises:
             CannotSimulate: If it is refused, or does not end.
@@ -150,7 +150,7 @@ def rows_of(numbers: Sequence[int], width: int) -> Iterator[tuple[int, ...]]:
 
 
 def explained(design: Design, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Return what ``chakram why --json`` says of a simulation in *folder*.
+    """Return the output of ``chakram why --json`` for a simulation in *folder*.
 
     Raises:
         CannotSimulate: If one of the two commands fails.
@@ -166,7 +166,7 @@ def explained(design: Design, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def command(*arguments: str) -> str:
-    """Return what a command prints.
+    """Return the output of a command.
 
     Raises:
         CannotSimulate: If it fails.

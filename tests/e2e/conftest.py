@@ -1,4 +1,4 @@
-"""Every test has a loopback interface of its own, and labs of its own."""
+"""Every test has its own loopback interface and its own labs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from tests.e2e.hosts import Hosts, hosts
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, star, write_experiment
-from tests.own_network import own_network
+from tests.private_network import private_network
 from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _own_network() -> Iterator[None]:
+def _private_network() -> Iterator[None]:
     """Keep other programs out: their UDP ports could be the ones that a run needs."""
-    with own_network():
+    with private_network():
         yield
 
 
@@ -53,7 +53,7 @@ def found(
 
 @pytest.fixture(params=["namespaces", "loopback"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Return each kind of fabric that is made on this machine."""
+    """Return each fabric type that this machine builds."""
     found: str = request.param
     if found == "namespaces":
         request.getfixturevalue("netns")
@@ -75,7 +75,7 @@ def endless(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def going(endless: Path) -> Iterator[RunProcess]:
-    """Yield a run whose ranks send and receive, and whose first records are there."""
+    """Yield a run with traffic, after its first records."""
     with RunProcess(endless) as process:
         process.wait_for_records()
         yield process

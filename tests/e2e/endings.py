@@ -1,4 +1,4 @@
-"""What is left of a run that ended before its work was done."""
+"""Checks of run directories of incomplete runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_nothing_is_left(state_root: Path) -> None:
 
 
 def check_results(directory: Path, status: str) -> str | None:
-    """Assert that what was recorded before the end can be read; return the reason."""
+    """Assert that the records before the end can be read; return the reason."""
     results = open_run(directory)
     assert results.manifest.status == status
     assert results.table("flows").num_rows > 0

@@ -1,4 +1,4 @@
-"""What is checked of agents on hosts of their own that share too few cores."""
+"""Checks of agents on separate hosts that share too few cores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SLOW = {"rate": "10Mbit"}
 
 @contextmanager
 def two_cores() -> Iterator[None]:
-    """Keep this process, and what it has started and starts meanwhile, on two cores."""
+    """Restrict this process and its present and future children to two cores."""
     before = os.sched_getaffinity(0)
     everybody = [0, *(each.pid for each in descendants(os.getpid()))]
     _keep_on(everybody, sorted(before)[:2])
@@ -63,7 +63,7 @@ def _keep_on(processes: Iterable[int], cores: Iterable[int]) -> None:
 
 
 def check_a_run_on_full_cores(found: Hosts, folder: Path) -> None:
-    """Run a job that takes all cores; nobody may be thought to have gone."""
+    """Run a job that takes all cores; no agent may be declared lost."""
     experiment = write_experiment(
         folder,
         [JOB],

@@ -1,4 +1,4 @@
-"""Hosts that are none of Chakram's making: namespaces on a bridge, agents in them.
+"""Hosts outside of Chakram's control: namespaces on a bridge, with agents.
 
 ::
 
@@ -64,7 +64,7 @@ class Hosts:
     program: Path
 
     def enter(self, host: str) -> list[str]:
-        """Return what to write before a command so that it runs on *host*."""
+        """Return the prefix of a command that runs it on *host*."""
         return ["ip", "netns", "exec", f"{LAB}-{host}"]
 
     def namespace(self, host: str) -> str:
@@ -95,7 +95,7 @@ class Hosts:
         return self.chakram("run", experiment, experiment=experiment)
 
     def are_silent(self) -> bool:
-        """Tell whether they send no more than what keeps connections alive."""
+        """Return whether they send only keep-alive packets."""
         before = [self.sent_bytes(name) for name in NAMES]
         time.sleep(_LOOKING_S / 10)
         after = [self.sent_bytes(name) for name in NAMES]

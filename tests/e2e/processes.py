@@ -1,4 +1,4 @@
-"""Runs as processes of their own, to be killed and interrupted, and what they start."""
+"""Runs as separate processes, to be killed and interrupted, and their children."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAFFIC_ENDS_S = 2.0
 
 
 class RunProcess:
-    """``chakram run`` as a process of its own, in a session of its own.
+    """``chakram run`` as a separate process, in its own session.
 
     As a context manager it is killed at the end, and its lab taken down, whatever
     became of it.
@@ -88,11 +88,11 @@ class RunProcess:
 
     @property
     def errors(self) -> str:
-        """What it has written to stderr so far."""
+        """Output on stderr so far."""
         return self._errors.read_text(encoding="utf-8")
 
     def wait(self) -> Ended:
-        """Return what it leaves, once it has ended."""
+        """Return its result after its end."""
         code = self.process.wait(PATIENCE_S)
         assert "Traceback" not in self.errors
         return Ended(
@@ -134,7 +134,7 @@ class Member:
         return fields is not None and fields[0] not in "ZX" and self.is_in(fields)
 
     def is_in(self, fields: list[str]) -> bool:
-        """Tell whether the fields of a ``stat`` file are its own."""
+        """Return whether the fields of a ``stat`` file are its own."""
         return int(fields[19]) == self.started
 
     def signal(self, number: int) -> None:
@@ -150,12 +150,12 @@ def _stat(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command stands in parentheses and may itself hold blanks and parentheses.
+    # The command is in parentheses and may itself hold blanks and parentheses.
     return text[text.rfind(")") + 2 :].split()
 
 
 def descendants(ancestor: int) -> list[Member]:
-    """Return the children of a process, and theirs, as deep as they go."""
+    """Return all descendants of a process."""
     children: dict[int, list[Member]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
@@ -177,5 +177,5 @@ def descendants(ancestor: int) -> list[Member]:
 
 
 def gone(members: Iterable[Member], text: str = "") -> bool:
-    """Tell whether those whose command line holds *text* have all ended."""
+    """Return whether all processes whose command line contains *text* have ended."""
     return not any(each.alive for each in members if text in each.command)

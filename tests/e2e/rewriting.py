@@ -1,4 +1,4 @@
-"""Switch ports that do to UDP packets what they should not: filters in eBPF.
+"""Switch ports that corrupt UDP packets, with eBPF filters.
 
 The program is written down here, instruction by instruction, and loaded with the plain
 system call, so that a kernel with ``cls_bpf`` is all that it needs.
@@ -63,7 +63,7 @@ def _program(
     loss: float | None = None,
     dscp: int | None = None,
 ) -> bytes:
-    """Return what clears bits of the type of service of UDP packets, or loses some."""
+    """Return a filter that clears bits of the type of service, or drops packets."""
     rewrite = [
         *_byte_at(_TOS_AT),
         _instruction(_MOVE, _R7, _R0),

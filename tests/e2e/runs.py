@@ -34,7 +34,7 @@ def fabric(kind: str, hosts: int) -> dict[str, object]:
 
 
 def moe(ranks: int = 4, **parameters: object) -> dict[str, object]:
-    """Return a job with a small trace that is made up."""
+    """Return a job with a small synthetic trace."""
     trace = {"synth": "moe", "ranks": ranks, "ep": 2, "dp": ranks // 2, "layers": 1}
     return {
         "name": "moe",
@@ -67,7 +67,7 @@ def write_experiment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What a command leaves: its exit code, its output, its run directory."""
+    """Result of a command: its exit code, its output, its run directory."""
 
     code: int
     output: str
@@ -82,7 +82,7 @@ class Ended:
 
     @property
     def results(self) -> RunResults:
-        """What the run directory holds."""
+        """Contents of the run directory."""
         return open_run(self.directory)
 
     @property

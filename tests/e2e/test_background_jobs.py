@@ -1,4 +1,4 @@
-"""Jobs in the background whose ranks are on several hosts, each with its own agent."""
+"""Background jobs with ranks on several hosts, each with its own agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What draws plant, and what the judge accepts of answers about it."""
+"""Draws of planted causes, and the verdicts of the judge."""
 
 from __future__ import annotations
 

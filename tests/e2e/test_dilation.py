@@ -1,4 +1,4 @@
-"""A fabric faster than the machine: time is stretched, and tables are not."""
+"""A dilated fabric that is faster than the machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.foundation.units import parse_rate
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, write_experiment
+from tests.e2e.traffic_totals import check_complete
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent_by_job
 from tests.e2e.runs import chakram, completed, fabric, write_experiment
+from tests.e2e.traffic_totals import (
+    ALGORITHMS,
+    CLOSED_FORMS,
+    check_complete,
+    sent_by_job,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""What documentation shows is what can be typed: the quick commands of pages are run.
+"""The quick commands of documentation pages run as printed.
 
 ``tests.documented`` says how fences are tagged; the long ones are run by ``make soak``,
 as are the commands in the heads of experiments.

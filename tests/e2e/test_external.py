@@ -1,4 +1,4 @@
-"""Agents on hosts of their own, commanded over TCP with certificates on both sides."""
+"""Agents on their own hosts, commanded over TCP with certificates on both sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.run_directory.manifest import COMPLETE, FAILED
-from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.hosts import (
     ADDRESSES,
     CONTROL_PORT,
@@ -23,6 +22,7 @@ from tests.e2e.hosts import (
 )
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
+from tests.e2e.traffic_totals import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_data_may_go_over_ipv6_and_control_over_ipv4(
     experiment = write_experiment(
         tmp_path,
         [{"name": "job", "trace": {"path": str(trace)}}],
-        # What is told of the fabric does not rename its hosts.
+        # The topology does not rename the hosts.
         found.fabric(hosts=sections, topology={"single_switch": {"hosts": 4}}),
         collectives=ALGORITHMS,
         transport={"icrc_check": 4},
@@ -109,7 +109,7 @@ def changed(name: str, **sections: object) -> list[dict[str, Any]]:
 
 
 REFUSALS = {
-    "nobody-listens": (
+    "no-agent-listens": (
         lambda found: found.fabric(
             hosts=changed("h2", agent=f"{ADDRESSES['h2']}:{CONTROL_PORT + 1}")
         ),

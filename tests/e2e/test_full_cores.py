@@ -1,4 +1,4 @@
-"""Agents that get no core: soak does it many times, and stops agents as well."""
+"""Agents without a free core; soak tests repeat this and also stop agents."""
 
 from __future__ import annotations
 

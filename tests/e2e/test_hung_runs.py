@@ -1,4 +1,4 @@
-"""Runs in which nothing moves any more: the watchdog says who waits for whom."""
+"""Runs without progress: the watchdog names the waiting ranks."""
 
 from __future__ import annotations
 

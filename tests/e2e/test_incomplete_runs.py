@@ -1,4 +1,4 @@
-"""Every verb that reads a run, on every kind of run that did not complete."""
+"""Every command that reads a run, on every type of incomplete run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chakram.run_directory.manifest import FAILED, KILLED, PARTIAL, RUNNING
 from tests.e2e.processes import AGENT, SHARD, RunProcess
 from tests.e2e.runs import moe, star, write_experiment
 from tests.incomplete_runs import check_all
-from tests.own_network import own_network
+from tests.private_network import private_network
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def interrupted_before_it_began(run: RunProcess) -> None:
 
 
 def held(run: RunProcess) -> None:
-    """Keep a run as it goes: what is asked of it stays the same."""
+    """Copy a running run directory, so that its contents do not change."""
     run.wait_for_records()
     run.process.send_signal(signal.SIGSTOP)
 
 
 def of_itself(run: RunProcess) -> None:
-    """Let it end for its own reason."""
+    """End a run for its own reason."""
 
 
 class Kind(NamedTuple):
@@ -144,7 +144,7 @@ def processes(
                 star(4) if kind.verb == "simulate" else {"kind": "loopback"},
                 **(ENDLESS | kind.sections),
             )
-            with own_network():
+            with private_network():
                 process = RunProcess(
                     experiment,
                     verb=kind.verb,

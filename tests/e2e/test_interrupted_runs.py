@@ -1,4 +1,4 @@
-"""Runs that their user ends: Ctrl-C, SIGTERM and a closed terminal, at any moment."""
+"""Runs interrupted by Ctrl-C, SIGTERM or a closed terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IGNORING_SIGINT = ("env", "--ignore-signal=INT")
 
 
 def to_the_group(run: RunProcess) -> None:
-    """Press Ctrl-C: the terminal tells every process of the foreground group."""
+    """Press Ctrl-C: the terminal signals every process of the foreground group."""
     os.killpg(run.process.pid, signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""What carries IPv4 to the last byte carries IPv6 so, too."""
+"""Runs over IPv6 deliver every byte."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from chakram.config.experiment import load_experiment
 from chakram.preparation.job_loading import load_jobs
-from tests.e2e.accounts import check_complete, sent
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_loss import messages
 from tests.e2e.test_real_traces import expected
+from tests.e2e.traffic_totals import check_complete, sent
 
 if TYPE_CHECKING:
     from pathlib import Path

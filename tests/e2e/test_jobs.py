@@ -1,4 +1,4 @@
-"""Several jobs on one fabric, and what lies between two iterations."""
+"""Several jobs on one fabric, and the time between iterations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.accounts import check_complete, sent_by_job
 from tests.e2e.runs import completed, fabric, moe, write_experiment
+from tests.e2e.traffic_totals import check_complete, sent_by_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def repeated(folder: Path, start_ms: int) -> int:
         moe(2) | {"name": "back", "repeat": "until_others_end"},
         moe(2) | {"name": "short", "repeat": 1, "placement": {"ports": [2, 3]}},
     ]
-    # Ports 0 and 1 in one process, 2 and 3 in another: one has nobody to wait for soon.
+    # Ports 0 and 1 are in one process, 2 and 3 in another: one process finishes early.
     experiment = write_experiment(
         folder,
         jobs,
@@ -111,7 +111,7 @@ def test_iterations_follow_one_another(tmp_path: Path, sync: str) -> None:
         for before, after in pairwise(records):
             assert after.start_ns - before.end_ns >= gap_ns * (sync == "gap")
     if sync == "barrier":
-        # Nobody begins before all have done what lies before the barrier.
+        # No rank starts before all have passed the barrier.
         work = [
             record
             for record in results.collectives()

@@ -1,4 +1,4 @@
-"""Whatever of a run is killed: its traffic ends, nothing stays, results are kept."""
+"""Runs whose processes are killed: traffic ends and results are kept."""
 
 from __future__ import annotations
 

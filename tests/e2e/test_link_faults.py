@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
+from tests.e2e.traffic_totals import check_complete
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def usual_bps(results: RunResults, src: int) -> float:
 
 def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
     faults = [
-        # Nobody tells the other leaf, which goes on sending to that spine.
+        # The other leaf is not informed and continues to send to that spine.
         {"kind": "down", "link": "leaf0-spine1", "for": "200ms"},
         {
             "kind": "loss",

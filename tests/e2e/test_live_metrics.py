@@ -1,4 +1,4 @@
-"""Pages of queue pairs and ports while a run goes."""
+"""Pages of queue pairs and ports during a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METRICS = re.compile(r"metrics: http://(127\.0\.0\.1:\d+)/")
 
 
 def test_queue_pairs_and_ports_are_pages_of_the_run(tmp_path: Path) -> None:
-    """The agent is one that the run has started: nobody can ask it."""
+    """The run starts the agent, so no client can query it."""
     experiment = write_experiment(
         tmp_path,
         [moe(4)],

@@ -1,4 +1,4 @@
-"""Packets are lost; what was to be delivered is delivered, once."""
+"""Runs over lossy links deliver every byte exactly once."""
 
 from __future__ import annotations
 

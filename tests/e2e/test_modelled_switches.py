@@ -1,4 +1,4 @@
-"""Runs over modelled switches in real time, beside their simulations."""
+"""Runs over modelled switches in real time, compared with simulations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from chakram.analysis.run_causes import why_of
 from chakram.run_directory.validation import check_run
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_paths import paths, uplink_bytes
+from tests.e2e.traffic_totals import check_complete
 from tests.pcap_files import ip_packet, read_frames
 
 if TYPE_CHECKING:

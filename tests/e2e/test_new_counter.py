@@ -1,4 +1,4 @@
-"""The guide to counters: what its patch counts is seen in tables and metrics."""
+"""The guide to counters: its patch adds a column and a metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide to transport settings: what its patch declares reaches the queue pairs."""
+"""The guide to transport settings: its patch adds one that reaches queue pairs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print("waits:", [waits.timeout_ns(retries) // 1000 for retries in range(6)])
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packages with the patch applied, and messages written anew."""
+    """A copy of the packages with the patch applied, and messages written again."""
     pytest.importorskip("grpc_tools")
     root = patched_tree(GUIDE, tmp_path_factory.mktemp("tree"))
     shutil.copytree(REPO_ROOT / "tools", root / "tools")

@@ -1,4 +1,4 @@
-"""The example notebook, as somebody who opens it would execute it."""
+"""The example notebook, executed from the first cell to the last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import REPO_ROOT
 
 NOTEBOOK = "docs/examples/incast.ipynb"
 
-# In a process of its own: nbclient leaves an event loop to whoever calls it.
+# In a separate process, because nbclient leaves an event loop behind.
 EXECUTE = f"""
 import nbformat
 from nbclient import NotebookClient

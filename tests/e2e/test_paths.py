@@ -1,4 +1,4 @@
-"""The paths of a run are those of its simulation: its kernel's hash is known."""
+"""Runs use the paths of their simulation, because the kernel's hash is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("netns")
 
 
 def uplink_bytes(results: RunResults) -> dict[tuple[str, str], int]:
-    """Return what went through the links between switches, by link and direction."""
+    """Return the bytes on links between switches, by link and direction."""
     return {
         (link.link, link.direction): link.bytes
         for link in results.links()

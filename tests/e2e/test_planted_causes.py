@@ -1,4 +1,4 @@
-"""What was planted in a lab is the first cause that ``why`` names, and where."""
+"""``why`` ranks the planted cause of a lab first, with its place."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 import chakram
 from chakram.analysis.run_causes import why_of
-from tests.planted import KINDS, PAIRS, check, clean, explained, planted
+from tests.planted_causes import KINDS, PAIRS, check, clean, explained, planted
 from tests.support import REPO_ROOT
 
 # A machine that has other work runs them up to 64 times slower.
 pytestmark = [pytest.mark.usefixtures("netns"), pytest.mark.timeout(600)]
 
 SHORT = ("slow_compute", "pause")
-"""Those of every check; the others are done likewise, and simulated in every check."""
+"""Causes of the quick tests. The others run in soak tests, and as simulations."""
 
 MOST_UNKNOWN = 0.1
 QUICKSTARTS = 3
@@ -57,7 +57,7 @@ def test_two_causes_at_once_are_among_the_first_three(
 
 @pytest.mark.soak
 def test_quickstart_time_is_fully_explained(tmp_path: Path) -> None:
-    """The best of some: what others take of the machine is nobody's."""
+    """The best of several runs counts, because other programs use the machine."""
     shares = []
     for attempt in range(QUICKSTARTS):
         results = chakram.run(

@@ -1,4 +1,4 @@
-"""The guides to plug-ins: examples are installed, simulated, run, and made ours."""
+"""The guides to plug-ins: examples are installed, simulated, run and built in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support import REPO_ROOT, require
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where commands run: a folder, and what they find installed beside the product.
+    """Environment of commands: a folder, and packages besides the product.
 
     Attributes:
         folder: Experiments and runs are there.
@@ -37,7 +37,7 @@ class Place:
     mode: str = "auto"
 
     def python(self, *arguments: str, code: int = 0) -> str:
-        """Return what a command says on both outputs."""
+        """Return the output of a command on both streams."""
         done = subprocess.run(
             [sys.executable, "-P", *arguments],
             cwd=self.folder,
@@ -55,7 +55,7 @@ class Place:
         return done.stdout
 
     def run(self, verb: str, experiment: Path, code: int = 0) -> str:
-        """Return what a verb says of an experiment."""
+        """Return the output of a command for an experiment."""
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         return self.python("-m", "chakram", verb, str(experiment), code=code)
 
@@ -69,7 +69,7 @@ class Place:
         return found
 
     def manifest(self) -> dict[str, Any]:
-        """Return what the record of the last run says."""
+        """Return the record of the last run."""
         (path,) = (self.folder / "runs").glob("*/run.json")
         told: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return told
@@ -199,7 +199,7 @@ def test_built_in_control_is_one_module_and_its_declaration(
     example = (EXAMPLES / "aimd/chakram_aimd.py").read_text("utf-8")
     head = "# cython: annotation_typing=False, language_level=3\n"
     assert own == f"{head}{example}\n\nCONTROL = Aimd\n"
-    # It stands in the schema, and does what it does as a plug-in.
+    # It is in the schema, and behaves like the plug-in.
     ours = Place(tmp_path / "ours", (*sources(tree), installed), "off")
     ours.folder.mkdir()
     ours.run("simulate", experiment(ours.folder, AIMD))

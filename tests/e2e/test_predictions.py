@@ -1,4 +1,4 @@
-"""A run and its simulation: the same experiment, in two worlds."""
+"""A run compared with the simulation of the same experiment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, star, write_experiment
+from tests.e2e.traffic_totals import check_complete
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("netns")
 
 
 def identities(results: RunResults) -> dict[object, object]:
-    """Return what every collective of every iteration was, but not how long it took."""
+    """Return all properties of every collective except its times."""
     return {
         (record.iteration, record.identity.key): (
             record.identity,
@@ -34,7 +34,7 @@ def identities(results: RunResults) -> dict[object, object]:
 
 
 def flows(results: RunResults) -> set[tuple[object, ...]]:
-    """Return what every message was, but not when."""
+    """Return all properties of every message except its times."""
     names = ("iteration", "job", "group", "k", "collective", "step", "channel")
     more = ("src", "dst", "qpn", "bytes", "packets")
     rows = results.table("flows", *names, *more).to_pylist()
@@ -42,7 +42,7 @@ def flows(results: RunResults) -> set[tuple[object, ...]]:
 
 
 def host_bytes(results: RunResults) -> dict[tuple[str, str], int]:
-    """Return what went through the links of hosts, by link and direction."""
+    """Return the bytes on host links, by link and direction."""
     return {
         (link.link, link.direction): link.bytes
         for link in results.links()

@@ -1,4 +1,4 @@
-"""Fabrics with faults, on hosts of their own: each is found, and named by pair."""
+"""Preflights of faulty fabrics on separate hosts find and name each fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ECN = 0x03
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_plant() -> None:
-    """Ask for what faults are planted with."""
+    """Require the programs that plant faults."""
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
 
@@ -66,7 +66,7 @@ def filtered(
 
 @contextmanager
 def one_each(found: Hosts) -> Iterator[None]:
-    """Have each host's switch port do something else to what the host sends."""
+    """Change the behavior of each host's switch port."""
     with (
         filtered(found, "h1", keep=DSCP),
         filtered(found, "h2", longest=0),

@@ -1,6 +1,6 @@
 """PyTorch's host traces, replayed with their recorded splits.
 
-What every rank must send every other one is read from the JSON once more, by a few
+What every rank must send every other one is read from the JSON again, by a few
 lines that share nothing with the reader; the groups are those that the traces' authors
 tell of.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, fabric, star, write_experiment
+from tests.e2e.traffic_totals import check_complete
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def nodes(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def add(found: Bytes, rank: int, members: list[int], buffer: Any, splits: Any) -> None:
-    """Add what one rank sends: *splits* count rows of *buffer*, none are even ones."""
+    """Add the operations of one rank: *splits* count rows of *buffer*."""
     splits = splits or [1] * len(members)
     row_bytes = buffer[3] * buffer[4] / sum(splits)
     for peer, rows in zip(members, splits, strict=True):
@@ -111,7 +111,7 @@ def dlrm_bytes(path: Path) -> Bytes:
 
 
 def carried(results: RunResults) -> Bytes:
-    """What the flows of all_to_alls carried from rank to rank."""
+    """Bytes in the flows of all_to_alls, by pair of ranks."""
     found: Bytes = Counter()
     flows = results.table("flows", "collective", "src", "dst", "bytes")
     for row in flows.to_pylist():

@@ -1,7 +1,7 @@
-"""Real traces, as they lie in their folders and archives, replayed by real processes.
+"""Real traces in folders and archives, replayed by real processes.
 
 Every byte is accounted for: what the flows of a run carried is compared with closed
-forms, written down here once more, and with the programs that the trace was lowered to.
+forms, written down here again, and with the programs that the trace was lowered to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
-from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.runs import completed, fabric, write_experiment
+from tests.e2e.traffic_totals import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.raw_traces import expected_bytes
 from tests.schedules import sent_bytes
 
@@ -36,7 +36,7 @@ ARCHIVE = "moe_mixtral_ep8_tp2_pp2_32r.tar.gz"
 
 
 def check_links(results: RunResults) -> None:
-    """Assert that what the ranks sent went through the links of their hosts."""
+    """Assert that the bytes sent by ranks crossed the links of their hosts."""
     through = {
         (link.link, link.direction): link.bytes
         for link in results.links()

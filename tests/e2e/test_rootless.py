@@ -1,4 +1,4 @@
-"""A user without any rights runs experiments, on both fabrics."""
+"""Experiments of an unprivileged user, on both local fabrics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.run_directory.reader import open_run
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import fabric, moe, write_experiment
+from tests.e2e.traffic_totals import check_complete
 from tests.leaks import names_in
-from tests.nobody import NOBODY, interpreter, python_path, run_as_nobody
+from tests.unprivileged_user import NOBODY, interpreter, python_path, run_as_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,8 @@ def python() -> str:
 
 
 @pytest.fixture
-def nobodys_folder() -> Iterator[Path]:
-    """Return a folder in which nobody may do everything."""
+def unprivileged_folder() -> Iterator[Path]:
+    """Return a folder that belongs to an unprivileged user."""
     folder = Path(tempfile.mkdtemp(prefix="ck-"))
     (folder / "labs").mkdir(mode=0o700)
     for path in (folder, folder / "labs"):
@@ -47,11 +47,11 @@ def nobodys_folder() -> Iterator[Path]:
     indirect=["kind"],
 )
 def test_a_run_needs_no_root(
-    python: str, nobodys_folder: Path, kind: str, jobs: int
+    python: str, unprivileged_folder: Path, kind: str, jobs: int
 ) -> None:
     """Two jobs share ports, so these are divided among processes."""
     experiment = write_experiment(
-        nobodys_folder,
+        unprivileged_folder,
         [
             moe(2) | {"name": f"job{number}", "placement": {"ports": [0, 1]}}
             for number in range(jobs)
@@ -63,13 +63,13 @@ def test_a_run_needs_no_root(
     status, output = run_as_nobody(
         [python, "-m", "chakram", "run", str(experiment)],
         PYTHONPATH=python_path(),
-        CHAKRAM_STATE_DIR=str(nobodys_folder / "labs"),
+        CHAKRAM_STATE_DIR=str(unprivileged_folder / "labs"),
     )
 
     assert status == 0, output
-    (directory,) = (nobodys_folder / "runs").iterdir()
+    (directory,) = (unprivileged_folder / "runs").iterdir()
     assert directory.stat().st_uid == NOBODY
     results = open_run(directory)
     check_complete(results, ranks=2 * jobs)
     assert bool(results.links()) is (kind == "namespaces")
-    assert names_in(str(nobodys_folder / "labs")) <= {".lock"}
+    assert names_in(str(unprivileged_folder / "labs")) <= {".lock"}

@@ -1,4 +1,4 @@
-"""What a real Prometheus has of a run, and what dashboards and rules ask it.
+"""Values of a run in a real Prometheus, and the queries of dashboards and rules.
 
 Live, when the run has ended, and filled in later from the run directory.
 """
@@ -44,7 +44,7 @@ AT_THE_END = re.compile(
     r"chakram_(lost_seconds|critical_path_seconds|run_end_time_seconds)"
     r'|state=~"failed|partial"'
 )
-"""What there is nothing to say of while a run goes."""
+"""Series that exist only after the run."""
 
 
 @pytest.mark.timeout(300)
@@ -78,7 +78,7 @@ def test_prometheus_has_the_values_of_a_run_live_at_its_end_and_backfilled(
     with start_prometheus(
         tmp_path, [address], scrape_interval="250ms", rules=[RULES]
     ) as prometheus:
-        # Its first scrape takes seconds to come: here it finds nobody yet.
+        # The first scrape takes seconds. Here it finds no endpoint.
         prometheus.wait_for_all(["up"], timeout_s=PATIENCE_S)
         ended = completed(experiment, "--metrics", address)
         series, end_s = last_series(prometheus)
@@ -102,7 +102,7 @@ def test_prometheus_has_the_values_of_a_run_live_at_its_end_and_backfilled(
     assert len(expected) > 60
     found = {each: series.get(each) for each in expected}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    # The background has done some, too, and was to do none in particular.
+    # The background job has no planned number of iterations.
     assert done == planned == 81
     assert value(series, "chakram_iterations_total", chakram_job="back") > 0
 
@@ -120,7 +120,7 @@ def test_prometheus_has_the_values_of_a_run_live_at_its_end_and_backfilled(
     assert "\n".join(silent) == ""
     found = {each: later.get(each) for each in expected}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    # All else is there, too, as it was served last; but for what is of a moment.
+    # All other series have their last values, except for current rates and times.
     moments = ("_per_second", "chakram_run_start_time", "chakram_run_end_time")
     lacking = {name for name, _ in series} - {name for name, _ in later}
     assert lacking == set()
@@ -149,7 +149,7 @@ def unanswered(
 
 
 def with_recorded(expr: str) -> str:
-    """Return a query with what rules record in its place: nobody evaluates them."""
+    """Return a query with the expressions of rules instead of recorded series."""
     document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -181,7 +181,7 @@ def filled(folder: Path, ended: Ended) -> Iterator[Prometheus]:
 def last_series(prometheus: Prometheus) -> tuple[Series, float]:
     """Return the last value of every series of Chakram, and when that was.
 
-    Not that of now: nobody is there any more.
+    A query for now would find nothing, because the endpoint is closed.
     """
     found: Series = {}
     last_s = 0.0
@@ -203,7 +203,7 @@ def last_series(prometheus: Prometheus) -> tuple[Series, float]:
 def iterations_shown(
     query_files: Any, prometheus: Prometheus, time_s: float
 ) -> list[float]:
-    """Return what the dashboard showed of iterations then: done, and planned."""
+    """Return the iterations that the dashboard showed: done, and planned."""
     shown = []
     for query in query_files.all_queries():
         if query.where == "chakram-run.json: Iterations":

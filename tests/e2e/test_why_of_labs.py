@@ -1,4 +1,4 @@
-"""``why`` names what slows a lab down, without reading what the experiment declares."""
+"""``why`` names the cause of a slow lab without reading declared faults."""
 
 from __future__ import annotations
 

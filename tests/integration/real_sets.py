@@ -1,4 +1,4 @@
-"""What each set of real traces holds, as its author counted."""
+"""Contents of each set of real traces, as counted by its author."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chakram.chakra.trace_warning import WarningKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a set holds: collectives and messages as number, smallest and largest."""
+    """Contents of a set: number, smallest and largest size of its operations."""
 
     path: str
     ranks: int

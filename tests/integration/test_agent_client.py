@@ -1,4 +1,4 @@
-"""The controller's side, against agents that are not what they should be."""
+"""The controller's client with agents that misbehave."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class SlowToEnd(FakeAgent):
 
 
 async def reset_while_read(client: AgentClient) -> None:
-    """Let the agent forget its run, while somebody reads what it tells."""
+    """Reset the agent while a client reads its events."""
 
     async def follow() -> None:
         async for _ in client.events():

@@ -1,4 +1,4 @@
-"""Agents, shards and controllers that are killed or say nothing any more."""
+"""Killed and suspended agents, shards and controllers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
         assert controller.stdout is not None
         assert await controller.stdout.readline() == b"traffic\n"
         (shard,) = children_of(agent.pid, "chakram_agent.shard")
-        # Stopped, not killed: the stream stays open, but nothing is said any more.
+        # Stopped, not killed: the stream stays open, but no message arrives any more.
         controller.send_signal(signal.SIGSTOP)
         began_s = time.monotonic()
         gone = wait_until_gone(shard)
@@ -189,7 +189,7 @@ def number_of_sockets(process_id: int) -> int:
 
 
 def is_running(process_id: int) -> bool:
-    """Tell whether a process lives; one that nobody has reaped yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Ports on real sockets over loopback, by their interface, fast and plain."""
+"""Ports on real loopback sockets, segmented and plain."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def arrivals(port: Port) -> list[tuple[bytes, int, bool, int]]:
 
 
 def split(bursts: list[tuple[bytes, int, bool, int]]) -> list[bytes]:
-    """Return the single packets of what arrived."""
+    """Return the single packets of received segments."""
     return [
         data[start : start + (size or len(data))]
         for data, size, _, _ in bursts

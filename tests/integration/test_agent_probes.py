@@ -1,4 +1,4 @@
-"""Agents that probe, and agents that do one thing after another in one session."""
+"""Agents that probe, also before and after runs in one session."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:
 async def test_reset_discards_all_results_of_an_aborted_run(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await client.prepare(probes())
-        # Nobody reads what it tells of that.
+        # No client reads its events.
         await client.abort("something else has failed")
         await client.reset()
 

@@ -1,4 +1,4 @@
-"""Agents, shards and sockets on loopback, driven as a controller does."""
+"""Agents, shards and sockets on loopback, with the test as controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard by itself: driven over its pipe, with ports in memory."""
+"""A single shard, driven over its pipe, with ports in memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def running() -> Iterator[Talk]:
         thread.join(PATIENCE_S)
         pipe.close()
         counters.close()
-        # Of a process of its own it would be the end.
+        # In a separate process, this would be the end.
         gc.unfreeze()
         gc.set_threshold(*threshold)
     assert not thread.is_alive()
@@ -150,7 +150,7 @@ def test_traffic_ends_without_heartbeats_and_never_resumes() -> None:
     with running() as talk:
         talk.set_up(plan)
         talk.wait_for("ready")
-        # Nothing can be sent yet, so nobody minds how long the agent takes.
+        # Nothing can be sent yet, so the agent may take any time.
         talk.counters.stamp_ns = 0
         talk.arm()
         talk.wait_for("progress", lambda report: report.progress.counter > 100)
@@ -161,7 +161,7 @@ def test_traffic_ends_without_heartbeats_and_never_resumes() -> None:
         assert failed.error.found == LEASE_SENTENCE
         talk.counters.stamp_ns = time.monotonic_ns() + HOUR_NS
         before = talk.counters.port_rows()[sent]
-        talk.pipe.wait(0.2)  # in vain: it has nothing more to say
+        talk.pipe.wait(0.2)  # it has no further message
         assert talk.counters.port_rows()[sent] == before
         talk.stop()
         talk.wait_for("stopped")

@@ -1,4 +1,4 @@
-"""Mutual TLS between controllers and agents, and who may listen where."""
+"""Mutual TLS between controllers and agents, and addresses of agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm through queue pairs and links: it ends, and moves its bytes."""
+"""Every algorithm completes in simulation and moves its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that nobody waits for, over two agents: their last records arrive as well."""
+"""Background ranks on two agents: their last records arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RANK = ITERATION_FIELDS.index("rank")
 
 
 class Collector:
-    """Keeps the rows of a run, and what each agent counted last."""
+    """Keeps the rows of a run, and the last counters of each agent."""
 
     def __init__(self) -> None:
         self.rows = RecordRows()

@@ -1,4 +1,4 @@
-"""The bound against a simulation of the same schedule: two models, one number.
+"""The bound compared with a simulation of the same schedule.
 
 The simulation sends every packet and acknowledgement through queue pairs and links; the
 bound knows bytes, rates and latencies.  Where nothing collides they differ by the
@@ -41,7 +41,7 @@ OVERSUBSCRIBED = clos(2, 1, 4, GBPS, GBPS, host_delay_ns=1000, uplink_delay_ns=1
 
 
 def planned(op: CollectiveOp, name: str, topology: Topology, size: int) -> Plan:
-    """Return a plan of one collective of eight ranks, each on a host of its own."""
+    """Return a plan of one collective of eight ranks, each on its own host."""
     rows = [collective(1, op, size=size)]
     programs = lower_job(
         "j",
@@ -147,10 +147,10 @@ def test_credits_slow_down_rendezvous_messages() -> None:
 
 
 class _Balanced:
-    """A spine of its own for every host of a leaf."""
+    """Every host of a leaf has its own spine."""
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow."""
+        """Return the path choice of a flow."""
         return lambda _switch, choices: flow.sender % choices
 
 

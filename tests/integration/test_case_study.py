@@ -1,4 +1,4 @@
-"""What the case study says of collectives beside one another, on a short run of it."""
+"""The statements of the case study, on a short run of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command and its surroundings: terminals that close, devices that are full."""
+"""The command with closed terminals, closed pipes and full devices."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_simulation_ends_cleanly_when_its_terminal_closes(tmp_path: Path) -> Non
 
 @contextmanager
 def simulating(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[bytes]]]:
-    """Yield a simulation that ``nohup`` started, and what it has said so far.
+    """Yield a simulation started by ``nohup``, and its output so far.
 
     It has told of its first iterations, so signals are seen to.
     """
@@ -103,7 +103,7 @@ def test_nohup_run_survives_its_terminal(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         said += process.stderr
-        # All of it: where it ended for another reason, that stands there.
+        # The whole output shows any other reason for its end.
         assert (process.wait(PATIENCE_S), b"interrupted by SIGTERM" in said[-1]) == (
             130,
             True,

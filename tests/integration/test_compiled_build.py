@@ -98,7 +98,7 @@ class Project:
     def run(
         self, *arguments: str, path: tuple[str, ...], **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python in the checkout; *path* is what stands before its own."""
+        """Run Python in the checkout; *path* precedes its own path."""
         clean = {
             name: value
             for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Bits are flipped on the way: what is delivered is right, or said to be wrong."""
+"""Flipped bits on the wire are detected or harmless."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     is_ipv6: bool = False,
     open_spec: str = "udp:",
 ) -> tuple[list[PortStatistics], int]:
-    """Run a collective over sockets; return counters, and what shares call wrong."""
+    """Run a collective over sockets; return counters and reported errors."""
     plan, _ = world_plan(
         [collective("all_to_all", SIZE)],
         nranks=NRANKS,

@@ -1,4 +1,4 @@
-"""One exchange in which everything goes wrong, and what is counted of it at both ends.
+"""Counters at both ends of an exchange with every fault.
 
 Four ranks on ``memory:`` ports: 0 and 1 send each other messages that are dropped,
 repeated, overtaken, marked and not waited for; 2 sends to 3, which hears nothing.
@@ -45,7 +45,7 @@ SIZE_BYTES = 100_000
 MESSAGES = 4
 PACKETS = MESSAGES * -(-SIZE_BYTES // 4096)
 QUIET_NS = 30_000_000
-"""Longer than anything that is still under way in the end."""
+"""Longer than anything that is still in flight in the end."""
 
 FAULTS = (
     PacketFault(action=FaultAction.DROP, packets="middle", nth=7, destination=1),
@@ -62,9 +62,9 @@ FAULTS = (
 
 @dataclass(slots=True)
 class Exchange:
-    """What an exchange has left: by rank the statistics, and what was counted.
+    """Results of an exchange: statistics by rank, and counters.
 
-    Every rank has one queue pair and a port of its own.
+    Every rank has one queue pair and its own port.
     """
 
     pairs: dict[int, QueuePairStatistics]
@@ -114,7 +114,7 @@ def by(values: Any, fields: tuple[str, ...], key: str) -> dict[int, dict[str, in
 
 
 def run(plane: DataPlane, tally: Tally, sampler: Sampler) -> None:
-    """Go on until nothing has happened for a while."""
+    """Continue until nothing has happened for a while."""
     plane.arm(time.monotonic_ns())
     watch = Stopwatch()
     counted, since_ns = -1, 0
@@ -298,7 +298,7 @@ def test_every_fault_has_its_own_counter(exchange: Exchange) -> None:
 
 
 def test_both_ends_count_the_same(exchange: Exchange) -> None:
-    """What one end has sent is what the other has received, but for the faults."""
+    """Data sent by one end equals data received by the other, except for faults."""
     for rank in (0, 1):
         sender, receiver = exchange.pairs[rank], exchange.pairs[1 - rank]
         port = exchange.ports[1 - rank]

@@ -1,4 +1,4 @@
-"""Messages with contents, posted by hand, between data planes on loopback."""
+"""Messages with contents between data planes on loopback."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_contents_arrive_at_their_addresses(open_spec: str) -> None:
                 )
                 offset += len(text)
         lines[0].wake_ns = 0
-        # WRITEs without immediate are told of together with the next that has one.
+        # WRITEs without immediate complete together with the next one that has it.
         told = len(texts) + (len(texts) + 1) // 2
         run(
             plane,

@@ -1,4 +1,4 @@
-"""The loop of a data plane with real engines, on ports of every kind."""
+"""The loop of a data plane with real engines, on ports of every type."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_receivers_count_the_marks_of_senders(
 
 
 class LateFinder(MemoryPort):
-    """A port that finds out while sending that it cannot segment; notes what leaves."""
+    """A port that loses segmentation while sending, and records sent packets."""
 
     def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
         super().__init__(network, options)

@@ -1,4 +1,4 @@
-"""A slice of the fuzz run of ``tests/soak``, as long as ``CHAKRAM_FUZZ_SECONDS``."""
+"""A part of the fuzz test of ``tests/soak``, for ``CHAKRAM_FUZZ_SECONDS``."""
 
 from __future__ import annotations
 

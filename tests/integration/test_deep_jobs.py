@@ -1,4 +1,4 @@
-"""Jobs of many layers are simulated in a small stack: no depth grows with the work."""
+"""Simulations of jobs with many layers need no deep stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``deploy/`` gives Prometheus and Grafana fits together."""
+"""The files of ``deploy/`` for Prometheus and Grafana are consistent."""
 
 from __future__ import annotations
 

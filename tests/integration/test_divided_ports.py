@@ -1,4 +1,4 @@
-"""Ports whose ranks live in several data-plane processes, over real sockets."""
+"""Ports with ranks in several data-plane processes, over real sockets."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_packets_of_unknown_queue_pairs_arrive_at_the_first_shard(address: str) 
 
 
 def test_joined_packets_arrive_together_at_the_shard_of_the_first_one() -> None:
-    """So the plan must not let packets for two shards share addresses and ports."""
+    """Packets for two shards must not share addresses and ports in a plan."""
     with (
         receivers("127.0.0.1") as (udp_port, opened),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
@@ -212,7 +212,7 @@ async def test_ranks_of_one_port_live_in_several_shards(
     (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
     values = {name: last.values[slot(name)] for name in ("tx_packets", "rx_packets")}
     assert values["tx_packets"] > 0
-    # Each shard counts by itself, until it is told to stop: of what leaves last, an
+    # Each shard counts by itself, until the stop command: of the last packets, an
     # acknowledgement of each may be counted at one end and not yet at the other.
     assert abs(values["tx_packets"] - values["rx_packets"]) <= shards
     assert all(last.values[slot(f"invalid_{reason}")] == 0 for reason in INVALID)
@@ -238,7 +238,7 @@ async def test_parts_of_a_port_share_its_rate(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         for _ in range(ATTEMPTS):
             found.append(goodput_bps(await run(client, plan)))
-            # Parts with a rate of their own would have twice as much.
+            # Parts with their own rate would have twice as much.
             assert found[-1] <= rate_bps
             # How near to it they come is up to the machine.
             if found[-1] >= rate_bps * 0.4:
@@ -248,7 +248,7 @@ async def test_parts_of_a_port_share_its_rate(tmp_path: Path) -> None:
 
 
 def goodput_bps(events: Sequence[AgentEvent]) -> float:
-    """Return what each of the two ports sent per second; both send alike."""
+    """Return the rate of each of the two ports; both must be equal."""
     rows = RecordRows()
     for event in events:
         if isinstance(event, RecordBatch):

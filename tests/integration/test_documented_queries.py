@@ -1,4 +1,4 @@
-"""The queries of the documentation give every run its own rows."""
+"""Queries in the documentation do not mix rows of different runs."""
 
 from __future__ import annotations
 

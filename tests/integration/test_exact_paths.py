@@ -1,4 +1,4 @@
-"""Of recorded traces, too, the parts of the path sum to the iteration exactly."""
+"""Critical paths of recorded traces sum exactly to their iteration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chakram import simulate
-from tests.explained import assert_exact
+from tests.explained_simulations import assert_exact
 
 EXPERIMENT = """\
 version: 1

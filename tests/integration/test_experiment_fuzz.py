@@ -1,4 +1,4 @@
-"""A slice of the broken experiments of ``tests/soak``, always the same."""
+"""A fixed part of the invalid experiments of ``tests/soak``."""
 
 from __future__ import annotations
 

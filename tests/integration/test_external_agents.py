@@ -1,4 +1,4 @@
-"""What a run on external agents finds out about them before it begins."""
+"""Checks of external agents before a run starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabrics without namespaces, and processes that end with one another."""
+"""Fabrics without namespaces, and processes that end together."""
 
 from __future__ import annotations
 

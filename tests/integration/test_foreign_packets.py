@@ -1,4 +1,4 @@
-"""Strangers send to the ports of a run: nothing of it counts for the run."""
+"""Packets of foreign senders do not affect a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.port_options import PortOptions
 from chakram_agent.dataplane.udp_port import open_udp_port
 from chakram_agent.shard import build_plane
-from tests.forgery import FORGERIES, Way, sealed
+from tests.forged_packets import FORGERIES, Way, sealed
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
@@ -64,7 +64,7 @@ def forge(plan: AgentPlan, rng: random.Random) -> tuple[bytes, PortPlan]:
 
 
 def counts(plane: DataPlane) -> tuple[int, int]:
-    """Return how many packets came from elsewhere, and to nobody."""
+    """Return the numbers of foreign packets and of packets to unknown queue pairs."""
     each = [line.endpoint.engine.statistics() for line in plane.lines]
     return (
         sum(counters.foreign_address for counters in each),
@@ -86,7 +86,7 @@ def test_twenty_thousand_forged_packets_change_nothing() -> None:
                     data, port = forge(agent_plan, rng)
                     stranger.sendto(data, (port.address, UDP_PORT))
                     sent += 1
-                # No more are under way than there is room for.
+                # No more are in flight than there is room for.
                 while sum(counts(plane)) < sent:
                     plane.round()
                     assert watch.look() < 4 * PATIENCE_S, (counts(plane), sent)

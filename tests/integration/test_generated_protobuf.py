@@ -1,4 +1,4 @@
-"""The committed protobuf code is what its .proto gives."""
+"""Committed protobuf code equals the output of the generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a run are found in its records alone, without what it declares."""
+"""Faults of a run are found in its records, without the declared faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def found_in(folder: Path, shape: str, *faults: dict[str, Any], **more: Any) -> Fit:
-    """Return what explains a simulated run with faults, as if it had been measured."""
+    """Return the explanation of a simulated run, treated as a measured one."""
     return fit(simulated(folder, shape, *faults, **more))
 
 

@@ -1,4 +1,4 @@
-"""A data-plane process with nothing to do leaves its core alone."""
+"""An idle data-plane process uses almost no CPU time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def cpu_ns(process: int) -> int:
 
 
 def share_of_a_core(process: int) -> float:
-    """Return what a process takes of a core in the next second."""
+    """Return the share of a core that a process uses in the next second."""
     before_ns, began_ns = cpu_ns(process), time.monotonic_ns()
     threading.Event().wait(IDLE_S)
     return (cpu_ns(process) - before_ns) / (time.monotonic_ns() - began_ns)

@@ -1,4 +1,4 @@
-"""Predictions of labs against what labs were measured to do, on two idle cores.
+"""Predictions of labs compared with measurements on two idle cores.
 
 Medians of ten runs, of five, and means of two: what a run is predicted to take follows
 from how a kernel queues, drops and lets pass, so these figures are other people's only

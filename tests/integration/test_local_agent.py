@@ -16,7 +16,7 @@ from chakram.fabric.fabric_types.loopback import LoopbackFabric
 from chakram.fabric.local_agent import local_agent
 from chakram.foundation.errors import RunDirectoryError
 from tests.agents import children_of
-from tests.precedence import niceness_of, urgent
+from tests.process_priority import niceness_of, urgent
 from tests.support import require
 from tests.udp_ports import free_udp_ports
 

@@ -1,4 +1,4 @@
-"""Real ports that lose, repeat and disorder packets, against virtual time."""
+"""Goodput of real ports with loss and reordering, compared with virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
-from tests.precedence import before_others
+from tests.process_priority import before_others
 from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Ten thousand queue pairs of one port: what a packet costs, and who gets how much."""
+"""Cost per packet and fairness with ten thousand queue pairs on one port."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Traffic:
             self._ports[0].post_send(pair.qpn, 2, 1 << 30, self._now_ns, order)
 
     def send(self, packets: int) -> float:
-        """Send about so many; return what each of them cost, in ns of this process."""
+        """Send about *count* packets; return the CPU time of each, in ns."""
         sender, receiver = self._ports
         encode = self._encoders[0].encode
         began_ns, sent = time.process_time_ns(), 0
@@ -165,7 +165,7 @@ def test_ten_thousand_queue_pairs_get_equal_shares_for_any_packet_size() -> None
         burst = sender.next_burst(0)
         assert burst is not None
         shares[burst.source_qpn] += burst.wire_bytes
-    # By a quantum and a burst, whoever they are and however often it was their turn.
+    # By a quantum and a burst, for any queue pair after any number of turns.
     most_bytes = 2 * QUANTUM_BYTES + HEADERS_BYTES
     assert max(shares.values()) - min(shares.values()) <= most_bytes
     means = [

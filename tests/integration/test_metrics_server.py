@@ -90,7 +90,7 @@ def test_a_server_that_never_started_can_be_closed(server: MetricsServer) -> Non
 
 
 def waiting(server: MetricsServer, timeout_s: float) -> Future[bool]:
-    """Let a thread of its own wait for the last scrape."""
+    """Wait for the last scrape in a separate thread."""
     future: Future[bool] = Future()
 
     def wait() -> None:
@@ -109,7 +109,7 @@ def test_final_values_are_served_until_scraped(server: MetricsServer) -> None:
 
 
 def has_taken_the_end(server: MetricsServer, waited: Future[bool]) -> bool:
-    """Scrape; tell whether that was what somebody waits for."""
+    """Scrape; return whether this ended the wait."""
     fetch(server.url)
     return waited.done()
 

@@ -1,6 +1,6 @@
-"""Two hundred mutants of real files per form: refused or blamed, quickly and in bounds.
+"""Two hundred mutants per trace format are refused or reported quickly.
 
-Each form is read in a process of its own, so that its memory can be measured; half of
+Each form is read in a separate process, so that its memory can be measured; half of
 the processes may not even ask for more.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutants import (
+from tests.mutated_traces import (
     FILES,
     MEMORY_BYTES,
     SLOWEST_S,
@@ -34,10 +34,18 @@ LIMITED = ("binary", "jsonizer", "linked", "groups")
 
 
 def read_mutants(form: str, traces: Path) -> dict[str, Any]:
-    """Return what the process says that read them."""
+    """Return the output of the process that reads them."""
     limit = {"CHAKRAM_LIMIT_MEMORY": "1"} if form in LIMITED else {}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", form, "1", str(MUTANTS), str(traces)],
+        [
+            sys.executable,
+            "-m",
+            "tests.mutated_traces",
+            form,
+            "1",
+            str(MUTANTS),
+            str(traces),
+        ],
         capture_output=True,
         text=True,
         cwd=REPO_ROOT,

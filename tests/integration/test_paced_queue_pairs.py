@@ -1,4 +1,4 @@
-"""A thousand paced queue pairs of one port, each at its rate, whatever its load."""
+"""A thousand paced queue pairs of one port keep their rates."""
 
 from __future__ import annotations
 
@@ -189,8 +189,8 @@ def test_a_thousand_queue_pairs_keep_their_rates_over_sockets(load: float) -> No
         try:
             finish(plane)
             endpoint = plane.lines[0].endpoint
-            # Whoever keeps the machine busy makes no queue pair faster than its rate,
-            # and slower only by the time for which the port's line stood still.
+            # Other programs on the machine make no queue pair faster than its rate,
+            # and slower only by the time for which the port's line stalled.
             lost_ns = endpoint.engine.statistics().generator_wait_ns
             assert max(errors_of(endpoint.records, rate_bps)) < 0.02
             assert min(errors_of(endpoint.records, rate_bps, lost_ns=lost_ns)) > -0.02

@@ -1,4 +1,4 @@
-"""The class of each kind of packet, from the settings of a plan to the IP header."""
+"""Traffic classes of all packet types, from the plan to the IP header."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_packet_type_is_sent_in_the_class_of_the_plan(
 
 
 def listening(family: str, place: int = 1) -> socket.socket:
-    """Return a socket in the place of a port that tells the class of what comes."""
+    """Return a socket that replaces a port and shows the class of arrivals."""
     version = socket.AF_INET6 if family == "ipv6" else socket.AF_INET
     listener = socket.socket(version, socket.SOCK_DGRAM)
     if family == "ipv6":

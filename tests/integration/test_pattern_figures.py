@@ -1,4 +1,4 @@
-"""What simulated patterns reach: goodput of receivers, fair times, and who met whom."""
+"""Results of simulated patterns: goodput, fair times, shared links."""
 
 from __future__ import annotations
 

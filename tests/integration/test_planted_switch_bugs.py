@@ -1,4 +1,4 @@
-"""The laws of the switch model find bugs: twenty are planted, one at a time."""
+"""The laws of the switch model find twenty planted bugs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes over real sockets, on loopback: what is counted is what was sent."""
+"""Probes over real loopback sockets: counters equal the sent packets."""
 
 from __future__ import annotations
 

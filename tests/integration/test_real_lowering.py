@@ -1,4 +1,4 @@
-"""Real trace sets lower to programs that fit together and come to an end."""
+"""Real trace sets lower to consistent programs that terminate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of real producers: each set is read whole and has what its author counted."""
+"""Traces of real producers have the contents that their authors counted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from chakram.chakra.summary.summary import summarize
 from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError
 from chakram.trace.node import NodeKind
+from tests.full_decoder import outcome, read_fast, read_fully
 from tests.integration.real_sets import SETS, Expected
-from tests.long_way import outcome, read_plainly, read_the_long_way
 
 
 def communication(traces: TraceSet) -> dict[str, tuple[int, int, int]]:
@@ -149,8 +149,8 @@ def test_fast_decoder_equals_protobuf_on_every_trace(
             data = gzip.decompress(data)
         options = ReadOptions(bytes_per_element=2, drop_missing_dependencies=True)
         # Both are called at once, before the loop goes on.
-        short = outcome(lambda: read_plainly(data, rank=rank, options=options)[0])  # noqa: B023
-        long = outcome(lambda: read_the_long_way(data, rank=rank, options=options))  # noqa: B023
+        short = outcome(lambda: read_fast(data, rank=rank, options=options)[0])  # noqa: B023
+        long = outcome(lambda: read_fully(data, rank=rank, options=options))  # noqa: B023
         assert short == long, name
         seen += 1
     assert seen > least
@@ -176,7 +176,8 @@ def test_linked_trace_equals_the_output_of_the_converter(chakram_data: Path) -> 
             }
             for graph in (linked.graphs[rank], converted.graphs[rank])
         )
-        # The converter takes the time of an optimizer's step from it, nobody knows why.
+        # The converter takes the time of an optimizer's step from it. The reason is
+        # unknown.
         step = ours.pop(657)
         assert step == (step[0], step[1], step[2], theirs.pop(657)[3])
         assert ours == theirs

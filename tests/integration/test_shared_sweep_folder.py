@@ -54,7 +54,7 @@ def sweeping(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def sweep_twice(folder: Path, *options: str) -> list[str]:
-    """Return what two sweeps at a time print; both succeed."""
+    """Return the output of two concurrent sweeps; both succeed."""
     with sweeping(folder, *options) as one, sweeping(folder, *options) as other:
         outputs = [sweep.communicate(timeout=PATIENCE_S) for sweep in (one, other)]
         assert [one.returncode, other.returncode] == [0, 0], outputs

@@ -1,4 +1,4 @@
-"""Every real trace set that is a job completes in virtual time, with exact bytes."""
+"""Every replayable real set completes in virtual time, with exact bytes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, star, write_experiment
+from tests.e2e.traffic_totals import check_complete
 from tests.raw_traces import ALGORITHMS, expected_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A set: its ranks, what one unit of a size is worth, and how much is replayed."""
+    """A set: its ranks, the unit of its sizes, and its replayed share."""
 
     path: str
     ranks: int

@@ -1,4 +1,4 @@
-"""Pages of sweeps: what ``chakram report FOLDER`` shows of many runs."""
+"""Pages of sweeps: ``chakram report FOLDER``."""
 
 from __future__ import annotations
 

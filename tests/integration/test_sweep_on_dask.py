@@ -1,4 +1,4 @@
-"""A sweep on a Dask cluster gives what it gives here, also where a worker is killed."""
+"""A sweep on a Dask cluster equals a local one, even with a killed worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ repetitions: 2
 
 @contextmanager
 def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program of Dask, in a group of its own; end it with what it started."""
+    """Run a Dask program in its own process group; end the whole group."""
     process = subprocess.Popen(
         [sys.executable, "-m", *words],
         cwd=folder,

@@ -1,10 +1,15 @@
-"""Made-up training beside what STAGE makes of equal parameters.
+"""Synthetic training compared with the output of STAGE for equal parameters.
 
-STAGE counts elements, takes its micro batch over all data-parallel ranks (and, for the
-exchange with experts, over the expert-parallel ones), gives experts two matrices, keeps
-embeddings whole on every rank, makes their gate a collective, and sums up gradients
-after every micro batch; else the two agree in kind, size and number of what every rank
-does.
+STAGE differs in these points:
+
+* It counts elements.
+* Its micro batch covers all data-parallel ranks, and for the exchange with experts the
+  expert-parallel ones.
+* Experts have two matrices, and their gate is a collective.
+* Every rank has whole embeddings.
+* Gradients are summed after every micro batch.
+
+Otherwise, both agree in type, size and number of the operations of every rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SIGTERM ends a large simulation within 2 s, wherever it is."""
+"""SIGTERM ends a large simulation within 2 s."""
 
 from __future__ import annotations
 

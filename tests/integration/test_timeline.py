@@ -1,4 +1,4 @@
-"""The timeline of a run, held against its tables."""
+"""The timeline of a run compared with its tables."""
 
 from __future__ import annotations
 

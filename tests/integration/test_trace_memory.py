@@ -1,4 +1,4 @@
-"""Memory follows the nodes of a trace, and not by much."""
+"""Memory per node of a trace is small."""
 
 from __future__ import annotations
 

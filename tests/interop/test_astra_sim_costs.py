@@ -1,4 +1,4 @@
-"""Our costs of ASTRA-sim's analytical networks against what ASTRA-sim has found."""
+"""Our model of ASTRA-sim's analytical networks, compared with its output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = 1812
 
 
 def finish_ns(row: Mapping[str, str]) -> int:
-    """Return what we find for a row of the reference."""
+    """Return our time for a row of the reference."""
     nranks = int(row["npus"])
     network = NETWORKS[row["topology"]](
         nranks,

@@ -1,4 +1,4 @@
-"""Packets of real runs, as tshark and scapy see them.
+"""Packets of real runs, decoded by tshark and scapy.
 
 Scapy checks the ICRC but knows neither RETH nor immediate data; tshark knows those but
 does not check the ICRC.
@@ -30,7 +30,7 @@ from tests.pcap_files import ip_packet, read_frames
 from tests.support import missing_program, require, why_no_lab
 
 with warnings.catch_warnings():
-    # Its imports warn of ciphers that nobody uses here.
+    # Its imports warn of ciphers that are not used here.
     warnings.simplefilter("ignore")
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP
@@ -70,7 +70,7 @@ WITH_IMMEDIATE = LASTS | {
 
 @dataclass(frozen=True)
 class Captured:
-    """A run, and what was captured in it."""
+    """A run, and its capture."""
 
     directory: Path
     verb: str

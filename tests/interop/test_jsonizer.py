@@ -1,4 +1,4 @@
-"""What chakra_jsonizer wrote, as oracle of the JSON that we write."""
+"""Our JSON compared with the output of chakra_jsonizer."""
 
 from __future__ import annotations
 

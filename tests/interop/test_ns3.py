@@ -1,8 +1,8 @@
-"""Switches of profile ``ns3`` with its hosts against what ns-3 has found.
+"""Switches of profile ``ns3`` with its hosts, compared with results of ns-3.
 
-The reference is ASTRA-sim over ns-3 (HPCC's RDMA model).  Without congestion control it
-repeats exactly, and so do we: flows are compared one by one.  ns-3 draws its marks anew
-in every run, so with DCQCN distributions are compared.
+The reference is ASTRA-sim over ns-3 (HPCC's RDMA model). Without congestion control,
+both are deterministic, so flows are compared one by one. ns-3 draws its marks at random
+in every run, so distributions are compared with DCQCN.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_experiment_reproduces_every_message_of_the_mix(
 
 
 def finish_ns(row: Mapping[str, str]) -> int:
-    """Return what we find for a row of the reference."""
+    """Return our times for a row of the reference."""
     nranks = int(row["npus"])
     rows = [
         collective(

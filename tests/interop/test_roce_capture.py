@@ -136,7 +136,7 @@ def frames(chakram_data: Path) -> list[Frame]:
 
 @pytest.fixture(scope="module")
 def told(chakram_data: Path) -> list[list[str]]:
-    """Return what tshark told of each frame, as the capture's description has it."""
+    """Return the fields that tshark printed for each frame."""
     text = (chakram_data / "reference" / "rxe.txt").read_text()
     columns = len(COLUMNS)
     rows = [line.split("|") for line in text.splitlines() if line[:1].isdigit()]

@@ -1,4 +1,4 @@
-"""Scapy's RoCE layer as a second opinion on what we put on the wire."""
+"""Our packets decoded by scapy's RoCE layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chakram.roce.port import PortEngine
 from tests.virtual_wire import make_queue_pair, split
 
 with warnings.catch_warnings():
-    # Its imports warn of ciphers that nobody uses here.
+    # Its imports warn of ciphers that are not used here.
     warnings.simplefilter("ignore")
     from scapy.contrib.roce import AETH, BTH
     from scapy.layers.inet import IP, UDP

@@ -1,4 +1,4 @@
-"""What tshark sees in a capture file."""
+"""Packets of a capture file as tshark decodes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UDP_BYTES, _BTH_BYTES, _RETH_BYTES, _SHORT_BYTES = 8, 12, 16, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One packet; None is what it does not carry."""
+    """One packet; None means that it lacks the field."""
 
     number: int
     frame_bytes: int
@@ -63,7 +63,7 @@ class Decoded:
 
     @property
     def payload_bytes(self) -> int:
-        """What it carries of its message."""
+        """Payload that belongs to its message."""
         carried = self.udp_bytes - _UDP_BYTES - _BTH_BYTES - self.pad_bytes
         carried -= _SHORT_BYTES  # the ICRC
         carried -= _RETH_BYTES if self.dma_length_bytes is not None else 0

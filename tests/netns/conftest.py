@@ -1,5 +1,5 @@
-"""Labs for tests: only where they can be built, each test with a state of its own,
-and a network of its own in which links of theirs would be left.
+"""Labs for tests: only where they can be built, each test with its own state,
+and its own network in which links of theirs would be left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
-from tests.own_network import own_network
+from tests.private_network import private_network
 from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _own_network() -> Iterator[None]:
-    with own_network():
+def _private_network() -> Iterator[None]:
+    with private_network():
         yield
 
 

@@ -1,4 +1,4 @@
-"""What tests of labs share: topologies, and traffic made inside a lab."""
+"""Topologies and traffic for tests of labs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leaf_spine() -> Topology:
 
 
 def traffic(lab: LabState, kind: str, *arguments: str) -> Any:
-    """Return what a kind of traffic found; see ``traffic.py`` for the kinds.
+    """Return the result of a type of traffic, see ``traffic.py``.
 
     It is made by a process that entered the lab as an agent would, so that the same
     tests hold with and without root.

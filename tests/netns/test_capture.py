@@ -1,4 +1,4 @@
-"""Capturing at hosts of a lab: what files hold, and what is said when they do not."""
+"""Captures at hosts of a lab: contents of files, and messages about gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents put on the wire of a lab: segmented bursts of right packets."""
+"""Packets of agents on the wire of a lab: segmented bursts with correct ICRCs."""
 
 from __future__ import annotations
 

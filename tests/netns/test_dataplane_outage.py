@@ -1,4 +1,4 @@
-"""An interface that goes down during a run, and comes up again."""
+"""An interface that goes down and up again during a run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def plane_in(hosts: Sequence[HostState]) -> tuple[DataPlane, str]:
 
 
 def serve(plane: DataPlane, seconds: float) -> None:
-    """Go on for some time, or until all is done."""
+    """Continue for some time, or until all is done."""
     deadline_s = time.monotonic() + seconds
     while not plane.finished() and time.monotonic() < deadline_s:
         plane.round()

@@ -1,4 +1,4 @@
-"""Ports in a lab: what a queue of the kernel pushes back, and how it goes on."""
+"""Ports in a lab with a full kernel queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports that cannot segment: what their packets look like on the wire of a lab."""
+"""Packets on the wire of a lab from ports without segmentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path of every flow through a lab's switches is known before it is sent."""
+"""Predicted paths through a lab equal those of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labs: what they are made of, and what they carry."""
+"""Labs: their parts, and the traffic that they carry."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FOREIGN = f"{LAB}-h9"
 
 @pytest.fixture
 def foreign() -> Iterator[None]:
-    """Have a namespace of somebody else, whose name looks like one of the lab's."""
+    """Create a foreign namespace with a name like those of the lab."""
     subprocess.run(["ip", "netns", "add", FOREIGN], check=True)
     yield
     subprocess.run(["ip", "netns", "del", FOREIGN], check=True)

@@ -1,4 +1,4 @@
-"""Faults of links where the kernel switches: what each does, and that it ends."""
+"""Link faults on kernel switches: their effect and their end."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_switches_remove_a_link_that_is_down_from_their_routes(
 
         disturb_links(lab, [lasting(topology, "down", "leaf0:up0")])
         assert set(ways("leaf0")) == {"up1"}
-        # Nobody tells the other leaf: what it sends over that spine is lost there.
+        # The other leaf is not informed. Its packets over that spine are lost.
         arrived = traffic(lab, "flows", "h2", "h0", "64", "100")
         assert arrived == usual["leaf1"].count("up1")
         link = read_counters(lab).links["leaf0-spine0"]

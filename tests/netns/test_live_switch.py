@@ -1,4 +1,4 @@
-"""Labs whose switches are the model: frames cross it, at its rates, until it ends."""
+"""Labs with modelled switches: frames, rates and lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflights over labs whose switches have a fault that was put in by hand."""
+"""Preflights over labs with a manually added fault."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ip(lab: LabState, switch: str, *words: str) -> None:
 
 
 def sound(lab: LabState) -> None:
-    """Leave the lab as it is."""
+    """Change nothing in the lab."""
 
 
 def failures(report: PreflightReport) -> list[tuple[str, str]]:

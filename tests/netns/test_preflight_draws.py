@@ -1,4 +1,4 @@
-"""A few labs with a planted fault, of those that ``tests/soak`` draws many of."""
+"""A few labs with a planted fault, from the draws of ``tests/soak``."""
 
 from __future__ import annotations
 

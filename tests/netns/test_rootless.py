@@ -1,4 +1,4 @@
-"""All that holds for labs holds for a user without any rights as well."""
+"""Tests of labs, repeated by an unprivileged user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.nobody import NOBODY, interpreter, python_path, run_as_nobody
+from tests.unprivileged_user import NOBODY, interpreter, python_path, run_as_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 WITHOUT_ROOT = (
     "test_lab.py",
-    "test_lab_life.py",
+    "test_lab_lifetime.py",
     "test_link_faults.py",
-    "test_parts.py",
+    "test_lab_parts.py",
     "test_capture.py::test_both_directions_of_every_host_are_in_its_file",
     "test_capture.py::test_a_capture_ends_with_its_starter",
 )
@@ -32,8 +32,8 @@ def python() -> str:
 
 
 @pytest.fixture
-def nobodys_root() -> Iterator[str]:
-    """Return a directory for the labs of nobody."""
+def unprivileged_root() -> Iterator[str]:
+    """Return a directory for the labs of an unprivileged user."""
     root = tempfile.mkdtemp(prefix="ck-")
     os.chown(root, NOBODY, NOBODY)
     yield root
@@ -126,13 +126,13 @@ except ChakramError as error:
     ],
 )
 def test_missing_requirement_is_reported_in_one_sentence(
-    python: str, nobodys_root: str, script: str, found: str
+    python: str, unprivileged_root: str, script: str, found: str
 ) -> None:
     status, output = run_as_nobody(
         [python, "-c", script],
         PYTHONPATH=python_path(),
         CHAKRAM_COMPILED="off",
-        CHAKRAM_STATE_DIR=nobodys_root,
+        CHAKRAM_STATE_DIR=unprivileged_root,
     )
     assert status == 0, output
     assert output.startswith(found), output

@@ -1,4 +1,4 @@
-"""Traffic inside a lab, made by a process of its own.
+"""Traffic inside a lab, made by a separate process.
 
 ``python traffic.py KIND ARGUMENTS...`` reads a lab's state from standard input and
 prints what it found as JSON.
@@ -155,7 +155,7 @@ def rate(lab: LabState, sender: str, receiver: str, count: str, size: str) -> fl
     """Return the payload rate at which many packets arrive, in bit/s."""
     source, target = udp_socket(lab, sender), udp_socket(lab, receiver)
     with suppress(PermissionError):
-        # Whoever has to wait for a core loses nothing meanwhile.
+        # A process that waits for a core loses no packets.
         target.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 24)
     address, payload = target.getsockname(), bytes(int(size))
 
@@ -206,7 +206,7 @@ def flood(lab: LabState, seconds: str, size: str, *hosts: str) -> int:
 
 
 def storm(lab: LabState, sender: str, receiver: str, seconds: str) -> int:
-    """Let a host pause class 3 all the time while another sends to it.
+    """Pause class 3 permanently at a host while another host sends to it.
 
     Return how many packets of that class arrived after the first second.
     """
@@ -247,14 +247,14 @@ def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list
     six = is_ipv6(lab.host(receiver).address)
     while sum(length - (62 if six else 42) for length in lengths) < 8000:
         frame = frames.recv(1 << 17)
-        # Else the receiver says: nobody listens.
+        # Otherwise the receiver answers that the port is unreachable.
         if frame[20 if six else 23] == socket.IPPROTO_UDP:
             lengths.append(len(frame))
     return lengths
 
 
 def ring(lab: LabState, sender: str, receiver: str, *counts: str) -> list[Any]:
-    """Send packets in rounds; return after each what a small ring kept and dropped."""
+    """Send packets in rounds; return the kept and dropped packets of a small ring."""
     state = lab.host(receiver)
     target = (state.address, PORT)
     source = udp_socket(lab, sender)
@@ -266,7 +266,7 @@ def ring(lab: LabState, sender: str, receiver: str, *counts: str) -> list[Any]:
     dropped = 0
     with run_in_namespace(state.netns, open_it) as opened:
         for count in map(int, counts):
-            # Nobody listens there: what the receiver says to that is not UDP.
+            # No process listens there, and the answer of the receiver is not UDP.
             for number in range(count):
                 source.sendto(number.to_bytes(4, "big") * 1000, target)
             kept: list[int] = []
@@ -319,7 +319,7 @@ def _ipv6_addresses(interface: str) -> list[str]:
 
 
 def coming_back(lab: LabState) -> str:
-    """Return whether entering a namespace for a while comes back or is refused."""
+    """Return whether a temporary entry into a namespace returns or is refused."""
     home = os.readlink(_OWN_NAMESPACE)
     try:
         with in_namespace(lab.hosts[0].netns):

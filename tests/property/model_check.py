@@ -1,4 +1,4 @@
-"""What must hold of a switch model at any time."""
+"""Invariants of a switch model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_model"]
 
 
 def check_model(model: SwitchModel, now_ns: int) -> list[str]:
-    """Return what is wrong with accounts, queues and pauses; nothing, if all is right.
+    """Return violations of accounts, queues and pauses; empty if there are none.
 
     Every packet that waits is in exactly two accounts, with what it occupies; at a host
     in one.

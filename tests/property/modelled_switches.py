@@ -93,7 +93,7 @@ class Wires:
         dscp: int = 26,
         ecn: int = ECT,
     ) -> int:
-        """Let a host send a packet now; return what became of it there."""
+        """Send a packet from a host now; return its outcome at the host."""
         packets = self.model.packets
         slot = packets.take()
         for name, value in (
@@ -116,7 +116,7 @@ class Wires:
         return outcome
 
     def drive(self, number: int) -> None:
-        """Let a port send if it may; else come back when it may."""
+        """Send from a port if permitted; otherwise return when it may."""
         model = self.model
         while True:
             ready_ns = port_ready_ns(model, number)
@@ -163,7 +163,7 @@ class Wires:
         self.settle()
 
     def settle(self) -> None:
-        """Carry pause frames, and give back what the model has dropped by itself."""
+        """Carry pause frames, and return packets that the model has dropped."""
         model = self.model
         while (signal := model.next_signal()) is not None:
             peer = model.port(signal.port).peer
@@ -199,7 +199,7 @@ class Wires:
         return min(times)
 
     def step(self) -> bool:
-        """Let the next thing happen; False: there is none."""
+        """Process the next event; False: there is none."""
         time_ns = self.next_ns()
         if time_ns == NEVER:
             return False
@@ -218,14 +218,14 @@ class Wires:
         return True
 
     def run(self, until_ns: int = NEVER) -> None:
-        """Go on until nothing happens any more, or until a time."""
+        """Continue until there is no event, or until a time."""
         while self.next_ns() < until_ns and self.step():
             pass
         if until_ns != NEVER:
             self.now_ns = max(self.now_ns, until_ns)
 
     def run_until(self, holds: Callable[[], bool]) -> None:
-        """Go on until something holds, or until nothing happens any more."""
+        """Continue until a condition holds, or until there is no event."""
         while not holds() and self.step():
             pass
 
@@ -233,7 +233,7 @@ class Wires:
         return sum(len(line) for line in self.lines.values())
 
     def check(self) -> list[str]:
-        """Return what is wrong: accounts, and packets that nobody has."""
+        """Return mistakes: wrong counters, and missing packets."""
         model = self.model
         wrong = check_model(model, self.now_ns)
         held = model.waiting() + self.on_wires()

@@ -1,4 +1,4 @@
-"""Bugs in the switch model, planted one at a time: the laws must find each.
+"""Bugs planted in the switch model, each of which the laws must find.
 
 ``python -m tests.property.planted_switch_bugs`` prints as JSON which laws each bug
 breaks, and under "" those that are broken without any.  It needs the plain form of the
@@ -208,7 +208,7 @@ def broken_laws() -> list[str]:
 
 
 def main() -> None:
-    """Plant each bug and print what finds it."""
+    """Plant each bug and print the law that finds it."""
     found = {"": broken_laws()}
     for name, (owner, method, function) in BUGS.items():
         with patch.object(owner, method, function):

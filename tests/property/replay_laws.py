@@ -1,4 +1,4 @@
-"""What holds of every run of a plan, read from what it recorded."""
+"""Laws of every run of a plan, checked on its records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.made_plans import (
 
 
 def identity(program: RankProgram, operation: int) -> tuple[object, ...]:
-    """What an operation and its counterparts on other ranks have in common."""
+    """Identity of an operation and its counterparts on other ranks."""
     row = program.operations[operation]
     if isinstance(row, CollectiveOperation):
         return ("collective", program.job, row.group, row.number)
@@ -82,7 +82,7 @@ def _partners(name: str, position: int, n: int) -> list[tuple[int, int]]:
 
 
 class Ran:
-    """What a run recorded, by what it belongs to."""
+    """Records of a run, by their operation."""
 
     def __init__(self, plan: Plan, records: RecordRows) -> None:
         self.plan = plan

@@ -1,4 +1,4 @@
-"""Laws of the switch model: each function returns what is wrong, nothing if all holds.
+"""Laws of the switch model: each function returns the violations.
 
 They are functions of plain numbers, so that Hypothesis calls them with many, and the
 test of planted bugs with a few.
@@ -59,7 +59,7 @@ WATCH = WatchdogSettings(detection_ns=200_000, restoration_ns=200_000, poll_ns=1
 
 
 def small(ends: Sequence[LinkEnd]) -> SwitchSettings:
-    """Return a switch whose memory is soon full."""
+    """Return a switch with little memory."""
     mark = WredSettings(kmin_bytes=4_000, kmax_bytes=12_000, probability=0.2)
     return sonic(
         ends,
@@ -84,7 +84,7 @@ def shared(
     shared_bytes: int = 1_000_000,
     weights: Sequence[int] = (1,) * CLASSES,
 ) -> SwitchSettings:
-    """Return a switch that limits what comes in, alike at all ports."""
+    """Return a switch with equal limits at all ports."""
     return SwitchSettings(
         pools=(
             PoolSettings(name="memory", shared_bytes=shared_bytes),
@@ -147,7 +147,7 @@ def nothing_is_lost_from_sight(seed: int, steps: int = 150) -> list[str]:
 
 
 def ends_well(wires: Wires) -> list[str]:
-    """Return what is wrong once links are up, pauses have ended and all could leave."""
+    """Return violations after links are up, pauses have ended and queues are empty."""
     model = wires.model
     for port in model.ports():
         model.set_link(port.number, True, wires.now_ns)
@@ -257,7 +257,7 @@ def weights_are_kept(weights: Sequence[int], sizes: Sequence[int]) -> list[str]:
 
 
 def strict_classes_go_first() -> list[str]:
-    """What has strict priority leaves before what takes turns, the highest first."""
+    """Strict priority precedes weighted classes, highest class first."""
     weights = (1, 1, 0, 1, 1, 1, 0, 1)
     settings = shared(
         2, limit=BufferLimit(pool="free"), pause=PauseSettings(), weights=weights
@@ -280,7 +280,7 @@ def strict_classes_go_first() -> list[str]:
 def marks_follow_the_curve(
     kmin: int, width: int, probability: float, place: float, packets: int = 100_000
 ) -> list[str]:
-    """Of many packets at one queue as many are marked as the curve says, within 2 %."""
+    """The share of marked packets at one queue follows the curve, within 2 %."""
     marker = Marker(
         WredSettings(kmin_bytes=kmin, kmax_bytes=kmin + width, probability=probability),
         seed=7,
@@ -314,7 +314,7 @@ def averages_follow_the_queue() -> list[str]:
 
 
 def marks_are_where_they_are_said_to_be() -> list[str]:
-    """At dequeue counts what is left behind, at enqueue what is found."""
+    """Marking at dequeue counts the remaining packets, at enqueue the present ones."""
     wrong: list[str] = []
     cases: list[tuple[Literal["dequeue", "enqueue"], int, int]]
     cases = [("dequeue", 0, 6), ("enqueue", 5, 10)]
@@ -352,7 +352,7 @@ def marks_are_where_they_are_said_to_be() -> list[str]:
 
 
 def limits_of_queues_hold(limit_bytes: int, size: int) -> list[str]:
-    """A queue takes what its limit says, and not a packet more or less."""
+    """A queue accepts exactly as many packets as its limit allows."""
     wires = star(2, lambda ends: fifo(ends, queue_bytes=[limit_bytes] * 2))
     wires.model.pause(0, 0, NEVER, 0)
     fitting = limit_bytes // size
@@ -401,7 +401,7 @@ def dynamic_limits_share_what_is_free(shift: int) -> list[str]:
 
 
 def pauses_stop_the_next_packet_only() -> list[str]:
-    """A pause lets the packet on the wire finish, and ends when its quanta do."""
+    """A pause lets the packet on the wire finish, and ends with its quanta."""
     wires = star(2, plain)
     model = wires.model
     for _ in range(5):
@@ -530,7 +530,7 @@ def storms_are_cut(action: WatchdogAction) -> list[str]:
 
 
 def faults_hit_what_they_name(kind: FaultKind, seed: int) -> list[str]:
-    """A fault changes what its link does, from begin to end, and nothing else."""
+    """A fault changes the behavior of its link from start to end, and nothing else."""
     begin_ns, end_ns = 40_000, 120_000
     fault = LinkFault(
         kind=kind,
@@ -597,7 +597,7 @@ def faults_hit_what_they_name(kind: FaultKind, seed: int) -> list[str]:
 
 
 def links_that_go_down_drop_what_waits() -> list[str]:
-    """What waits for a link, at either end, and what is on it is lost with it."""
+    """A link that goes down loses waiting packets at both ends and those on it."""
     wires = star(2, plain)
     model = wires.model
     model.pause(0, 0, NEVER, 0)
@@ -624,7 +624,7 @@ def links_that_go_down_drop_what_waits() -> list[str]:
 
 
 def choices_are_balanced(balancing: Balancing, flows: int = 1) -> list[str]:
-    """Spraying and adaptive choice use all next hops alike, also with one flow."""
+    """Spraying and adaptive choice use all next hops equally, also with one flow."""
     wires = two_leaves(spines=4, balancing=balancing)
     for number in range(800):
         wires.send(0, wires.model.port(wires.model.host_port(1)).node, number % flows)

@@ -1,4 +1,4 @@
-"""The agent's machine survives every order of events."""
+"""The agent's state machine keeps its invariants with any order of events."""
 
 from __future__ import annotations
 

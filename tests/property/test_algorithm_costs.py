@@ -1,4 +1,4 @@
-"""Steps and bytes of every algorithm, against closed forms that are derived apart.
+"""Steps and bytes of every algorithm equal independent closed forms.
 
 ``S`` is what one rank contributes, divisible wherever a form divides it.
 """
@@ -101,7 +101,7 @@ def chain(n: int, p: int, size: int) -> int:
 
 
 def below(n: int, p: int) -> int:
-    """Positions for which *p* stands in a binomial tree, itself included."""
+    """Positions for which *p* is in a binomial tree, itself included."""
     return min(p & -p, n - p) if p else n
 
 

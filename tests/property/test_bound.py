@@ -1,4 +1,4 @@
-"""Laws of bounds: no simulation beats them, and without sharing that is the time."""
+"""Laws of bounds: no simulation beats them, and unshared links reach them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def topologies(draw: st.DrawFn, nhosts: int) -> Topology:
 
 @st.composite
 def fabrics(draw: st.DrawFn, nranks: int) -> FabricModel:
-    """Return what is known of a fabric under so many ranks."""
+    """Return the topology facts of a fabric with a number of ranks."""
     nports = draw(st.integers(1, nranks))
     topology = draw(topologies(nports))
     ranks = st.integers(0, nranks - 1)
@@ -92,7 +92,7 @@ def fabrics(draw: st.DrawFn, nranks: int) -> FabricModel:
 
 @st.composite
 def operations(draw: st.DrawFn, nranks: int) -> tuple[list[Operation], ...]:
-    """Return what each of some ranks does: one collective."""
+    """Return the program of each rank: one collective."""
     op = draw(st.sampled_from(CollectiveOp))
     if op is CollectiveOp.ALL_TO_ALL_V:
         name = draw(st.sampled_from(["direct", "pairwise"]))

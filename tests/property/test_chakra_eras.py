@@ -1,4 +1,4 @@
-"""Files of schemas before 0.0.4 are never read, whatever stands in them."""
+"""Files of schemas before 0.0.4 are always refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ lists = st.text("[]0123456789, abc'", max_size=20).map(lambda s: f"[{s}]".encode
 
 @st.composite
 def head(draw: st.DrawFn, types: int) -> bytes:
-    """What all old nodes have behind their id: all of it is written, even zeros."""
+    """Fields behind the id in old nodes, with zeros written."""
     body = text(2, draw(names)) + number(3, draw(st.integers(0, types)))
     return body + b"".join(number(4, each) for each in draw(st.lists(ids, max_size=3)))
 

@@ -1,4 +1,4 @@
-"""Laws of messages with contents: they arrive as they are, whatever the wire does."""
+"""Laws of messages with contents: they arrive unchanged over any wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's machine keeps its invariants whatever comes in whatever order."""
+"""The controller's state machine keeps its invariants with any events."""
 
 from __future__ import annotations
 

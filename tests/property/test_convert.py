@@ -1,4 +1,4 @@
-"""Laws of writing traces in other forms."""
+"""Laws of converting traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts sum to every message, and pieces to every iteration, whatever the program."""
+"""Parts sum to messages and pieces to iterations, for any program."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
-from tests.explained import assert_exact, simulated_run
+from tests.explained_simulations import assert_exact, simulated_run
 from tests.leaf_spines import clos
-from tests.made_jobs import jobs
 from tests.made_plans import make_plan
+from tests.random_jobs import jobs
 
 transports = st.builds(
     TransportPlan,
@@ -82,7 +82,7 @@ def test_parts_sum_to_messages_and_pieces_to_iterations(
             )
         except RunFailed:
             # Ranks that begin collectives in another order may wait for one another
-            # where each may have one message under way alone.
+            # where each may have one message in flight alone.
             assume(not chosen.credits)
             raise
         if results.table("operations").num_rows:

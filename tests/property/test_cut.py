@@ -28,7 +28,7 @@ COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 
 def read_again(job: RandomJob, options: CutOptions) -> TraceSet:
-    """Return what the files of the cut would give."""
+    """Return the set that the files of the cut give."""
     cut = Cut(job.graphs, job.groups | {WORLD: world_group(len(job.graphs))}, options)
     traces = {}
     for rank in cut.ranks:

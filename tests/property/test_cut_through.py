@@ -1,4 +1,4 @@
-"""Laws of switches that cut through, whatever happens to links meanwhile."""
+"""Laws of cut-through switches with failing links."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import ETHERTYPE_PAUSE
 from chakram.switch.profiles import Profile, Switching
 from chakram.topology.topology import Topology
-from tests.bound_check import check_bounds
 from tests.leaf_spines import clos
 from tests.made_plans import flow_rows, make_plan, program
 from tests.property.model_check import check_model
 from tests.property.test_bound import operations
+from tests.simulation_bounds import check_bounds
 from tests.unit.fabric.live_frames import FRAME_BYTES, LiveFabric
 
 RATES = st.sampled_from([10**9, 4 * 10**9, 999_999_937])
@@ -84,7 +84,7 @@ def test_every_frame_arrives_in_order_and_not_too_soon_or_is_counted(
 ) -> None:
     topology = data.draw(fabrics())
     lab = LiveFabric(topology, data.draw(PROFILES))
-    # A host whose link is slow from begin to end can be told from its frames.
+    # A host whose link is slow from begin to end can be recognized from its frames.
     slow = data.draw(st.sampled_from([None, 10**8]))
     faults = data.draw(
         disturbances(topology, ["down", "flap", "degrade", "loss", "pause_storm"])
@@ -170,7 +170,7 @@ def test_failing_links_never_beat_the_bound(data: st.DataObject) -> None:
             max_burst_packets=data.draw(st.integers(1, 4)),
             # What waits in queues for longer is not lost, and would be sent again.
             retransmit_timeout_ns=10**6 if loses else 10**10,
-            # Nobody gives up in the time that a storm lasts.
+            # No queue pair gives up during a storm.
             retry_limit=10_000,
         ),
     )

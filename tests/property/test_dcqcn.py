@@ -1,4 +1,4 @@
-"""DCQCN's closed forms against a model that looks at its timers every microsecond."""
+"""DCQCN's closed forms equal a model that polls its timers every microsecond."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ happenings = st.lists(
     knobs=RELEASED,
     happenings=[(0, "notify"), (55, "notify"), (5, "flood"), (60, "look")],
 )
-# Alpha has decayed, and begins anew.
+# Alpha has decayed, and begins again.
 @example(
     knobs=RELEASED,
     happenings=[(0, "notify"), (60, "flood"), (60, "notify"), (60, "look")],

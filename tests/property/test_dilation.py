@@ -1,4 +1,4 @@
-"""Stretching time changes no ratio: a dilated simulation says what the undilated does.
+"""Dilation changes no ratio: results equal those of the undilated simulation.
 
 Compared is what a reader sees, times divided by the dilation.
 """
@@ -51,7 +51,7 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of a simulation, times undilated."""
+    """Reported values of a simulation, with undilated times."""
 
     iteration_ns: float
     times_ns: dict[object, float]

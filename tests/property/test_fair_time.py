@@ -1,4 +1,4 @@
-"""Laws of fair times: one message, messages posted together, messages apart."""
+"""Laws of fair times: single, simultaneous and separate messages."""
 
 from __future__ import annotations
 

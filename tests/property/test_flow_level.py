@@ -1,4 +1,4 @@
-"""Laws of the flow level: its rates are max-min fair, and links are not beaten."""
+"""Laws of the flow level: rates are max-min fair and respect link rates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fair(ways: list[list[int]], capacity: dict[int, Fraction]) -> list[Fraction]
 
 
 def post(level: FlowLevel, pairs: list[tuple[int, int]], sizes: list[int]) -> None:
-    """Let messages begin, each by itself."""
+    """Start each message separately."""
     for (source, target), size in zip(pairs, sizes, strict=True):
         shape = level.shape(size, lambda size=size: message_columns(size))
         share = level.open(shape)

@@ -1,4 +1,4 @@
-"""Laws of the message level: bytes stay, links are not beaten, closed forms hold."""
+"""Laws of the message level: bytes, link rates and closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain nodes mean what the same bytes mean when they are decoded as messages."""
+"""The fast decoder of plain nodes equals the decoding as messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
-from tests.long_way import outcome, read_plainly, read_the_long_way
+from tests.full_decoder import outcome, read_fast, read_fully
 
 OPTIONS = st.builds(
     ReadOptions,
@@ -227,8 +227,8 @@ def test_fast_decoder_equals_the_full_one(
     data = b"".join(map(frame, [*first, *nodes]))
     data = data[: len(data) - cut]
     assert outcome(
-        lambda: read_plainly(data, rank=1, options=options, chunk_bytes=chunk_bytes)[0]
-    ) == outcome(lambda: read_the_long_way(data, rank=1, options=options))
+        lambda: read_fast(data, rank=1, options=options, chunk_bytes=chunk_bytes)[0]
+    ) == outcome(lambda: read_fully(data, rank=1, options=options))
 
 
 PLAIN_VALUES = st.integers(0, 2**31)
@@ -259,5 +259,5 @@ def test_traces_of_producers_use_the_fast_decoder(
     inputs = _attribute("inputs", "string_list", ["a", "16", "b", "8"])
     node = Node(id=3, name="n", type=kind, attr=[*attributes, inputs])  # type: ignore[arg-type] # a number of the enum
     data = frame(metadata.SerializeToString()) + frame(node.SerializeToString())
-    trace, long_way = read_plainly(data, rank=1, options=ReadOptions())
-    assert (len(trace.graph), long_way) == (1, 1)
+    trace, full_decodes = read_fast(data, rank=1, options=ReadOptions())
+    assert (len(trace.graph), full_decodes) == (1, 1)

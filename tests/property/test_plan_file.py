@@ -28,8 +28,8 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
-from tests.made_jobs import jobs
 from tests.plans import rewritten, saved_plan
+from tests.random_jobs import jobs
 
 
 def saved(programs: list[RankProgram]) -> SavedPlan:
@@ -52,7 +52,7 @@ def test_any_file_is_read_or_refused(
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))
         body[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
-    # The digest is right, as that of whoever wants to do harm would be.
+    # The digest is correct, as an attacker would make it.
     whole = MAGIC + hashlib.sha256(body).digest() + body
     with contextlib.suppress(PlanError):
         for job in decode(bytes(whole), where="f").jobs:

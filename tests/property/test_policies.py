@@ -1,4 +1,4 @@
-"""Laws of all policies of the ready queue: they end, in order, and send the same."""
+"""Laws of ready-queue policies: they end, in order, with the same messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.made_plans import (
     share_rows,
 )
 from tests.random_traces import RandomJob, random_jobs
-from tests.replays import MessageFabric
+from tests.replay_checks import MessageFabric
 from tests.support import examples
 
 MAX_TIME_NS = 5_000
@@ -59,7 +59,7 @@ def planned(found: RandomJob, *, policy: str, order: str) -> Plan:
 
 
 def replayed(plan: Plan, seed: int) -> MessageFabric:
-    """Replay over a network that delays at will, by drivers who look late."""
+    """Replay over a network with arbitrary delays, with late drivers."""
     rng = random.Random(seed)
     fabric = MessageFabric(
         plan,

@@ -1,4 +1,4 @@
-"""Laws of reading PyTorch's host traces: only our errors, whatever a file holds."""
+"""Laws of reading PyTorch host traces: any file is read or raises our errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of replay: whatever the program, it ends, in order, with every message once."""
+"""Laws of replay: any program ends in order with every message once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.operations import RankProgram
 from chakram.topology.common_topologies import single_switch
 from tests.leaf_spines import clos
-from tests.made_jobs import jobs
 from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows
 from tests.property.replay_laws import assert_laws
-from tests.replays import MessageFabric
+from tests.random_jobs import jobs
+from tests.replay_checks import MessageFabric
 from tests.support import examples
 
 LIMITED = settings(
@@ -68,7 +68,7 @@ def test_replay_laws_hold_with_late_processing(
     )
     assert fabric.run()
     assert_laws(plan, fabric.records)
-    # From ready to posted nothing but the one who looked late stood in the way.
+    # Between ready and posted, only late processing delayed the message.
     for flow in flow_rows(fabric.records):
         assert flow.generator_wait_ns == flow.posted_ns - flow.ready_ns
 

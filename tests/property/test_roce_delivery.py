@@ -1,4 +1,4 @@
-"""What reaches the other side, whatever the wire does to it."""
+"""Delivery of messages over any wire."""
 
 from __future__ import annotations
 

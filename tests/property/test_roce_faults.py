@@ -1,4 +1,4 @@
-"""A law of faults: each rule counts by itself, and of those that hit the first wins."""
+"""A law of faults: rules count independently, and the first match wins."""
 
 from __future__ import annotations
 

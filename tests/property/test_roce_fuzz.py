@@ -1,4 +1,4 @@
-"""Damaged packets: a slice of what ``make soak`` does at length.
+"""Damaged packets: a part of ``make soak``.
 
 With ``CHAKRAM_FUZZ_SECONDS`` the compiled form gets them for that long.
 """
@@ -97,7 +97,7 @@ def test_a_planted_fault_of_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Lax(PortEngine):
-    """A port that takes for right what it has made right itself."""
+    """A port that accepts its own sealed packets."""
 
     def mend(self, data: bytes) -> bytes:
         return data

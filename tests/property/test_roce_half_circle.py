@@ -1,4 +1,4 @@
-"""A law of PSNs: half a circle behind is past, all else is still to come."""
+"""A law of PSNs: up to half of all PSNs behind are past, others are future."""
 
 from __future__ import annotations
 

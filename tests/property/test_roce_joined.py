@@ -1,4 +1,4 @@
-"""A law of what the kernel joins: it counts as if each packet had come by itself."""
+"""A law of joined packets: they count like single packets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def packets_of(verb: Verb, sizes: list[tuple[int, int]]) -> list[bytes]:
 
 
 def seen_by(port: PortEngine) -> Any:
-    """Return what happened, what was counted, and what is answered."""
+    """Return events, counters and answers."""
     events = [
         (qpn, event.message_id, event.size_bytes, event.packets, event.ce)
         for qpn, event in iter(port.next_event, None)
@@ -76,7 +76,7 @@ def seen_by(port: PortEngine) -> Any:
     ),
     marks=st.lists(st.booleans(), min_size=1, max_size=6),
 )
-# Nobody asks for an ACK, but for that of what comes again, before what is new.
+# No ACK is requested except for repeated packets, before new ones.
 @example(
     verb=Verb.SEND, sizes=[(1, 6 * MTU)], lost={4, 5}, again=[(2, 1, 1)], marks=[False]
 )

@@ -1,4 +1,4 @@
-"""A connection under attack: rules that do to its wire whatever a network can.
+"""A connection over a wire that does anything a network can.
 
 Two ports talk as bytes over a wire that the machine holds in its hands. Whatever it
 does in whatever order, the laws hold after every step; and once it lets the wire rest,
@@ -143,13 +143,13 @@ class Connection(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 6))
     def fill_the_sockets(self, times: int) -> None:
-        """Let the next sends find no room, whatever comes between them."""
+        """Refuse the next sends, with any calls between them."""
         self.full = times
 
     @precondition(lambda self: self.wire)
     @rule()
     def set_not_ready(self) -> None:
-        """Let a receiver have no room for the first packet, if that is its turn."""
+        """Make a receiver not ready for the first packet, if that is next."""
         first = self.wire[0]
         psn = int.from_bytes(first.data[9:12], "big")
         is_data = len(first.data) > 11 and first.data[0] < 0x0C
@@ -260,7 +260,7 @@ class Connection(RuleBasedStateMachine):
             sent = list(enumerate(self.sizes[side]))
             arrived = self.received[1 - side]
             assert arrived == sent[: len(arrived)]
-            # Nobody is told that it arrived before it has.
+            # No message completes before it has arrived.
             done = self.completed[side]
             assert done == sent[: len(done)]
             assert len(done) <= len(arrived)
@@ -284,7 +284,7 @@ class Connection(RuleBasedStateMachine):
             assert port.malformed + port.icrc_errors <= port.packets_received
 
     def teardown(self) -> None:
-        """Let the wire rest: everything arrives."""
+        """Stop disturbing the wire, so that everything arrives."""
         if not hasattr(self, "ports"):
             return
         limit_ns = self.now_ns + 10**9
@@ -306,7 +306,7 @@ class Connection(RuleBasedStateMachine):
             assert len(self.received[1 - side]) == len(self.sizes[side])
             assert len(self.completed[side]) == len(self.sizes[side])
             counters = self.ports[side].queue_pair(QPNS[side]).statistics()
-            # The first mark is told of, whatever the interval.
+            # The first mark causes a notification with any interval.
             assert (counters.cnps_sent > 0) == (counters.ce > 0)
 
 

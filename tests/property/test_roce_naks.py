@@ -1,4 +1,4 @@
-"""What a NAK asked for: was it lost, or had others overtaken it?"""
+"""Classification of NAKs: lost or reordered packets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sent_over(
     *, psn: int, burst_packets: int, lost: int | None = None, late: int | None = None,
     late_ns: int = 0,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return how many NAKs asked for a packet, and how many of these for a late one.
+    """Return the number of NAKs for a packet, and of those for a late one.
 
     The wire loses data packet number *lost*, and *late* comes *late_ns* later.
     """
@@ -83,7 +83,7 @@ def test_late_packets_are_not_counted_as_lost(
 
 
 def test_lost_and_late_packets_are_requested() -> None:
-    """Without that the laws would say nothing."""
+    """Without these cases, the laws would check nothing."""
     assert sent_over(psn=0, burst_packets=4, lost=20) == (1, 0)
     # It overtakes what was sent again, or is acknowledged before that leaves, or late.
     for late_ns in (500, 1_500, 5_000, 20_000):

@@ -1,4 +1,4 @@
-"""Laws of the port: rate, fairness, strict answers, honest lateness."""
+"""Laws of the port: rate, fairness, priority of answers, accounting of delays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def busy_port(
     size_bytes: int = 10**7,
     saves_up: bool = False,
 ) -> PortEngine:
-    """A port whose queue pairs have more to send than any test takes."""
+    """A port whose queue pairs always have more to send."""
     port = PortEngine(
         rate_bps=rate_bps,
         burst_bound_ns=burst_bound_ns,
@@ -199,7 +199,7 @@ def test_a_queue_pair_never_exceeds_its_rate(
 def test_idle_queue_pair_accumulates_no_credit(
     rate_bps: int, window_bytes: int, messages: list[tuple[int, int]]
 ) -> None:
-    """Being late by a millisecond is made up, a pause of one is not."""
+    """A port makes up for a delay of a millisecond, but not for a pause of one."""
     left, right = (
         PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=4)
         for _ in range(2)

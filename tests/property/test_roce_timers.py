@@ -1,4 +1,4 @@
-"""Timers of a port come out earliest first, whatever their times are."""
+"""Timers of a port expire in order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of a common order: the earliest message goes first, and nobody is forgotten."""
+"""Laws of a common order: the earliest message is first, and all are sent."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Wires:
         self.port.post_send(qpn, number, size_bytes, self.now_ns, order)
 
     def send(self) -> bool:
-        """Let one burst leave; check that it is the turn of its message."""
+        """Send one burst; check that its message is next."""
         self.port.handle_timers(self.now_ns)
         may_send = [
             self.port.queue_pair(qpn)
@@ -77,7 +77,7 @@ class Wires:
         return True
 
     def arrive(self) -> None:
-        """Let the oldest burst arrive, and the answers to it."""
+        """Deliver the oldest burst, and the answers to it."""
         burst = self.under_way.popleft()
         peer = self.peers[burst.source_qpn]
         peer.receive_burst(burst, self.now_ns)

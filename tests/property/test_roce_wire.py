@@ -1,4 +1,4 @@
-"""Laws of bytes: decoding inverts encoding, and every ICRC is right."""
+"""Laws of encoding: decoding inverts it, and every ICRC is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who met whom on the way, against counting every nanosecond."""
+"""Shared paths of messages, compared with counting every nanosecond."""
 
 from __future__ import annotations
 

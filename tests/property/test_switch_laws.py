@@ -1,4 +1,4 @@
-"""Laws of the switch model, and a machine that does to it whatever a fabric can."""
+"""Laws of the switch model under any traffic and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of made-up traces."""
+"""Laws of synthetic traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of users' algorithms for uneven all_to_alls: what is cut and passed on."""
+"""Laws of users' algorithms for uneven all-to-alls: splits and forwarding."""
 
 from __future__ import annotations
 

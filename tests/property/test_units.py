@@ -1,4 +1,4 @@
-"""Text with units: what is written exactly means what it was written from."""
+"""Text with units: exactly written values are read back."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LAB_SECONDS = 2 * 3600
 
 @pytest.fixture
 def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ask for labs; they are in a directory whose path is short, as sockets need."""
+    """Require labs, in a directory with a short path because of socket names."""
     require("netns", why_no_lab())
     root = Path(tempfile.mkdtemp(prefix="ck-"))
     monkeypatch.setenv(STATE_ROOT_VARIABLE, str(root))

@@ -1,4 +1,4 @@
-"""Every command of the documentation and of the ready experiments, the long ones too.
+"""Every command of the documentation and of the ready experiments.
 
 What runs is not limited by its generator, best of three, unless its page says so.  Two
 cores have to do.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.documented import CONFIGS, PAGES, Place, config_fences, fences
-from tests.own_network import own_network
+from tests.private_network import private_network
 from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ RUN_PAGES = [page for page in PAGES if any(each.is_run for each in fences(page))
 
 
 @pytest.fixture(autouse=True)
-def _own_network() -> Iterator[None]:
+def _private_network() -> Iterator[None]:
     require("netns", why_no_lab())
-    with own_network():
+    with private_network():
         yield
 
 

@@ -1,4 +1,4 @@
-"""200,000 forged packets at 10,000 a second: a run neither believes nor feels them."""
+"""200,000 forged packets at 10,000 per second do not affect a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.integration.test_foreign_packets import STRANGER, counts, forge, plan
 from tests.made_plans import share_rows
-from tests.precedence import before_others
+from tests.process_priority import before_others
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
@@ -38,8 +38,8 @@ for number in range(count):
         time.sleep(ahead)
 """
 TURNS = 4
-"""With and without, in turns: others use the machine.  What an iteration costs is time
-of a core, for who forges needs one, too."""
+"""Alternately with and without forged packets, because others use the machine. The cost
+of an iteration is CPU time, because the forger needs a core, too."""
 
 
 def serve(plane: DataPlane, until_s: float) -> None:
@@ -50,7 +50,7 @@ def serve(plane: DataPlane, until_s: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A run that somebody attacks, or nobody.
+    """A run with or without an attacker.
 
     Attributes:
         cost_ns: What an iteration costs, of a core.

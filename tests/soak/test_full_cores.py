@@ -1,4 +1,4 @@
-"""Many runs on full cores, and many agents that are stopped in the middle of one."""
+"""Many runs on full cores, and many agents stopped during a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.conftest import _own_network, found, state_root  # noqa: F401 - fixtures
+from tests.e2e.conftest import _private_network, found, state_root  # noqa: F401 - fixtures
 from tests.e2e.full_cores import (
     check_a_run_on_full_cores,
     check_frozen_agents,

@@ -1,4 +1,4 @@
-"""Runs and simulations that are killed at random moments, and all verbs on them."""
+"""Runs and simulations killed at random moments, and all commands on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from chakram.run_directory.manifest import COMPLETE, KILLED
 from chakram.run_directory.reader import open_run
-from tests.e2e.conftest import _own_network, state_root  # noqa: F401 - fixtures
+from tests.e2e.conftest import _private_network, state_root  # noqa: F401 - fixtures
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
 from tests.incomplete_runs import check_all

@@ -1,4 +1,4 @@
-"""Preflight over drawn fabrics, idle and busy: it accuses only on evidence."""
+"""Preflight over random fabrics, idle and busy: findings need evidence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A run that its generator held up keeps up at the dilation, and at the rate, it names.
+"""Generator-bound runs keep up with the dilation, or the rate, that they recommend.
 
-Best of three: what others take of the machine no rate mends.
+The best of three runs counts, because other programs may use the machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.conftest import _own_network, netns, state_root  # noqa: F401 - fixtures
+from tests.e2e.conftest import _private_network, netns, state_root  # noqa: F401 - fixtures
 from tests.e2e.runs import completed, star, write_experiment
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ATTEMPTS = 3
-# Few: what is said is enough for all of fewer than 20 collectives.
+# Few, because the advice covers all of fewer than 20 collectives.
 STREAM = {"op": "all_to_all", "size": "8MiB", "count": 4}
 JOB = {
     "name": "mix",

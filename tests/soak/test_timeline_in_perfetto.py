@@ -1,4 +1,4 @@
-"""Timelines in Perfetto's own trace processor, held against the tables of runs."""
+"""Timelines in Perfetto's trace processor, compared with tables of runs."""
 
 from __future__ import annotations
 

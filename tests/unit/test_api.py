@@ -1,4 +1,4 @@
-"""What `import chakram` offers is there, documented, and loaded when asked for."""
+"""The public API of `import chakram`: existence, documentation, lazy loading."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_files_mappings_and_experiments_mean_the_same(tmp_path: Path) -> None:
         assert said["transport.window"] == "32KiB"
         again = chakram.load_experiment(kept, overrides=said)
         assert again.iterations.measured == 1
-    assert read.iterations.measured == 5  # nobody changed it
+    assert read.iterations.measured == 5  # unchanged
 
 
 def test_an_experiment_may_be_run_as_it_was_read(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_run_in_virtual_time_is_a_simulation(tmp_path: Path) -> None:
 
 
 class Ran:
-    """Takes the place of what runs experiments."""
+    """Replaces the runner of experiments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self.directory = directory

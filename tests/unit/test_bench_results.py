@@ -1,4 +1,4 @@
-"""What `make bench` makes of its measurements."""
+"""Results of `make bench` from its measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which form of a hot module the finder chooses, and what it says about it."""
+"""Choice between compiled and plain form of hot modules, and its report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Package:
-    """The package ``wheel``, whose extensions are only pretended to be built."""
+    """The package ``wheel``, with fake extensions."""
 
     folder: Path
 

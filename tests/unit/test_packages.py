@@ -1,4 +1,4 @@
-"""What `pyproject.toml` promises of packages; `make installed` tries it all."""
+"""Requirements of packages in `pyproject.toml`; `make installed` tests them all."""
 
 from __future__ import annotations
 

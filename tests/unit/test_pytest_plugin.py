@@ -1,4 +1,4 @@
-"""Fixtures that Chakram gives to the tests of others."""
+"""Fixtures that Chakram provides to other test suites."""
 
 from __future__ import annotations
 

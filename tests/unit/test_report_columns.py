@@ -1,4 +1,4 @@
-"""Arithmetic on columns that pages of runs are drawn from."""
+"""Column arithmetic for run pages."""
 
 from __future__ import annotations
 

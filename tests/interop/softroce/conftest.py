@@ -1,4 +1,4 @@
-"""One guest for all tests here, and which of them cannot run where."""
+"""One guest for all tests here, and the requirements to start it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def why_not() -> str | None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave the tests out where there is no guest, unless it has to be there."""
+    """Skip the tests without a guest, unless it is required."""
     own = [item for item in items if HERE in item.path.parents]
     if not own or is_required(FEATURE):
         return
@@ -46,14 +46,14 @@ def pytest_collection_modifyitems(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say why they were left out."""
+    """Print the reason for skipping."""
     if left_out in config.stash:
         terminalreporter.write_line(config.stash[left_out])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Try once more with another guest where the guest's kernel has panicked.
+    """Try again with another guest where the guest's kernel has panicked.
 
     Emulated kernels do that once in a while, in code that has nothing to do with what
     is tested; twice in the same test is a finding.
@@ -92,7 +92,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture
 def disturbed(machine: Machine) -> Iterator[Machine]:
-    """Return the guest, whose queueing disciplines are taken away afterwards."""
+    """Return the guest; its queueing disciplines are removed afterwards."""
     redirect(machine)
     yield machine
     clean(machine)

@@ -1,4 +1,4 @@
-"""What the guest's kernel does to packets on their way: loses, repeats, marks them."""
+"""Loss, duplication and marking of packets by the guest's kernel."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ done
 
 
 def redirect(machine: Machine) -> None:
-    """Let what arrives pass a device of its own."""
+    """Let arriving packets pass a separate device."""
     machine.execute(_REDIRECT)
 
 
 def clean(machine: Machine) -> None:
-    """Let everything pass again."""
+    """Remove all disturbances."""
     machine.execute(_CLEAN)
 
 
 def lose(machine: Machine, device: str, what: str) -> None:
-    """Disturb what passes *device* as netem is told by *what*, e.g. ``loss 5%``."""
+    """Disturb packets on *device* with the netem option *what*, e.g. ``loss 5%``."""
     discipline = f"netem {what} limit 100000"
     machine.execute(
         _DISTURB.format(device=device, rate="10gbit", discipline=discipline)
@@ -55,9 +55,9 @@ def lose(machine: Machine, device: str, what: str) -> None:
 
 
 def mark(machine: Machine, device: str) -> None:
-    """Let RED mark what waits at *device*, whose rate becomes the narrow place.
+    """Mark packets at *device* with RED; its rate becomes the bottleneck.
 
-    It has room for all that is under way: nothing is lost but what cannot be marked.
+    It has room for all that is in flight: nothing is lost but what cannot be marked.
     """
     discipline = (
         "red limit 4000000 min 20000 max 60000 avpkt 4200 burst 8 "

@@ -1,4 +1,4 @@
-"""What runs inside the guest: queue pairs of Soft-RoCE, told what to do over TCP.
+"""Program inside the guest: queue pairs of Soft-RoCE, controlled over TCP.
 
 The host sends one JSON object per line and gets one back. This is run by the
 distribution's Python, which has pyverbs; it needs nothing of this project but
@@ -28,7 +28,7 @@ COUNTERS = Path("/sys/class/infiniband/rxe0/ports/1/hw_counters")
 
 
 class Guest:
-    """The device, and what the host asks for: each public method is an order."""
+    """The device, with one public method per request of the host."""
 
     def __init__(self) -> None:
         self.context = Context(name="rxe0")
@@ -46,7 +46,7 @@ class Guest:
         return {"release": os.uname().release}
 
     def execute(self, script: str) -> dict[str, Any]:
-        """Let a shell run *script* up to the first failure; return what it said."""
+        """Run *script* in a shell up to the first failure; return its output."""
         done = subprocess.run(
             ["sh", "-ec", script],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""One queue pair of Soft-RoCE in the guest, for ``guest.py`` beside it."""
+"""One queue pair of Soft-RoCE in the guest, for ``guest.py``."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Pair:
             self.qp.post_send(request)
 
     def post_request(self, name: str, address: int, key: int) -> None:
-        """Ask for what the host does not serve, after all messages."""
+        """Send unsupported requests after all messages."""
         request = SendWR(
             wr_id=len(self.outgoing),
             opcode=REQUESTS[name],
@@ -157,7 +157,7 @@ class Pair:
         return list(self.cq.poll(ENTRIES_PER_POLL)[1])
 
     def faults(self, completions: list[Any]) -> list[str]:
-        """Return what is wrong with what has come, but for completions that failed."""
+        """Return mistakes in received data, except for failed completions."""
         expected = self.receives()
         found = []
         if len(completions) != len(expected):

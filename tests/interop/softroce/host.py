@@ -1,4 +1,4 @@
-"""Our side of an exchange with the guest: an agent's data plane, driven by hand."""
+"""Our side of an exchange with the guest: the data plane of an agent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Pair:
     events: list[Event] = field(default_factory=list)
 
     def told(self) -> list[Message]:
-        """Return the messages that we are told of one by one."""
+        """Return the messages with their own completion."""
         return [
             message
             for message in self.incoming
@@ -88,7 +88,7 @@ class _Pair:
 
 
 def exchange(machine: Machine, order: Order) -> Outcome:
-    """Send and receive what *order* says; return how that went.
+    """Send and receive the messages of *order*; return the result.
 
     Raises:
         GuestDied: If the guest does not answer, or an order of its failed.
@@ -146,7 +146,7 @@ def exchange(machine: Machine, order: Order) -> Outcome:
 def _carry_out(
     machine: Machine, plane: DataPlane, pairs: list[_Pair], order: Order
 ) -> dict[str, Any]:
-    """Let both sides send; return what the guest says when it is done."""
+    """Send on both sides; return the report of the guest."""
     (line,) = plane.lines
     engine = line.endpoint.engine
     if order.receives_after_s is None:
@@ -289,7 +289,7 @@ def _make_endpoint(
 
 
 def _description(order: Order, pair: _Pair) -> dict[str, Any]:
-    """Return what the guest has to know of a queue pair of ours."""
+    """Return the parameters of our queue pair for the guest."""
     return {
         "qpn": pair.qpn,
         "send_psn": pair.send_psn,

@@ -95,7 +95,7 @@ def _download(package: str, folder: Path) -> None:
 
 
 def _update() -> None:
-    """Learn what the archive has; wait for others who do that."""
+    """Read the index of the archive; wait for other processes that do the same."""
     for pause_s in (10, 20, 30, 0):
         try:
             _run("apt-get", "update", "-qq")

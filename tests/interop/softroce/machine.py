@@ -1,4 +1,4 @@
-"""A guest under QEMU with one Soft-RoCE device, on a tap in a namespace of its own.
+"""A guest under QEMU with one Soft-RoCE device, on a tap in its own namespace.
 
 QEMU runs in software emulation: where the tests run, there is rarely a usable KVM.
 """
@@ -57,7 +57,7 @@ exec {_PYTHON} -S /guest/guest.py {_PORT}
 
 
 class GuestDied(Exception):
-    """The guest does not answer; the text has the end of what it said."""
+    """The guest does not answer; the text has the end of its output."""
 
 
 def why_no_machine() -> str | None:
@@ -71,7 +71,7 @@ def why_no_machine() -> str | None:
         return "busybox is not a static one (Debian: busybox-static)"
     if not Path("/dev/net/tun").exists():
         return "there is no /dev/net/tun"
-    # PyPI's pyverbs wants a newer library than the distribution has, and says so only
+    # PyPI's pyverbs needs a newer library than the distribution has. It fails only
     # when a part of it is imported.
     probed = subprocess.run(
         [_PYTHON, "-c", "import pyverbs.device"], capture_output=True, check=False
@@ -106,7 +106,7 @@ class Machine:
         self.boot()
 
     def has_panicked(self) -> bool:
-        """Tell whether the guest's kernel has given up, by what its console says."""
+        """Return whether the guest's kernel has panicked, from its console."""
         console = self._folder / "console.log"
         return b"Kernel panic" in console.read_bytes()
 
@@ -136,7 +136,7 @@ class Machine:
             raise
 
     def boot(self) -> dict[str, Any]:
-        """Wait until the server in the guest answers; return what it says of itself."""
+        """Wait until the server in the guest answers; return its description."""
         deadline_s = time.monotonic() + _BOOT_LIMIT_S
         while self.control is None:
             self._check(deadline_s, "does not come up")
@@ -173,7 +173,7 @@ class Machine:
         return answer
 
     def execute(self, script: str) -> str:
-        """Let a shell in the guest run *script* up to the first failure.
+        """Run *script* in a shell of the guest up to the first failure.
 
         Returns:
             What it said.
@@ -185,12 +185,12 @@ class Machine:
         return said
 
     def complaints(self) -> list[str]:
-        """Return all that the guest's kernel has said against Soft-RoCE so far."""
+        """Return all kernel messages of the guest about Soft-RoCE so far."""
         log = self.execute("dmesg --notime --level emerg,alert,crit,err,warn")
         return [line for line in log.splitlines() if "rxe" in line]
 
     def tell(self, order: str, **arguments: Any) -> None:
-        """Give the guest an order, whose answer comes later."""
+        """Send a request to the guest; the answer follows later."""
         assert self.control is not None
         line = json.dumps({"do": order, **arguments}).encode() + b"\n"
         self.control.setblocking(True)
@@ -233,7 +233,7 @@ class Machine:
         return answer
 
     def close(self) -> None:
-        """End the guest; what it wrote stays."""
+        """End the guest, and keep its output."""
         if self.control is not None:
             self.control.close()
         # QEMU's parent passes it on.

@@ -1,4 +1,4 @@
-"""The messages of an exchange, the same on both sides: all follows from a seed.
+"""The messages of an exchange, determined by a seed on both sides.
 
 Host and guest both read this file, so it needs nothing but the standard library.
 """
@@ -19,7 +19,7 @@ _SHIFTS = 1 << 16
 class Message:
     """One message: ``number`` in its queue pair, size, and its place in memory.
 
-    ``has_immediate`` tells whether its number travels along as immediate data.
+    ``has_immediate``: whether its number is sent as immediate data.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Message:
 
 
 def make_messages(seed: str, count: int, largest_bytes: int) -> list[Message]:
-    """Return *count* > 1 messages of 1 to *largest_bytes*, each in a place of its own.
+    """Return *count* > 1 messages of 1 to *largest_bytes*, each in its own place.
 
     Every order of magnitude is as likely as any other; both ends of the range occur,
     and where there are enough so do messages without a byte, with immediate data and

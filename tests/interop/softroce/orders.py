@@ -1,4 +1,4 @@
-"""What is to be exchanged with the guest, and what came of it."""
+"""Requests for exchanges with the guest, and their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOSSY_TRANSPORT = TransportPlan(
     # Of a window with a single ACK more than every tenth would wait for the timeout.
     ack_interval_packets=4,
     retransmit_timeout_ns=4096 << LOSSY_TIMEOUT,
-    # On a busy machine the guest may stand still for longer than seven timeouts.
+    # On a busy machine the guest may stall for longer than seven timeouts.
     retry_limit=100,
 )
 RETRY_FOR_EVER = 7
@@ -47,7 +47,7 @@ REJECTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be exchanged, in both directions, on a queue pair of each verb.
+    """An exchange in both directions, on a queue pair of each verb.
 
     Attributes:
         version: Of IP.
@@ -86,7 +86,7 @@ class Order:
     limit_s: float = 60.0
 
     def recipe(self, verb: str, *, to_guest: bool) -> dict[str, Any]:
-        """Return from what both sides make the messages of one direction."""
+        """Return the seed of the messages of one direction, for both sides."""
         return {
             "seed": f"{self.seed} {verb} {to_guest}",
             "count": self.to_guest if to_guest else self.to_host,
@@ -99,8 +99,8 @@ class Outcome:
     """How an exchange went.
 
     Attributes:
-        guest: What the guest says of its side.
-        faults: What is wrong with what we were told of and with what we got.
+        guest: Report of the guest.
+        faults: Mistakes in our completions and in received contents.
         failures: Why queue pairs of ours failed.
         counters: By how much those of Soft-RoCE grew.
         complaints: What the guest's kernel said against Soft-RoCE.

@@ -1,4 +1,4 @@
-"""Packets to and from Soft-RoCE that are lost, repeated, overtaken, or never arrive."""
+"""Lost, repeated, reordered and unanswered packets to and from Soft-RoCE."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_all_messages_arrive_when_packets_are_lost(
     for pair in outcome.pairs.values():
         assert pair.messages_completed == pair.messages_received == messages
         assert pair.packets_sent - pair.packets_retransmitted > packets
-        # A busy guest stands still until timers run out, as often as it likes: so they
+        # A busy guest stalls until timers run out, as often as it likes: so they
         # are not compared with NAKs.
         assert pair.retransmitted_for_nak > packets * LOSS
         assert pair.naks_sent > 0

@@ -1,4 +1,4 @@
-"""Soft-RoCE behind RED with ECN: who sees which marks, and what becomes of CNPs."""
+"""Soft-RoCE behind RED with ECN: marks and CNPs in both directions."""
 
 from __future__ import annotations
 

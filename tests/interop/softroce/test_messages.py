@@ -1,4 +1,4 @@
-"""Our engine against the kernel's Soft-RoCE: both directions, every byte looked at."""
+"""Our engine with the kernel's Soft-RoCE: every byte in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What either side refuses, and what the other makes of that."""
+"""Refused requests in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of each counter of the engine: its column of samples, its shared slot.
+"""Sample column and shared slot of each counter of the engine.
 
 The values that go in are all different and none is the sum of two others, so a counter
 that is left out, swapped with another or taken twice shows.
@@ -131,7 +131,7 @@ ELSEWHERE = {
     "send_retries",
     "cpu_ns",  # of the process
     "delivered_bytes",  # of the records: the agent adds it
-    "samples_dropped",  # likewise
+    "samples_dropped",  # of the records
 }
 """Slots that no statistics fill."""
 

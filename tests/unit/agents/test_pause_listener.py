@@ -1,4 +1,4 @@
-"""What a port makes of pause frames."""
+"""Effect of pause frames on a port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW_NS = 10**9
 
 
 class Frames:
-    """A packet socket: what has come, and whether it may be opened."""
+    """A packet socket: its received frames, and whether it can be opened."""
 
     def __init__(self) -> None:
         self.coming: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What an agent says to a plan that needs what it does not have."""
+"""Plans that need plug-ins which the agent lacks."""
 
 from __future__ import annotations
 

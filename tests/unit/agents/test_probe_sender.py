@@ -1,4 +1,4 @@
-"""Probes in virtual time: what leaves when, and what is counted of it."""
+"""Probes in virtual time: times and counters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Descriptor:
 
 
 class Sockets:
-    """The sockets of a port: descriptors stand for them, and nothing leaves.
+    """The sockets of a port: descriptors represent them, and nothing leaves.
 
     Attributes:
         sent: What left: its name, source port, destination and type of service.
@@ -86,7 +86,7 @@ class Sockets:
         yield from arrived
 
     def tell(self, *answers: Answer) -> None:
-        """Let the sender be told something, which is an error of its descriptor."""
+        """Queue answers on the error queue of a descriptor."""
         self._told += answers
         os.close(self._peer)
         self._peer = -1
@@ -115,7 +115,7 @@ def target(destination: int, offset_ns: int = 0, *, source: int = 0) -> ProbeTar
 
 @pytest.fixture
 def made() -> Iterator[Any]:
-    """Return what makes a prober of ports, and their sockets."""
+    """Return a function that makes a prober of ports, and their sockets."""
     opened: list[Prober] = []
 
     def make(
@@ -144,7 +144,7 @@ def made() -> Iterator[Any]:
             ),
         )
         sockets = [Sockets() for _ in ports]
-        prober = Prober(plan, dict(enumerate(sockets)))  # type: ignore[arg-type] # these stand for sockets
+        prober = Prober(plan, dict(enumerate(sockets)))  # type: ignore[arg-type] # these represent sockets
         opened.append(prober)
         return prober, *sockets
 
@@ -307,7 +307,7 @@ def test_train_is_sent_at_once_and_records_its_sender_delay(
     made: Any,
 ) -> None:
     packets = (ProbePacket(size_bytes=128, tos=106),) * 2
-    # At 1 kbit/s nobody falls behind once the first packet has left.
+    # At 1 kbit/s, the sender is on time after the first packet.
     prober, sockets = made(
         target(1), packets=packets, copies=4, is_train=True, rate_bps=1000
     )

@@ -1,4 +1,4 @@
-"""Which interface the kernel names for an address, from its own words."""
+"""Interface of a route, parsed from the kernel's answer."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_interface_is_found_among_other_attributes(
     [
         route(attribute(DESTINATION, bytes(4))),
         route(),
-        # An attribute without a length must not hold it up for ever.
+        # An attribute without a length must not cause an endless loop.
         route(bytes(8)),
         answer(3, bytes(12) + attribute(OUTGOING, struct.pack("=i", 7))),
     ],

@@ -1,4 +1,4 @@
-"""What is sampled of ports and queue pairs, when, and how much at most."""
+"""Sampling of ports and queue pairs: content, times and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BIN_NS = 10_000_000
 
 
 def made(nranks: int = 2) -> tuple[Any, AgentPlan]:
-    """Return a data plane without wires, and what it executes."""
+    """Return a data plane without wires, and its endpoints."""
     plan, _ = world_plan(
         [collective("all_gather", 8)],
         nranks=nranks,
@@ -48,7 +48,7 @@ def rows(values: Any, fields: tuple[str, ...]) -> list[dict[str, int]]:
 
 
 def send(plane: Any, now_ns: int) -> None:
-    """Let all endpoints send what they have to send to nobody."""
+    """Let all endpoints send their data without a receiver."""
     for line in plane.lines:
         line.endpoint.arm(now_ns)
         line.endpoint.advance(now_ns)

@@ -1,4 +1,4 @@
-"""Counters in memory that a shard shares with its agent: rows of queue pairs, ports."""
+"""Counters in memory shared between a shard and its agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long traffic goes on without its agent, in virtual time."""
+"""How long traffic continues without its agent, in virtual time."""
 
 from __future__ import annotations
 

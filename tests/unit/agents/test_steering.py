@@ -1,4 +1,4 @@
-"""The program that the kernel runs to give packets to the processes of a port."""
+"""The kernel program that steers packets to the processes of a port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chakram_agent.divided_ports import steering_program
 
 
 def chosen(program: bytes, packet: bytes) -> int:
-    """Return what classic BPF returns for a packet, after the kernel's filter.rst."""
+    """Return the result of classic BPF for a packet, see the kernel's filter.rst."""
     code = list(struct.iter_unpack("=HBBI", program))
     register = at = 0
     while True:

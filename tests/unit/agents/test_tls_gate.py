@@ -1,4 +1,4 @@
-"""Which connection without a certificate makes room for another one."""
+"""Which unauthenticated connection is closed for a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy a data plane is while its ranks are measured."""
+"""Utilization of a data plane while its ranks are measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_only_time_in_which_a_rank_is_measured_counts() -> None:
     found = Utilization(plane)
     # Time, how busy the plane has been, whether a rank of the second port is measured.
     for now_ns, busy_ns, measures in (
-        (1000, 700, True),  # nobody knows how long that was
+        (1000, 700, True),  # of unknown duration
         (2000, 1600, False),
         (4000, 2600, True),
         (5000, 3400, True),

@@ -1,4 +1,4 @@
-"""Suspects are ranked by what a run saves without them."""
+"""Suspects are ranked by the time that a run saves without them."""
 
 from __future__ import annotations
 

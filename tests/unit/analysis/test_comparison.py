@@ -1,4 +1,4 @@
-"""Two sides are compared by what both have; chance is told from a difference."""
+"""Two results are compared by common values; differences are separated from chance."""
 
 from __future__ import annotations
 

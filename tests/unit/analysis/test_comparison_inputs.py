@@ -1,4 +1,4 @@
-"""What is compared of runs: every quantity of a run made by hand."""
+"""Quantities that comparisons read from a run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_counters_are_compared_as_shares(tmp_path: Path) -> None:
     assert counters["busiest uplink over mean"] == (pytest.approx(8 / 3), "")
     assert counters["MB through leaf0-spine0 up"] == (0.0004, "")
     assert counters["drops at leaf0-spine0 up"] == (3, "")
-    # Nobody counts them there.
+    # There is no counter for them.
     assert "drops at leaf0-spine0 down" not in counters
 
 

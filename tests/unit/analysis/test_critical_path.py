@@ -1,4 +1,4 @@
-"""The path back from the last end, over releasers; its pieces have no gaps."""
+"""The critical path from the last end over releasers, without gaps."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def message(src: int, dst: int, **other: object) -> Message:
 
 
 class Known:
-    """Records that are told; all ranks start at *starts_ns*."""
+    """Given records; all ranks start at *starts_ns*."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ def test_a_chain_of_messages_ends_at_the_rank_that_began_it() -> None:
 def test_ready_message_waits_for_earlier_ones_of_its_queue_pair(
     *, is_virtual: bool
 ) -> None:
-    """Rank 1 is late, and two of its messages stand behind one another."""
+    """Rank 1 is late, and one of its messages waits for another."""
     first = message(
         *(1, 2),
         ready_ns=100,

@@ -1,4 +1,4 @@
-"""Rules over results: what they are about, and how verdicts are reported."""
+"""Rules over results: their scope, and reports of verdicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(collective: str, size: int, time_ns: float, **more: Any) -> dict[str, An
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Return what ``show --json`` prints, as far as rules here look at it."""
+    """Return the parts of ``show --json`` that rules use here."""
     return {
         "schema": "chakram.run/1",
         "run": {"world": "namespaces", "banners": []},
@@ -53,7 +53,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Any:
-    """Return what judges a document by rules, against a baseline if there is one."""
+    """Return a function that judges a document by rules, with or without a baseline."""
 
     def call(
         *rules: Rule, now: dict[str, Any], before: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""How much longer a job takes beside others, and a job alone where it would be."""
+"""Slowdown of a job by others, and a job alone in its placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports that lose packets are found by what paths and switches lack."""
+"""Lossy ports are found from paths and switch counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chakram.analysis.lossy_links import Crossing, lossy_ports
 
 
 def of_paths(sent: float = 1000.0, **lost: int) -> list[Crossing]:
-    """Return what paths lose; the path from h0 to h1 is named p01."""
+    """Return the losses of paths; the path from h0 to h1 is named p01."""
     return [
         Crossing({f"h{name[1]}": sent, f"s0:h{name[2]}": sent}, lost.get(name, 0))
         for name in ("p01", "p02", "p31")

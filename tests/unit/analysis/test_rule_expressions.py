@@ -1,4 +1,4 @@
-"""Conditions of gates: what they mean, what is unknown, and what is refused."""
+"""Conditions of gates: meaning, unknown values, and refused texts."""
 
 from __future__ import annotations
 

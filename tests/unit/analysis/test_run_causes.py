@@ -1,4 +1,4 @@
-"""Where the time of simulated runs went: exactly, and by what was planted."""
+"""Exact explanation of simulated runs with planted causes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile, Switching
 from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
-from tests.explained import assert_exact, simulated_run
+from tests.explained_simulations import assert_exact, simulated_run
 from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive, send
 from tests.unit.predict.simulator.test_marking import dcqcn
@@ -47,7 +47,7 @@ SPINES = 4
 
 @dataclass(frozen=True)
 class Dealt:
-    """Every host has an uplink of its own; or, with *of* 1, all have the first."""
+    """Every host has its own uplink; or, with *of* 1, all have the first."""
 
     of: int = SPINES
 
@@ -325,7 +325,7 @@ def explained(
 
 @pytest.fixture(scope="module")
 def ring_ns(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
-    """Return what tells the time of a ring that nothing is wrong with."""
+    """Return a function that gives the time of an intact ring."""
 
     @cache
     def time_ns(size: int, transport: TransportPlan | None = None) -> int:
@@ -336,7 +336,7 @@ def ring_ns(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
 
 
 def assert_saves(why: Why, without_ns: int) -> None:
-    """Without its first cause a run takes as much less as that was charged with."""
+    """Removing the first cause saves the time that it was charged with."""
     first = why.first
     assert first is not None
     charged = sum(each.lost_ns for each in why.causes if each.cause == first.cause)

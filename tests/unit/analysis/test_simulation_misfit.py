@@ -1,4 +1,4 @@
-"""How near a simulated run is to a measured one, and where the difference begins."""
+"""Distance between a simulated and a measured run."""
 
 from __future__ import annotations
 

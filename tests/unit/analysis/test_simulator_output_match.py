@@ -1,4 +1,4 @@
-"""What another simulator has found, beside a simulation."""
+"""Comparison with the output of other simulators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of nodes: written as others want to see them, and read without that."""
+"""Names of nodes with and without the prefix for other tools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.write.writer import encode_trace
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import NodeKind
-from tests.long_way import read_plainly, read_the_long_way
+from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import metadata, node
 
 READERS = pytest.mark.parametrize(
     "reads",
-    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
-    ids=["plainly", "the long way"],
+    [
+        lambda *each, **options: read_fast(*each, **options)[0],
+        read_fully,
+    ],
+    ids=["fast decoder", "full decoder"],
 )
 
 

@@ -1,4 +1,4 @@
-"""Process groups, and what sizes mean."""
+"""Process groups and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker finds what is wrong with an algorithm."""
+"""The checker finds mistakes in algorithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in the words of nccl-tests: what each number of its table and JSON is."""
+"""The output of a run in the format of nccl-tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as tables write them."""
+"""Numbers in tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of messages take as many columns as fit, and no more."""
+"""Tables of messages show as many columns as fit."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_table_that_just_fits_is_not_shortened(above: str) -> None:
     assert heading(messages(len(whole)), above) == whole
     cut = heading(messages(len(whole) - 1), above)
     assert len(cut) < len(whole)
-    # What is left stands in its order.
+    # The remaining columns keep their order.
     rest = iter(whole.split())
     assert all(word in rest for word in cut.split())

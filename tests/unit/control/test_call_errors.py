@@ -106,7 +106,7 @@ def test_failed_call_is_reported_with_a_remedy(
         ("h1:7411", True, CERTS),
         ("h1:7411", False, " --insecure"),
         ("unix:/run/agent", True, CERTS),
-        # Who may use a file is said by its rights.
+        # File permissions determine who may use a socket.
         ("unix:/run/agent", False, ""),
     ],
 )

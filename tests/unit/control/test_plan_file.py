@@ -1,4 +1,4 @@
-"""The bytes of saved plans: what is refused, and how small they are."""
+"""The format of saved plans: refused files and size."""
 
 from __future__ import annotations
 

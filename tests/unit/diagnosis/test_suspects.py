@@ -1,4 +1,4 @@
-"""What of a fabric differs from its peers, and so may be a fault."""
+"""Parts of a fabric that differ from their peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIND = LinkKind(rate_bps=GIGABIT)
 
 
 def with_rates(topology: Topology, **rates_bps: int) -> Topology:
-    """Return a topology in which links have other rates; h0_s0 stands for h0-s0."""
+    """Return a topology in which links have other rates; h0_s0 represents h0-s0."""
     rates = {name.replace("_", "-"): rate for name, rate in rates_bps.items()}
     links = tuple(
         replace(link, rate_bps=rates.get(link.name, link.rate_bps))

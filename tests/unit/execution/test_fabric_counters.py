@@ -1,4 +1,4 @@
-"""What a run says of its links and modelled switches."""
+"""Reports of links and modelled switches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_links_of_modelled_switches_report_pauses_at_both_ends() -> None:
         assert record.paused_ns > 0
         assert (record.drops, record.marked) == (0, 0)
     assert up["h0-s0"].pauses == 0
-    # Nobody pauses the switch, and what it marks it sends to who is congested.
+    # No host pauses the switch, and marked packets go to the congested host.
     assert {each.pauses for each in down.values()} == {0}
     assert [name for name, each in down.items() if each.marked] == ["h0-s0"]
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: told to whoever listens, and insisted on by the second."""
+"""Ctrl-C and SIGTERM: the first goes to a listener, the second cancels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a run is passed on, and nobody is held up by that."""
+"""Events of a run are passed on without delaying it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chakram.run_directory.writer import NewRecords
 
 
 class Directory:
-    """Remembers what it was given, and on which thread."""
+    """Records its calls, and their thread."""
 
     def __init__(self, taken: list[tuple[str, int, str]], full: bool = False) -> None:
         self._taken = taken
@@ -43,16 +43,16 @@ class Live:
 
 class Metrics:
     def add_collectives(self, records: object) -> None:
-        """Not looked at."""
+        """Ignore the call."""
 
     def add_ranks(self, records: object) -> None:
-        """Likewise."""
+        """Record the call."""
 
     def add_messages(self, columns: object) -> None:
-        """Likewise."""
+        """Record the call."""
 
     def set_counters(self, agent: str, values: object) -> None:
-        """Likewise."""
+        """Record the call."""
 
 
 def made(directory: Directory, live: Live | None = None) -> Observer:

@@ -1,4 +1,4 @@
-"""A session carries out what the controller decides; its agents are played here."""
+"""A session executes the decisions of the controller, with simulated agents."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class PlayedAgent:
 
 
 class Watcher:
-    """Remembers what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -233,7 +233,7 @@ async def test_hanging_run_names_the_waiting_ranks() -> None:
 
 
 class LateAgent(PlayedAgent):
-    """An agent that has something to tell when it is released."""
+    """An agent with pending events when it is released."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ async def test_interrupt_ends_a_run_with_missing_last_records() -> None:
 
 
 class TalkingAgent(PlayedAgent):
-    """An agent that goes on telling, whatever becomes of the run."""
+    """An agent that continues to send events after the end of the run."""
 
     def __init__(self, name: str, event: AgentEvent) -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""The life of a run: what the controller decides on each event."""
+"""The state machine of a run: decisions on each event."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_run_is_prepared_armed_and_finished_by_all_agents() -> None:
 
 
 def ending(*agents: str) -> ControllerState:
-    """Return a run whose work is done; what came last is still to be handed over."""
+    """Return a run whose work is done, with pending last records."""
     state = running(*agents)
     for agent in agents:
         state.handle(AgentFinished(agent=agent))

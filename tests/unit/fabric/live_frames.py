@@ -1,4 +1,4 @@
-"""Frames that tests send into modelled switches, and what comes out of them."""
+"""Frames sent into modelled switches, and their output."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class HandedFrames(Frames):
         return True
 
     def send(self, place: int, length: int, port: int) -> None:
-        """Note what leaves."""
+        """Record sent frames."""
         self._leaving.append((place, length, port))
 
     def flush(self) -> None:
-        """Take what leaves out of its place."""
+        """Return and remove sent frames."""
         view = memoryview(self.memory)
         for place, length, port in self._leaving:
             start = place * FRAME_BYTES
@@ -134,23 +134,23 @@ class LiveFabric:
         return start + bytes(n & 0xFF for n in range(size_bytes - len(start)))
 
     def hand(self, source: int, time_ns: int, frame: bytes) -> None:
-        """Let a frame come from a host at a time."""
+        """Send a frame from a host at a time."""
         self.frames.coming.append((source, time_ns, frame))
 
     def take(self) -> list[tuple[int, bytes]]:
-        """Return what has left since the last call."""
+        """Return the frames sent since the last call."""
         sent = list(self.frames.sent)
         self.frames.sent.clear()
         return sent
 
 
 def lossless(**more: object) -> Profile:
-    """Return switches with little memory, so that they soon pause who sends."""
+    """Return switches with little memory, which soon pause senders."""
     return Profile(name="sonic", buffer_bytes=800_000, mtu=SIZE, **more)  # type: ignore[arg-type] # any of its fields
 
 
 def incast(lab: LiveFabric, *, steps: int) -> int:
-    """Let seven hosts send to one at once, so many packets each; return the time."""
+    """Send from seven hosts to one at once; return the time."""
     now_ns = 0
     for _ in range(steps):
         for source in range(1, 8):
@@ -163,7 +163,7 @@ def incast(lab: LiveFabric, *, steps: int) -> int:
 
 
 def incast_counters(*, steps: int) -> LabCounters:
-    """Return what a lab counts that pauses, and marks, in an incast."""
+    """Return the counters of a lab that pauses and marks in an incast."""
     marks = EcnThresholds(kmin_bytes=20_000, kmax_bytes=80_000, probability=0.5)
     topology = single_switch(8, RATE, host_ecn=marks)
     lab = LiveFabric(topology, lossless())

@@ -1,4 +1,4 @@
-"""Takes requests to the kernel apart, as rtnetlink(7) has them."""
+"""A parser of netlink requests, see rtnetlink(7)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Message:
 
     Attributes:
         kind: Its name in the kernel's headers, without ``RTM_``.
-        flags: Likewise, without ``NLM_F_``.
+        flags: Their names in the kernel's headers, without ``NLM_F_``.
         fields: Of the struct behind the header, those that are not 0.
         attributes: By number, their bytes.
     """
@@ -110,7 +110,7 @@ def mac(value: str) -> bytes:
 
 
 class FakeNetlink:
-    """Stands for the routing socket of a namespace; keeps what it is asked for.
+    """Replaces the routing socket of a namespace; keeps all requests.
 
     Args:
         refuse: Raised at whatever is asked for.
@@ -129,7 +129,7 @@ class FakeNetlink:
         pass
 
     def taken(self) -> list[Request]:
-        """Return what was asked for since the last time."""
+        """Return the requests since the last call."""
         taken, self.requests = self.requests, []
         return taken
 

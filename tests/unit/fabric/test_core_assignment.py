@@ -1,4 +1,4 @@
-"""Who works on which core."""
+"""Assignment of cores to tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of fabric: their topologies, and what is said of them."""
+"""Fabric types: their topologies, and their descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InfraGraph: what is read, what is refused, and that what is written is read back."""
+"""InfraGraph documents: reading, refusals, and writing."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ SHAPES = [
 
 
 def facts(topology: Topology) -> tuple[object, ...]:
-    """Return what of a fabric does not depend on the names of ports."""
+    """Return the parts of a fabric that do not depend on port names."""
     links = Counter(
         (link.a.node, link.b.node, link.rate_bps, link.delay_ns)
         for link in topology.links

@@ -1,4 +1,4 @@
-"""What is read of this machine, from folders that look like those of the kernel."""
+"""Properties of the machine, read from copies of kernel folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_device(root: Path, name: str, *, bus: str, driver: str, gids: str) -> None:
-    """Make what sysfs shows of an RDMA device on one port."""
+    """Create the sysfs files of an RDMA device on one port."""
     types = root / "class" / name / "ports" / "1" / "gid_attrs" / "types"
     types.mkdir(parents=True)
     (types / "0").write_text(f"{gids}\n", encoding="ascii")

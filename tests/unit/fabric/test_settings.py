@@ -1,4 +1,4 @@
-"""What is computed for the kernel: seeds, bursts, command lines, error texts."""
+"""Computed kernel settings: seeds, bursts, command lines, error texts."""
 
 from __future__ import annotations
 

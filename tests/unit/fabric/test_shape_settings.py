@@ -1,4 +1,4 @@
-"""Shapes of fabrics as an experiment file has them."""
+"""Fabric shapes in an experiment file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_shape_is_a_valid_fabric(shape: str) -> None:
     assert check_topology(topology) == []
     assert len(topology.hosts) == made.hosts
     assert topology.host_link(topology.hosts[0]).rate_bps == 10**9
-    # As ports of an external fabric they have names of their own.
+    # As ports of an external fabric they have their own names.
     names = [f"leaf{number}" for number in range(made.hosts)]
     renamed = made.to_topology(LINKS, names)
     assert renamed.hosts == tuple(names)

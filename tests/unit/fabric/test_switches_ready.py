@@ -1,4 +1,4 @@
-"""When the switches of a lab are ready: what the kernel says of their ports."""
+"""When the switches of a lab are ready, from the states of their ports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Link:
 
 
 class Kernel:
-    """Interfaces of switches, by name, each time that somebody looks.
+    """Interfaces of switches, by name, for each reading.
 
     Attributes:
         least_ns: What a sleep takes at least.
@@ -84,7 +84,7 @@ class Kernel:
 
 
 def waiting(monkeypatch: pytest.MonkeyPatch, **looks: list[list[Link]]) -> Kernel:
-    """Return a kernel that says so, after somebody has waited for all its switches."""
+    """Return a kernel with these readings, after a wait for all its switches."""
     kernel = Kernel(**looks)
     monkeypatch.setattr(builder, "ask", kernel.ask)
     clock: Any = SimpleNamespace(monotonic_ns=lambda: kernel.now_ns, sleep=kernel.sleep)
@@ -128,7 +128,7 @@ def test_wait_for_ports_that_are_down_or_not_forwarding(
         s1=[[Link("UP"), not_yet]] * 2 + [sound],
     )
 
-    # Nobody asks again who is ready.
+    # Ready switches are not polled again.
     assert kernel.asked == ["s0", "s1", "s1", "s1"]
     assert kernel.slept_s == pytest.approx(0.01)
 

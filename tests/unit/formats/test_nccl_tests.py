@@ -1,4 +1,4 @@
-"""What nccl-tests prints and writes, as far as it is compared."""
+"""The output formats of nccl-tests."""
 
 from __future__ import annotations
 

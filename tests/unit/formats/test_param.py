@@ -1,4 +1,4 @@
-"""What PARAM's replay writes of each rank."""
+"""The output of PARAM's replay."""
 
 from __future__ import annotations
 

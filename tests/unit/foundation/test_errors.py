@@ -1,4 +1,4 @@
-"""Errors say where, what was found and what to do."""
+"""Errors state location, problem and remedy."""
 
 from __future__ import annotations
 

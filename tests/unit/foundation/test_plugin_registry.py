@@ -1,4 +1,4 @@
-"""Names that lead to modules of ours, or to entry points of installed packages."""
+"""Names of built-in modules and of entry points of packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters that act on a reader become visible, on every stream and page."""
+"""Control characters become visible on every stream and page."""
 
 from __future__ import annotations
 

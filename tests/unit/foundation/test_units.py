@@ -1,4 +1,4 @@
-"""Text with units to integers and back."""
+"""Conversion between texts with units and integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished run as OpenMetrics text: what was true at every step."""
+"""A finished run as OpenMetrics text, step by step."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_file_is_written_once(
 
 
 def sampled(folder: Path, rows: RecordRows, iterations: tuple[int, ...]) -> RunResults:
-    """Return a run with samples, and without what was served last."""
+    """Return a run with samples, without last served metrics."""
     directory = begin(folder, jobs=JOBS, unix_offset_ns=EPOCH_NS)
     for iteration in iterations:
         directory.add(small_rows(iteration))

@@ -1,4 +1,4 @@
-"""The catalogue of metrics keeps the rules that it states."""
+"""The catalogue of metrics follows its own rules."""
 
 from __future__ import annotations
 

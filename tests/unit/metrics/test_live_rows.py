@@ -1,4 +1,4 @@
-"""Pages of queue pairs and ports while a run goes on."""
+"""Pages of queue pairs and ports during a run."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_agent_shows_only_its_own_ends() -> None:
 
 
 class Shown:
-    """Takes what live rows tell metrics."""
+    """Records the metrics that live rows set."""
 
     def __init__(self, rows: LiveRows) -> None:
         self.hosts: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""What the exporter says of a run, value by value."""
+"""Exported values of a run."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_labels_that_are_missing_or_unknown_are_refused(labels: dict[str, str]) 
 
 
 def message_columns(**columns: list[int]) -> dict[str, np.ndarray]:
-    """Return the columns of flows, of two messages where nothing else is said."""
+    """Return the columns of flows, of two messages with zeros by default."""
     zeros = {name: [0, 0] for name in FLOW_FIELDS if name.endswith("_ns")}
     return {name: np.array(each, np.int64) for name, each in (zeros | columns).items()}
 
@@ -444,7 +444,7 @@ def test_rates_of_queue_pairs_are_quantiles() -> None:
 
 
 def full_state(agents: int) -> MetricsState:
-    """Return a state that has said everything a run can say."""
+    """Return a state with every metric that a run can have."""
     build = {"version": "1", "python": "3", "compiled": "true"}
     state = MetricsState("r1", info=RUN_LABELS, build=build)
     state.set_epoch(1e9)

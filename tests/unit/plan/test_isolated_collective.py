@@ -1,4 +1,4 @@
-"""What is left of a plan for one collective by itself."""
+"""Plans reduced to one collective."""
 
 from __future__ import annotations
 

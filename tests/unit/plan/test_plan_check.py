@@ -1,4 +1,4 @@
-"""What is found in a plan that is not sound."""
+"""Mistakes found in invalid plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_
 
 
 def broken(plan: Plan, **changes: object) -> list[str]:
-    """Return what is found after one queue pair of rank 0 is changed."""
+    """Return the findings after a change of one queue pair of rank 0."""
     agent = plan.agents[0]
     rank = agent.ranks[0]
     pair = replace(rank.queue_pairs[0], **changes)  # type: ignore[arg-type] # any of its arguments

@@ -1,4 +1,4 @@
-"""Which ports a job takes, and in which order."""
+"""Ports of a job, and their order."""
 
 from __future__ import annotations
 

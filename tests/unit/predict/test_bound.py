@@ -1,4 +1,4 @@
-"""Bound and ceiling against closed forms worked out by hand."""
+"""Bound and ceiling equal hand-computed closed forms."""
 
 from __future__ import annotations
 

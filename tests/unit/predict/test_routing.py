@@ -1,4 +1,4 @@
-"""Paths through a fabric whose switches hash."""
+"""Paths through a fabric with hashing switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound's view of a topology."""
+"""Conversion of a topology to the model of the bound."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_leaf_spine_fabric_is_converted() -> None:
         (400, 800, 7),
         (250, 250, 5),
     ]
-    # The uplinks of a leaf are one line, whoever sends and wherever it goes.
+    # The uplinks of a leaf are one line for any source and destination.
     assert crossing[1:3] == model.hops(1, 3)[1:3]
     assert len({hop.line for hop in (*crossing, *model.hops(2, 0))}) == 8
 

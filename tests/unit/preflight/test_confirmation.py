@@ -1,4 +1,4 @@
-"""What proves that a link is slow or lossy, and what may be the hosts' doing."""
+"""Evidence for slow or lossy links, and effects of busy hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WIRE_NS = 88_160
 
 
 def trains(*spans_ns: int, late_ns: int = 0, arrived: int = PACKETS) -> PathReport:
-    """Return trains whose later halves took so long."""
+    """Return trains with given times of their later halves."""
     report = PathReport()
     for number, span_ns in enumerate(spans_ns):
         report.sent[number, 0] = PACKETS
@@ -161,7 +161,7 @@ def test_socket_drops_and_trains_are_read_from_rows() -> None:
     assert set(reports) == {(10, 11), (11, 10)}
     assert (reports[10, 11].drops, reports[11, 10].drops) == (5, 0)
     assert reports[10, 11].late_ns == {(0, 0): 77}
-    # What was told last of a train is all of it.
+    # The last report of a train includes everything.
     assert reports[10, 11].spans == {(0, 0): (47, 800)}
 
 

@@ -1,4 +1,4 @@
-"""What is told of every pair, from what was counted and measured."""
+"""Results of every pair, from counters and measurements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SOURCE_PORTS = (0xC000, 0xC020, 0xC040)
 
 
 def arrived(*longest: int) -> PathReport:
-    """Return what is counted if packets of up to so many bytes arrive, by path."""
+    """Return the counters if packets up to a size arrive, by path."""
     report = PathReport()
     for number, packet in enumerate(PACKETS):
         for path, limit in enumerate(longest):
@@ -307,7 +307,7 @@ NO_WAY_BACK = [("rate", "not measured: acknowledgements do not come back")]
         ),
         (probed({(0, 1): SOUND}), NO_WAY_BACK),
         (probed({(0, 1): SOUND, (1, 0): PathReport()}), NO_WAY_BACK),
-        # Why there is none follows from what else is said of these.
+        # Other results of these pairs explain the missing value.
         (probed({(0, 1): arrived(0)}, "it hung"), []),
         (probed({(0, 1): arrived(576)}, "it hung"), []),
     ],

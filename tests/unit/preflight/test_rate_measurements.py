@@ -1,4 +1,4 @@
-"""Measurements in virtual time: the simulator's fabric has the fault, they show it."""
+"""Measurements of faulty fabrics in virtual time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def measured_over(
 def simulated(
     programs: Measurement, *, slow: int | None = None
 ) -> tuple[dict[tuple[int, int], Figures], dict[tuple[int, int], Figures]]:
-    """Return what is measured over a star whose host *slow* has a tenth of the rate."""
+    """Return the measurements of a star whose host *slow* has a tenth of the rate."""
     for program in programs.programs:
         assert ProgramChecks().problems(program) == []
     star = single_switch(COUNT, 100 * MBIT, host_delay_ns=DELAY_NS)

@@ -29,7 +29,7 @@ def path(
     rewrite: dict[int, int] | None = None,
     lost: Sequence[int] = (),
 ) -> PathReport:
-    """Return what is counted if packets of at most *longest* arrive, by path.
+    """Return the counters if packets up to *longest* arrive, by path.
 
     None of a type of service that is *lost* does.
     """

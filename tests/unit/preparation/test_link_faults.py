@@ -1,4 +1,4 @@
-"""Faults of links in simulations: each hits what it names, when it says."""
+"""Link faults in simulations: targets and times."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def simulated(
 
 
 def predicted(plan: Plan, *links: dict[str, Any]) -> list[int]:
-    """Return what is predicted of a run of the two collectives of a job."""
+    """Return the prediction of a run of the two collectives of a job."""
     faults = Faults(links=tuple(LinkFaultSettings(**each) for each in links))
     found, _ = simulate_run(plan, TOPOLOGY, 1, Switching(ecmp=PATHS), faults)
     return [times_ns for _, times_ns in sorted(found.items())]
@@ -254,7 +254,7 @@ def test_later_moment_is_found_after_the_earlier_fault(
     start_ns = min(
         row.start_ns for row in iteration_rows(usual.records) if row.iteration == 1
     )
-    # The first of them has held up the iteration that the other one begins with.
+    # The first fault has delayed the iteration at which the other one begins.
     assert later_ns > start_ns + 1
 
 

@@ -1,4 +1,4 @@
-"""Predictions where nobody knows the paths: several draws, and what is made of them."""
+"""Predictions with unknown paths: several draws and their combination."""
 
 from __future__ import annotations
 

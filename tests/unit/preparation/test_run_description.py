@@ -1,4 +1,4 @@
-"""What a run says of the faults that it made."""
+"""Reports of injected faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved plans: what a run from one is, and when one does not fit."""
+"""Runs from saved plans, and plans that do not match."""
 
 from __future__ import annotations
 

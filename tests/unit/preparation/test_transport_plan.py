@@ -1,4 +1,4 @@
-"""What the sections of an experiment become in a plan."""
+"""Conversion of experiment sections to a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found when the programs of a job do not fit together."""
+"""Mismatches between the programs of a job."""
 
 from __future__ import annotations
 

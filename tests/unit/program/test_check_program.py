@@ -1,4 +1,4 @@
-"""What is found wrong in the program of one rank."""
+"""Mistakes found in the program of one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of a job that fit one another, and each way in which they do not."""
+"""Consistent and inconsistent programs of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed forms of what every rank must move, against algorithms that are right."""
+"""Closed forms of minimum bytes, compared with correct algorithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank does one at a time: its slots, as plain ones and as ASTRA-sim's."""
+"""Exclusive resources of a rank, plain and as in ASTRA-sim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIRS = {"a": (0, 1), "b": (0, 1)}
 
 
 def names_before(operations: Sequence[Operation]) -> dict[str, set[str]]:
-    """What each operation waits for, by name."""
+    """Dependencies of each operation, by name."""
     return {
         each.name: {operations[index].name for index in each.dependencies}
         for each in operations
@@ -66,7 +66,7 @@ def test_in_astra_sim_a_rank_communicates_one_thing_at_a_time() -> None:
 
 
 def test_ranks_with_different_group_numbers_follow_one_order() -> None:
-    # Each taking its own smallest id first, these two would wait for ever.
+    # Each taking its own smallest id first, these two would wait forever.
     first, second = operations(
         [collective(1, group="a", name="x"), collective(2, group="b", name="y")],
         [collective(1, group="b", name="y"), collective(2, group="a", name="x")],

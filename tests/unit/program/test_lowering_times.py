@@ -1,4 +1,4 @@
-"""Durations and recorded starts of what traces are lowered to."""
+"""Durations and recorded starts after lowering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes belong together, and what is said when none do."""
+"""Matching of nodes between ranks, and messages about mismatches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of the collectives of a group, and what happens when it would deadlock."""
+"""Order of the collectives of a group, with and without deadlocks."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def telling(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
 
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_flows_get_the_arrival_time_of_their_receivers(comes_first: bool) -> None:
-    """On the clock of the sender, whichever of the two is heard of first."""
+    """Arrivals are on the sender's clock in any order of reports."""
     joining = telling((0, 500, 0, 0))
     told = arrivals(1, received_ns=7000)
     if comes_first:

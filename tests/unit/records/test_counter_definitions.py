@@ -1,4 +1,4 @@
-"""Counters as they are declared, and how they are read."""
+"""Declarations of counters, and their snapshots."""
 
 from __future__ import annotations
 

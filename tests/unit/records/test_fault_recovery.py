@@ -1,4 +1,4 @@
-"""Traffic has recovered once its sessions are back at their rate."""
+"""Traffic has recovered when its flows reach their rate again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEFORE = [sent(0, 100), sent(100, 210), sent(0, 50, "b")]
         ([sent(310, 390), sent(500, 600)], END),
         ([sent(250, 700), sent(700, 800)], 700),
         ([sent(350, 600), sent(600, 1000), sent(1000, 1100), sent(1100, 9000)], 1000),
-        # One that is back does not help what is still under way.
+        # One that is back does not help what is still in flight.
         ([sent(350, 900), sent(500, 600)], 900),
         ([sent(500, 9000, like="y"), sent(600, 700)], END),
         ([sent(500, 600), sent(350, 700, "b"), sent(700, 750, "b")], 700),

@@ -19,7 +19,7 @@ from tests.made_plans import (
     program,
     share_rows,
 )
-from tests.replays import acknowledged, received
+from tests.replay_checks import acknowledged, received
 
 Post = tuple[int, int, int]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from chakram.replay.early_messages import EarlyMessages
 from chakram.replay.queue_pair_roles import Pair
-from tests.replays import received
+from tests.replay_checks import received
 
 
 def test_messages_are_kept_by_key_in_the_order_in_which_they_came() -> None:

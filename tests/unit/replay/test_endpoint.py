@@ -17,7 +17,7 @@ from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
 from chakram.topology.common_topologies import single_switch
-from tests.forgery import FORGERIES, Way, sealed
+from tests.forged_packets import FORGERIES, Way, sealed
 from tests.made_plans import (
     collective,
     compute,
@@ -89,7 +89,7 @@ def test_endpoint_does_not_wait_for_background_ranks() -> None:
 
 
 def carry(source: Endpoint, sink: Endpoint, now_ns: int) -> int:
-    """Bring what *source* sends at *now_ns* to *sink* at once; return the bursts."""
+    """Deliver the packets of *source* at *now_ns* to *sink*; return the bursts."""
     bursts = 0
     while (burst := source.engine.next_burst(now_ns)) is not None:
         sink.engine.receive_burst(burst, now_ns)

@@ -1,4 +1,4 @@
-"""The parts of an endpoint, as a plan wants them."""
+"""Assembly of an endpoint from a plan."""
 
 from __future__ import annotations
 

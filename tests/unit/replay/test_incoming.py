@@ -11,7 +11,7 @@ from chakram.records.row_layout import CAUSE_OPERATION, RecordRows
 from chakram.replay.program_tables import MOST_RANKS
 from chakram.replay.rank import Replay
 from tests.made_plans import collective, compute, program, receive, send
-from tests.replays import acknowledged, received
+from tests.replay_checks import acknowledged, received
 from tests.unit.replay.driven import Driven, alike, point_to_point
 
 

@@ -27,7 +27,7 @@ def test_messages_are_ordered_by_collective_and_step() -> None:
     driven = Driven(alike(rows, nranks=4))
     driven.start()
     orders = [flow.order for flow in iter(driven.replay.next_post, None)]
-    # Two collectives under way, two steps each.
+    # Two collectives in flight, two steps each.
     assert orders == sorted(orders)
     assert [order % 16 for order in orders] == [0, 1, 0, 1]
     assert len(set(orders)) == 4

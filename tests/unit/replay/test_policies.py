@@ -1,4 +1,4 @@
-"""Which of several ready operations goes first."""
+"""Order of ready operations."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ TURNING = [
 
 
 def receives(share: Share, nranks: int, ahead: int) -> list[tuple[object, ...]]:
-    """Return what comes, with the sends that each message releases."""
+    """Return the arrivals, with the sends that each message releases."""
     lanes = [
         (channel, (peer + ahead) % nranks) for channel, peer in share.receive_lanes
     ]

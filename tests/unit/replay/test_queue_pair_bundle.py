@@ -1,4 +1,4 @@
-"""Several queue pairs that are one to replay."""
+"""Several queue pairs used as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue pairs whose sending half is looked at, one packet at a time."""
+"""Queue pairs whose requester is inspected packet by packet."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def psn(sequence: int) -> int:
 
 
 def sent(qp: QueuePair, now_ns: int = 0, max_packets: int = 15) -> list[Burst]:
-    """Let all leave that may leave now."""
+    """Send everything that may be sent now."""
     return list(iter(lambda: qp.next_burst(now_ns, max_packets), None))
 
 
 def events(qp: QueuePair) -> list[Any]:
-    """Take what has happened."""
+    """Return and remove the events."""
     return list(iter(qp.next_event, None))
 
 
 def nak(qp: QueuePair, sequence: int, code: int = 0x60, now_ns: int = 0) -> None:
-    """Let a NAK arrive, by default one that asks for a packet."""
+    """Deliver a NAK, by default one that requests a packet."""
     qp.arrivals.receive_ack(code, psn(sequence), now_ns)
 
 
 def ack(qp: QueuePair, sequence: int, now_ns: int = 0) -> None:
-    """Let an ACK arrive."""
+    """Deliver an ACK."""
     qp.arrivals.receive_ack(0x1F, psn(sequence), now_ns)

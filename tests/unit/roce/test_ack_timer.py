@@ -1,4 +1,4 @@
-"""The timer of an ACK that was asked for: from when it counts."""
+"""The timer of a requested ACK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that the parts share."""
+"""Shared constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which packets faults hit."""
+"""Packets that faults affect."""
 
 from __future__ import annotations
 

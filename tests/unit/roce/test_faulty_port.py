@@ -1,4 +1,4 @@
-"""Faults on both ways through a port, as bytes and as bursts."""
+"""Faults in both directions through a port, as bytes and as bursts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_packet_is_duplicated(as_bytes: bool, at_send: bool) -> None:
 
 
 def reordered(packets: str, *, behind: int, as_bytes: bool, at_send: bool) -> Pair:
-    """Return a conversation of one message of which a packet was held back."""
+    """Return a conversation of one message with a delayed packet."""
     fault = PacketFault(
         action=FaultAction.REORDER,
         packets=packets,
@@ -374,7 +374,7 @@ def test_every_message_arrives_once_with_any_fault(
         for action in FaultAction
         for at_send in (False, True)
         if not at_send or action is not FaultAction.NOT_READY
-        # Of bytes nobody looks at the ICRCs here.
+        # The ICRC of bytes is not checked here.
         if not as_bytes or action is not FaultAction.CORRUPT
     ]
     ports = []

@@ -1,4 +1,4 @@
-"""Packets for a queue pair that do not come from its peer's address."""
+"""Packets for a queue pair from an address that is not its peer's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine
-from tests.forgery import FORGERIES, Way, sealed
+from tests.forged_packets import FORGERIES, Way, sealed
 from tests.unit.roce.ports import MTU, drained, make_port
 from tests.virtual_wire import make_queue_pair
 

@@ -1,4 +1,4 @@
-"""Distributions in buckets that double."""
+"""Histograms with buckets that double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariant CRC against packets whose CRC is known."""
+"""The invariant CRC compared with packets of known CRC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets that the kernel hands over together: what counts for each of them."""
+"""Packets that the kernel joins: counters of each packet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop that comes late: what it is charged with."""
+"""Accounting of a late data-plane loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a message went, from the times of its last packet."""
+"""Parts of a message's time, from the times of its last packet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def concluded(**known: int) -> dict[str, int]:
     [
         # Its last packet has not left.
         ({"departed_ns": 900, "sent_ns": 500, "received_ns": 990}, {}),
-        # It left for the last time 300 ns after the first; more nobody knows.
+        # It left for the last time 300 ns after the first; the rest is unknown.
         ({"left_ns": 100, "departed_ns": 400}, {"repair_ns": 300}),
         (
             {"left_ns": 100, "sent_ns": 200, "departed_ns": 400},
@@ -42,7 +42,7 @@ def concluded(**known: int) -> dict[str, int]:
             {"left_ns": 100, "sent_ns": 100, "departed_ns": 400, "received_ns": 900},
             {"own_port_ns": 300},
         ),
-        # First it was sent again; then packets of its own were before it, and a pause.
+        # First it was sent again; then its own packets were before it, and a pause.
         (
             {
                 "left_ns": 100,
@@ -54,7 +54,7 @@ def concluded(**known: int) -> dict[str, int]:
             },
             {"repair_ns": 20, "pause_ns": 50, "transfer_ns": 70, "own_port_ns": 160},
         ),
-        # What packets of its own took cannot be more than there is.
+        # What its own packets took cannot be more than there is.
         (
             {
                 "left_ns": 100,

@@ -1,4 +1,4 @@
-"""The encoder: known bytes, and what it refuses."""
+"""The encoder: known bytes and refusals."""
 
 from __future__ import annotations
 

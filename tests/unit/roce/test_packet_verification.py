@@ -1,4 +1,4 @@
-"""Packets as they arrive at a socket: are they as they were sent?"""
+"""Verification of packets that arrive at a socket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def packets(
 
 
 class Checked:
-    """What one verifier says of packets, in the order of their arrival."""
+    """Results of one verifier for packets, in the order of arrival."""
 
     def __init__(self, local: str, remote: str, *, is_ours: bool = True) -> None:
         self.verifier = PacketVerifier(local_address=remote, path_mtu=MTU)
@@ -59,7 +59,7 @@ class Checked:
 
 
 def resealed(packet: bytes, local: str, remote: str, identification: int = 0) -> bytes:
-    """Return a packet with the ICRC that is right for what it holds."""
+    """Return a packet with the ICRC of its contents."""
     family = masked_headers(
         source=bytes(map(int, local.split("."))),
         destination=bytes(map(int, remote.split("."))),

@@ -1,4 +1,4 @@
-"""A port: its queue pairs, and whose turn it is."""
+"""A port: its queue pairs and their order."""
 
 from __future__ import annotations
 

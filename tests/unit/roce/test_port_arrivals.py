@@ -1,4 +1,4 @@
-"""A port: who gets what arrives, what nobody gets, and what is answered."""
+"""A port: delivery of arriving packets, unknown destinations, and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port: when bursts leave, when it wakes up, and how late the generator was."""
+"""A port: times of bursts and wake-ups, and delays of the generator."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_delay_counts_from_the_first_packet_to_send() -> None:
     port.post_send(1, 0, 10, 5_000)
     drained(port, 5_300)
     assert port.statistics().generator_wait_ns == 300
-    # A long pause is nobody's fault.
+    # A long pause is not charged to the data plane.
     port.post_send(1, 1, 10, 900_000)
     drained(port, 900_000)
     assert port.statistics().generator_wait_ns == 300
@@ -262,7 +262,7 @@ def test_deadlines_can_move_in_both_directions() -> None:
     port.receive_burst(ack_of(0), 400)
     assert len(drained(port, 400)) == 1
     assert port.next_wakeup_ns() == 1_000_400
-    # All is acknowledged; what stands for the old deadlines does nothing.
+    # All is acknowledged; entries of old deadlines have no effect.
     port.receive_burst(ack_of(1), 500)
     port.handle_timers(2_000_000)
     assert port.next_wakeup_ns() == NEVER

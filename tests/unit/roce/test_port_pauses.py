@@ -1,4 +1,4 @@
-"""A port that the network pauses: what rests, until when, and that nobody is blamed."""
+"""A paused port: which packets stop, for how long, and no charge for the delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue pair as a whole: making one, driving one without a port."""
+"""A queue pair: creation, and use without a port."""
 
 from __future__ import annotations
 

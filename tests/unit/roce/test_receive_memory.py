@@ -1,4 +1,4 @@
-"""Memory regions: what a peer may write, and where its messages end up."""
+"""Memory regions: access rights, and locations of messages."""
 
 from __future__ import annotations
 

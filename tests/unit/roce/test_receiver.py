@@ -1,4 +1,4 @@
-"""The receiving side of a port: what it takes, refuses or drops, byte by byte."""
+"""The receiving side of a port: accepted, refused and dropped packets."""
 
 from __future__ import annotations
 

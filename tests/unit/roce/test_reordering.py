@@ -1,4 +1,4 @@
-"""Queue pairs that keep what comes out of order, one run of packets at a time."""
+"""Queue pairs that keep out-of-order packets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def responder(window: int = WINDOW) -> QueuePair:
 
 
 def one(qp: QueuePair, sequence: int, **values: int) -> None:
-    """Let a message of one packet arrive; its number is its immediate."""
+    """Deliver a message of one packet; its number is its immediate."""
     receive(qp, psn(sequence), immediate=sequence, **values)  # type: ignore[arg-type]
 
 

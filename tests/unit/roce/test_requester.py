@@ -1,4 +1,4 @@
-"""The sending half, seen through a queue pair: what leaves, and what ACKs do."""
+"""The requester of a queue pair: sent packets and effects of ACKs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_never_more_than_half_the_psns_are_outstanding() -> None:
 def test_no_burst_is_built_when_sending_is_not_allowed() -> None:
     qp = requester(window_bytes=MTU)
     assert qp.make_burst(1) is None
-    qp.requester.add_generator_wait(5)  # nobody waits
+    qp.requester.add_generator_wait(5)  # no message waits
     qp.post_send(1, 3 * MTU, 0)
     sent(qp)
 
@@ -251,7 +251,7 @@ def test_round_trips_are_measured_on_packets_sent_once() -> None:
 
 
 class Scripted(CongestionControl):
-    """Notes what it is told, and sets what the test wants."""
+    """Records its calls, and sets the values of the test."""
 
     def __init__(self) -> None:
         super().__init__()

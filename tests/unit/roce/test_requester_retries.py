@@ -1,4 +1,4 @@
-"""The sending half: why packets are sent again, and how long one waits."""
+"""The requester: reasons and times of retransmissions."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_seven_rnr_retries_are_no_limit() -> None:
 
 
 def test_early_packet_is_requested_without_a_limit() -> None:
-    """A slow peer asks for it again while it is already being sent again."""
+    """A slow peer requests a packet again during its retransmission."""
     qp = requester(rnr_retry_limit=7, retry_limit=2, window_bytes=10**6)
     qp.post_send(1, 4 * MTU, 0)
     for turn in range(20):

@@ -1,4 +1,4 @@
-"""The receiving half, seen through a queue pair: one run of packets at a time."""
+"""The responder of a queue pair, one run of packets at a time."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_gap_causes_one_nak() -> None:
 
 
 def gap(qp: QueuePair) -> None:
-    """Let packet 1 be missing, and a NAK ask for it."""
+    """Omit packet 1, so that a NAK requests it."""
     receive(qp, 0)
     receive(qp, 2)
     receive(qp, 3)
@@ -122,7 +122,7 @@ def gap(qp: QueuePair) -> None:
 
 
 def naks(qp: QueuePair) -> tuple[int, int]:
-    """Return how many NAKs asked for a packet, and how many for a late one."""
+    """Return the number of NAKs for a packet, and of those for a late one."""
     statistics = qp.statistics()
     return statistics.sequence_naks_sent, statistics.sequence_naks_reordered
 
@@ -158,7 +158,7 @@ def test_gap_that_continues_after_a_late_packet_has_one_cause() -> None:
     for psn in (2, 3, 4):
         receive(qp, psn)
 
-    # Of the first one nobody knows here: packet 1 never came again.
+    # The cause of the first one is unknown: packet 1 was never repeated.
     assert naks(qp) == (2, 1)
 
 

@@ -1,4 +1,4 @@
-"""What is posted and not acknowledged, by hand: packets of 1,000 bytes."""
+"""Posted and unacknowledged messages, with packets of 1,000 bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is after somebody had nothing to send for a while."""
+"""Order of queue pairs after one had nothing to send for a while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUANTUM_BYTES = 2 * (MTU + 58)
 
 
 def turns(port: PortEngine) -> list[int]:
-    """Return whose turn it is while queue pairs 1 and 2 have a lot to send."""
+    """Return the order of sends while queue pairs 1 and 2 have much data."""
     for qpn in (1, 2):
         port.post_send(qpn, 0, 2 * MTU, 0)
         port.post_send(qpn, 0, 99 * MTU, 0)
@@ -22,7 +22,7 @@ def turns(port: PortEngine) -> list[int]:
 
 @pytest.mark.parametrize("sizes", [[10], [1_004], [1_004, 996]])
 def test_unused_quantum_expires_with_a_pause(sizes: list[int]) -> None:
-    """Who pauses within its turn comes back as if it were new."""
+    """A queue pair that pauses within its turn returns as a new one."""
     port = make_port(qpns=(1, 2), max_burst_packets=2)
     for size_bytes in sizes:
         port.post_send(1, 0, size_bytes, 0)

@@ -1,4 +1,4 @@
-"""A line whose parts belong to several processes, under a clock of its own."""
+"""A line whose parts belong to several processes, under its own clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Part:
     _is_busy: bool = False
 
     def serve(self, now_ns: int) -> int:
-        """Do what a port's engine does; return when it comes by again."""
+        """Act like the engine of a port; return its next wake-up."""
         has_work = self.has_work(now_ns)
         if has_work and not self._is_busy:
             self.line.demand(now_ns)
@@ -310,7 +310,7 @@ def test_part_that_sent_more_yields_to_the_others() -> None:
     # Time in which it lets them go is not lost.
     assert first.due_ns() == free_ns + 495_000
     assert second.ready_ns(free_ns) == free_ns
-    # Whoever rests need not be waited for.
+    # Idle parts cause no wait.
     second.rest()
     assert first.ready_ns(free_ns) == free_ns
 

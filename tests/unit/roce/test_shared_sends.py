@@ -1,4 +1,4 @@
-"""Messages of one packet that leave in one send."""
+"""Single-packet messages that share a send call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of collectives become a table and records again."""
+"""Conversion between records of collectives and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was injected: when, where, and when traffic was back; told in all places."""
+"""Table of injected faults: times, places and recovery, in all outputs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def faults(results: RunResults) -> dict[str, dict[str, Any]]:
 
 
 def rates(results: RunResults, src: int, dst: int, begin_ns: int) -> list[float]:
-    """Return bytes per ns of what a rank sent to another, from a time on."""
+    """Return the rate from one rank to another after a time, in bytes per ns."""
     # Messages of barriers have no bytes.
     rows = results.table("flows").sort_by("first_sent_ns").to_pylist()
     return [
@@ -92,7 +92,7 @@ def test_every_entry_is_a_row_with_its_times(results: RunResults) -> None:
         ("mark", None, None, None, None),
     ]
     assert found["faults.packets[0]"]["packets"] > 0
-    # To the end, with nothing before, and of packets: nobody knows.
+    # Unknown: faults until the end, without earlier messages, and of packets.
     for entry in ("links[2]", "links[3]", "links[4]", "packets[0]"):
         assert found[f"faults.{entry}"]["recovered_ns"] is None
 

@@ -1,4 +1,4 @@
-"""Who reads a run directory knows whether somebody still writes it."""
+"""Readers of a run directory know whether a process still writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.small_run import small_rows
 
 
 def status(path: Path) -> str:
-    """Return what everybody says who reads the run."""
+    """Return the status that all readers of the run report."""
     results = open_run(path)
     (listed,), _ = list_runs(path.parent)
     found = results.manifest.status
@@ -28,12 +28,12 @@ def status(path: Path) -> str:
 
 
 def killed_run(parent: Path) -> Path:
-    """Return a run whose writer is gone, without having come to its end."""
+    """Return an unfinished run whose writer has ended."""
     directory = begin(parent)
     directory.add(small_rows(1))
     directory.flush()
     path = directory.path
-    del directory  # it lets go as a process does that ends
+    del directory  # releases the lock like a process that ends
     assert read_manifest(path).status == RUNNING
     return path
 

@@ -1,4 +1,4 @@
-"""``run.json`` comes back as it was written, or is refused with a sentence."""
+"""``run.json`` is read back unchanged or refused in one sentence."""
 
 from __future__ import annotations
 

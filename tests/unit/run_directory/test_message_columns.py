@@ -1,4 +1,4 @@
-"""Fair times and paths of messages, as they get into a run directory and out again."""
+"""Fair times and paths of messages, written to and read from a run directory."""
 
 from __future__ import annotations
 

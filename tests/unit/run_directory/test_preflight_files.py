@@ -1,4 +1,4 @@
-"""The files of a preflight come back, and are shown as they were."""
+"""Files of a preflight are read back and shown."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_pair_is_a_row_with_its_shares_and_failures(folder: Path) -> None:
     )
     assert (there["probes_sent"], there["probes_arrived"]) == (10, 8)
     assert there["paths_failed"] == [49_152]
-    # 12 of 100 Mbit/s; how fast it is while others send nobody has tried.
+    # 12 of 100 Mbit/s; the rate while others send was not measured.
     assert there["rate_share"] == pytest.approx(0.12)
     assert there["together_share"] is None
     assert (there["failed"], back["failed"]) == (["rate"], [])

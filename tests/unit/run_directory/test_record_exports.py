@@ -1,4 +1,4 @@
-"""What is exported says what the run says, and is read again."""
+"""Exports of a run have its values and can be read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key figures of the runs in a folder, of runs made by hand."""
+"""Key figures of the handmade runs in a folder."""
 
 from __future__ import annotations
 

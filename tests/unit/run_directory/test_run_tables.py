@@ -1,4 +1,4 @@
-"""The tables of a run directory: what was recorded comes back as it was."""
+"""Tables of a run directory return the recorded values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of ports, in plans that leave ports out."""
+"""Samples of ports in plans with unused ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that no run has written are refused in one sentence, by every reader."""
+"""Every reader refuses invalid tables in one sentence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def damage(run: Path, name: str, change: Callable[[pa.Table], pa.Table]) -> None
 
 
 def with_values(column: str, *values: Any) -> Callable[[pa.Table], pa.Table]:
-    """Return what replaces the first values of a column."""
+    """Return a function that replaces the first values of a column."""
 
     def change(table: pa.Table) -> pa.Table:
         at = table.column_names.index(column)

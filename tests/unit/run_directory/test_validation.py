@@ -1,4 +1,4 @@
-"""A run directory is valid as it was written, and whatever is changed in it is told."""
+"""A written run directory is valid, and any change in it is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chakram.cli import main
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.validation import check_run
 from chakram.topology.common_topologies import single_switch
-from tests.explained import simulated_run
+from tests.explained_simulations import simulated_run
 from tests.unit.analysis.test_run_causes import LINE, LOSSES, LOSSY, exchange
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def with_column(
 
 
 def one_more(column: pa.ChunkedArray) -> pa.Array:
-    """Add 1 to the first value that there is."""
+    """Add 1 to the first value."""
     values = column.to_pylist()
     first = next(at for at, each in enumerate(values) if each is not None)
     values[first] += 1

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and that it can be read back."""
+"""Files that a run writes, and reading them back."""
 
 from __future__ import annotations
 

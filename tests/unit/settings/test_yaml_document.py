@@ -1,4 +1,4 @@
-"""YAML from somebody else: plain data, bounded, with lines."""
+"""Foreign YAML: plain data, bounded, with line numbers."""
 
 from __future__ import annotations
 

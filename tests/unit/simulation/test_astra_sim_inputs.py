@@ -1,4 +1,4 @@
-"""What is written for ASTRA-sim means what the experiment means, and costs the same."""
+"""Exported inputs of ASTRA-sim have the meaning and costs of the experiment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def experiment(
 def exported(
     folder: Path, document: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """Return what the command tells; the files stand in ``folder / "out"``."""
+    """Return the output of the command; its files are in ``folder / "out"``."""
     path = folder / "experiment.yaml"
     path.write_text(json.dumps(document))
     capsys.readouterr()
@@ -111,7 +111,7 @@ def cases(
 def check_case(
     folder: Path, row: Mapping[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Export a case, read it again, and simulate what was read."""
+    """Export a case, read the files back, and simulate them."""
     folder.mkdir()
     npus = int(row["npus"])
     size = f"{row['size_bytes']}B"
@@ -246,7 +246,7 @@ def test_configuration_equals_the_ns3_input(
         pairs = dict(zip(theirs[key][1::2], theirs[key][2::2], strict=True))
         assert ours.pop(key) == ["1", "400000000000", pairs["400000000000"]]
     for key, value in ours.items():
-        # Without a window nobody asks how it is scaled.
+        # Without a window, its scaling does not matter.
         if key != "TOPOLOGY_FILE" and (key != "VAR_WIN" or window != "off"):
             assert value == theirs[key], key
 

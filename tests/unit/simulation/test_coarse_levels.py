@@ -237,7 +237,7 @@ def test_ns3_hosts_react_to_marks_and_windows(tmp_path: Path) -> None:
 
 
 def external(switches: str, queue: str) -> str:
-    """Return a fabric of four hosts whose switches are known, as an override."""
+    """Return a fabric of four hosts with known switches, as an override."""
     hosts = ", ".join(
         f"{{name: h{number}, agent: 'unix:/{number}', "
         f"ports: [{{open: 'udp:eth1', address: 198.18.0.{number + 1}/24}}]}}"

@@ -1,4 +1,4 @@
-"""A simulation that is one collective: what it takes alone is what it takes."""
+"""Simulations of a single collective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bandwidths and statistics against values worked out by hand."""
+"""Bandwidths and statistics compared with hand-computed values."""
 
 from fractions import Fraction
 

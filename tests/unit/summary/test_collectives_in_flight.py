@@ -1,4 +1,4 @@
-"""What groups are doing, by what has ended."""
+"""Collectives in flight per group, derived from finished ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At what rate or dilation a machine would have kept up."""
+"""Rate or dilation at which a machine would have kept up."""
 
 from __future__ import annotations
 

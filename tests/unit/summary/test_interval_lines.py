@@ -1,4 +1,4 @@
-"""Lines of what a run does, second by second."""
+"""Progress lines of a run, one per interval."""
 
 from __future__ import annotations
 

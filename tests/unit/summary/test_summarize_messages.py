@@ -1,4 +1,4 @@
-"""What is said of point-to-point messages, checked by hand."""
+"""Summaries of point-to-point messages, compared with hand-computed values."""
 
 from __future__ import annotations
 

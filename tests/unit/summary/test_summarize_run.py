@@ -1,4 +1,4 @@
-"""What a run says in the end, checked by hand on four ranks."""
+"""Summary of a run, compared with hand-computed values of four ranks."""
 
 from __future__ import annotations
 

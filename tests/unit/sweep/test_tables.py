@@ -1,4 +1,4 @@
-"""Tables of a sweep: rows of its files, and what each cell gave."""
+"""Tables of a sweep: rows of files and values of cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRCs of chips and ns-3's hash, and what their seeds do."""
+"""CRCs of chips and the hash of ns-3, with their seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of switches, as choices among equal-cost next hops."""
+"""Hashes of switches as choices among equal-cost next hops."""
 
 from __future__ import annotations
 

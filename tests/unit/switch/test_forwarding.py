@@ -1,4 +1,4 @@
-"""Paths of flows: those of draws are those of their choosers, whatever links do."""
+"""Paths of flows: batch draws equal single choices, also after link changes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_packet_off_its_path_continues_from_its_switch() -> None:
     flow = flow_to(wires, 0, 1)
     target = wires.model.port(wires.model.host_port(1)).node
     egress = wires.model.forwarding.egress
-    # At switch 3, as if a link had sent it there while it was under way.
+    # At switch 3, as if a link had sent it there while it was in flight.
     assert [egress(flow, hop, 3, target, 0) for hop in (0, 1, 2, 9)] == [10] * 4
 
 

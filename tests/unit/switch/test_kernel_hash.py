@@ -1,4 +1,4 @@
-"""The kernel's multipath hash; against kernels it is tested in ``tests/netns``."""
+"""The kernel's multipath hash; ``tests/netns`` compares it with kernels."""
 
 from __future__ import annotations
 

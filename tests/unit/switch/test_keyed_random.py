@@ -1,4 +1,4 @@
-"""Numbers by which draws know packets."""
+"""Numbers that identify packets for random draws."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_send_of_a_packet_has_another_number() -> None:
     again = [10, 11, 12, 13, 11, 12, 13, 11, 13, 11, 12, 12, 12, 13, 14, 11, 14, 14]
     found = numbers(Attempts(5), *again)
     assert len(set(found)) == len(again)
-    # In any order, repeated for ever.
+    # In any order, repeated forever.
     attempts = Attempts(5)
     assert len({attempts.number(psn) for _ in range(500) for psn in (7, 9, 8)}) == 1500
 

@@ -256,7 +256,7 @@ def test_host_delays_are_random_and_preserve_the_order() -> None:
 
 
 def fates_of_a_flow(others: int) -> list[int]:
-    """Return what a lossy wire does to 300 packets, with other flows between them."""
+    """Return the outcome of 300 packets on a lossy wire, with other flows between."""
     free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
     port = PortSpec(name="p", rate_bps=GBIT)
     model = SwitchModel(
@@ -450,7 +450,7 @@ def test_headroom_overflow_is_reported_only_for_paused_classes(
         wires.send(sender, 1, 0)
     wires.run()
 
-    # Three find room, each at a port of its own; what the fourth finds is taken.
+    # Three find room, each at its own port; the fourth finds no space.
     assert [outcome for _, outcome in wires.drops] == [reason]
     dropped = [
         wires.model.port(number).counted(wires.now_ns)["drops_by_reason"][reason]

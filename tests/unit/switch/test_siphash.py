@@ -1,4 +1,4 @@
-"""SipHash-2-4 against the vectors that its authors published."""
+"""SipHash-2-4 compared with the published vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up traces as tests look at them."""
+"""Views of synthetic traces for tests."""
 
 from __future__ import annotations
 

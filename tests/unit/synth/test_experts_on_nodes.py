@@ -1,4 +1,4 @@
-"""Experts as DeepSeek-V3 reaches them: FP8 there, BF16 back, a few nodes per token."""
+"""Experts like those of DeepSeek-V3: FP8 dispatch, BF16 combine, few nodes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_decode_takes_the_time_of_reading_weights_and_caches() -> None:
     weights = 3 * 4096 * 14336 * 2
     touched = weights + 2 * 8 * 4096 * 2
     assert decode["step0.layer0.ffn"] == round(touched / 3.35e6) * 1_000
-    # Each of the 8 sequences has a cache of its own.
+    # Each of the 8 sequences has its own cache.
     longer = durations("inference", **sizes, context=512 + 32_768)
     cache_us = 8 * 32_768 * 2 * 8 * 128 * 2 / 3.35e6
     name = "step0.layer0.attention"

@@ -1,4 +1,4 @@
-"""Made-up inference: steps, and the hand-over of KV caches."""
+"""Synthetic inference: steps, and the hand-over of KV caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up patterns of messages and collectives."""
+"""Synthetic patterns of messages and collectives."""
 
 from __future__ import annotations
 

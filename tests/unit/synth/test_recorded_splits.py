@@ -1,4 +1,4 @@
-"""Splits that were recorded somewhere."""
+"""Recorded splits of all-to-alls."""
 
 from __future__ import annotations
 

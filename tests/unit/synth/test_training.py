@@ -1,4 +1,4 @@
-"""Made-up training: what a rank does, in which order, of which size."""
+"""Synthetic training: operations of a rank, their order and sizes."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_too_many_uplinks_are_refused(family: str) -> None:
         plan_addresses(clos(256, 129, 1, None, None), family)
 
 
-@pytest.mark.slow  # more hosts than a smaller number could stand for
+@pytest.mark.slow  # more hosts than a smaller number could represent
 @pytest.mark.soak
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_a_subnet_has_room_for_its_gateway(family: str) -> None:

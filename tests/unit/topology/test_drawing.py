@@ -1,4 +1,4 @@
-"""Drawings of fabrics: where nodes stand, and what a terminal shows."""
+"""Drawings of fabrics: positions of nodes, and terminal output."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CORE = LinkKind(rate_bps=400, delay_ns=3)
 
 
 def between(topology: Topology) -> Counter[tuple[str, str]]:
-    """Return how many links there are between two switches."""
+    """Return the number of links between two switches."""
     return Counter((link.a.node, link.b.node) for link in topology.uplinks())
 
 

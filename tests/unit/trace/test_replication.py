@@ -1,4 +1,4 @@
-"""One rank's trace as that of all: groups, messages, splits."""
+"""Replication of one rank's trace: groups, messages, splits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def members(made: Replicas, rank: int, position: int = 0) -> tuple[int, ...]:
 
 
 def check_that_it_runs(made: Replicas) -> None:
-    """Lowering checks that ranks agree and that nobody waits for ever."""
+    """Lower the job, which checks that ranks agree and that no rank waits forever."""
     lowered = lower_job("j", made.graphs, made.groups, LoweringOptions())
     assert len(lowered.programs) == len(made.graphs)
 

@@ -40,7 +40,7 @@ def listed(path: Path, op: CollectiveOp = AR, *, nranks: int = 2) -> ListedAlgor
 def write(
     folder: Path, ranks: list[list[dict[str, object]]], *, name: str = ""
 ) -> Path:
-    """Write files of nodes, each after the one before it unless ``after`` says so."""
+    """Write files of nodes, each after the one before it unless ``after`` is given."""
     folder.mkdir(exist_ok=True)
     for rank, rows in enumerate(ranks):
         metadata = Metadata(attributes={"collective": name} if name else {})

@@ -1,4 +1,4 @@
-"""MSCCL's XML: what it means, what is checked, what is refused."""
+"""MSCCL's XML: meaning, checks and refusals."""
 
 from __future__ import annotations
 

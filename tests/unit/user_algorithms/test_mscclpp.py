@@ -1,4 +1,4 @@
-"""MSCCL++'s execution plans: what they mean, what is refused."""
+"""MSCCL++'s execution plans: meaning and refusals."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_missing_handshake_is_reported() -> None:
         op("put", local("o", OWN), to=(remote(0, OWN),), channel_ids=[0]),
         on("signal", 0),
     )
-    listed(plan("allgather", gpus))  # both only write where nobody reads
+    listed(plan("allgather", gpus))  # both only write where no rank reads
     swap = [
         gpu(
             rank,

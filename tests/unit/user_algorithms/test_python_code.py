@@ -1,4 +1,4 @@
-"""Algorithms that are a function of the user's."""
+"""Algorithms defined by a Python function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All findings about a trace set, those that stop its reading among them."""
+"""All findings about a trace set, including those that prevent reading."""
 
 from __future__ import annotations
 

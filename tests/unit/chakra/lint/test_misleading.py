@@ -1,4 +1,4 @@
-"""What results say of a set that misleads: few sentences, whatever there is of it."""
+"""Warnings about a set in results: few sentences for any set."""
 
 from __future__ import annotations
 

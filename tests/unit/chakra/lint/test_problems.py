@@ -1,4 +1,4 @@
-"""Faults inside the traces of single ranks, and in groups."""
+"""Problems in traces of single ranks and in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of real traces, replicated: against the other ranks where they are there."""
+"""One rank of real traces, replicated and compared with the other ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES = ReadOptions(bytes_per_element=2)
 
 
 def work_of(traces: TraceSet) -> list[list[tuple[object, ...]]]:
-    """Return by rank what it sends to whom, in the order of its program."""
+    """Return the messages of each rank, in the order of its program."""
     require_replayable(traces.graphs, traces.groups)
     lowered = lower_job("j", traces.graphs, traces.groups, LoweringOptions())
     work = []

@@ -1,4 +1,4 @@
-"""What can be replayed and yet misleads, and what must not be taken for that."""
+"""Replayable sets that mislead, and sets that must cause no warning."""
 
 from __future__ import annotations
 

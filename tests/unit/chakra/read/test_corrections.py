@@ -1,4 +1,4 @@
-"""What producers write differently is corrected, said, and can be left as it is."""
+"""Corrections of producer-specific traces are applied, reported and optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling the forms of trace files apart by their first bytes."""
+"""Recognition of trace file formats by their first bytes."""
 
 from __future__ import annotations
 

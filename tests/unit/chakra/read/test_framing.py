@@ -1,4 +1,4 @@
-"""Records and the four ways in which a file of them ends."""
+"""Framed records, and the four ends of a file."""
 
 from __future__ import annotations
 

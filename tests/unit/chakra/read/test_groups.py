@@ -1,4 +1,4 @@
-"""Process groups as traces spell them."""
+"""Formats of process groups in traces."""
 
 from __future__ import annotations
 

@@ -21,13 +21,16 @@ from chakram.foundation.errors import TraceError
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
 from chakram.trace.replication import Replication
-from tests.long_way import read_plainly, read_the_long_way
+from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import collective, first, metadata, node
 
 READERS = pytest.mark.parametrize(
     "reads",
-    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
-    ids=["plainly", "the long way"],
+    [
+        lambda *each, **options: read_fast(*each, **options)[0],
+        read_fully,
+    ],
+    ids=["fast decoder", "full decoder"],
 )
 
 
@@ -62,14 +65,14 @@ def test_all_dimensions_are_all_ranks(reads: Callable[..., Any], flags: Any) -> 
 
 
 def test_all_dimensions_use_the_fast_decoder() -> None:
-    def long_way(**fields: tuple[bool, ...]) -> int:
+    def full_decodes(**fields: tuple[bool, ...]) -> int:
         data = metadata() + node(9) + collective(1, **fields)
         options = ReadOptions(dimensions=(2, 2))
-        return read_plainly(data, rank=0, options=options)[1]
+        return read_fast(data, rank=0, options=options)[1]
 
-    shown = long_way()
-    assert long_way(involved_dim=(True,) * 4) == shown
-    assert long_way(involved_dim=(True, False)) == shown + 1
+    shown = full_decodes()
+    assert full_decodes(involved_dim=(True,) * 4) == shown
+    assert full_decodes(involved_dim=(True, False)) == shown + 1
 
 
 @READERS

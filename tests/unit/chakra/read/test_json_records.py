@@ -1,4 +1,4 @@
-"""The JSON forms of traces say what the binary form says."""
+"""JSON traces equal binary ones."""
 
 from __future__ import annotations
 

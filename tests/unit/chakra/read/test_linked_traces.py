@@ -1,4 +1,4 @@
-"""Host traces linked with a profile become what the converter makes of them."""
+"""Linked host traces equal the output of the converter."""
 
 from __future__ import annotations
 

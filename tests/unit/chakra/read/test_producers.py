@@ -1,4 +1,4 @@
-"""Knowing the tool that wrote a trace by the marks it leaves."""
+"""Recognition of the tool that wrote a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of one file mean."""
+"""Meaning of the records of one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
 from chakram.trace.node import NodeKind
-from tests.long_way import read_plainly, read_the_long_way
+from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import collective, first, kinds, metadata, node, read
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
@@ -148,7 +148,7 @@ def _twice(name: str, first: int, second: int) -> bytes:
 @pytest.mark.parametrize(
     "name", ["comm_size", "comm_type", "stream", "group_size", "group_count"]
 )
-@pytest.mark.parametrize("reads", [read_plainly, read_the_long_way])
+@pytest.mark.parametrize("reads", [read_fast, read_fully])
 def test_an_attribute_that_occurs_twice_must_have_one_value(
     name: str, reads: Callable[..., object]
 ) -> None:
@@ -163,8 +163,11 @@ def test_an_attribute_that_occurs_twice_must_have_one_value(
 
 READERS = pytest.mark.parametrize(
     "reads",
-    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
-    ids=["plainly", "the long way"],
+    [
+        lambda *each, **options: read_fast(*each, **options)[0],
+        read_fully,
+    ],
+    ids=["fast decoder", "full decoder"],
 )
 
 
@@ -247,7 +250,7 @@ def test_an_attribute_of_the_metadata_that_occurs_twice_must_have_one_value() ->
     for schema in ("symbolic_tensor_network", "1.1.1-chakra.0.0.4"):
         message.attr.add(name="schema", string_val=schema)
     with pytest.raises(TraceError, match="offset 0: has the attribute 'schema' twice"):
-        read_plainly(frame(message.SerializeToString()), rank=0, options=ReadOptions())
+        read_fast(frame(message.SerializeToString()), rank=0, options=ReadOptions())
 
 
 def test_attribute_without_value_is_ignored() -> None:

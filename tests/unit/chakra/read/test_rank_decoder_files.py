@@ -1,4 +1,4 @@
-"""Files of traces from bytes: metadata, garbage, units, and dependencies of nodes."""
+"""Trace files from bytes: metadata, invalid data, units, dependencies."""
 
 from __future__ import annotations
 

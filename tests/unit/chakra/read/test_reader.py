@@ -18,14 +18,14 @@ from chakram.foundation.errors import (
     TruncatedTrace,
     UnsupportedTrace,
 )
-from tests.long_way import read_trace
+from tests.full_decoder import read_trace
 from tests.trace_bytes import collective, metadata, node
 
 FILE = metadata() + node(1) + collective(2, data_deps=[1])
 
 
 class Trickle(io.RawIOBase):
-    """Gives one byte at a time, whatever is asked for."""
+    """Returns one byte per call for any requested size."""
 
     def __init__(self, data: bytes) -> None:
         self._data = io.BytesIO(data)

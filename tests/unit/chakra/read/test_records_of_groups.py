@@ -17,19 +17,22 @@ from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.errors import TraceError
-from tests.long_way import read_plainly, read_the_long_way
+from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import collective, metadata, node
 
 READERS = pytest.mark.parametrize(
     "reads",
-    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
-    ids=["plainly", "the long way"],
+    [
+        lambda *each, **options: read_fast(*each, **options)[0],
+        read_fully,
+    ],
+    ids=["fast decoder", "full decoder"],
 )
 TENSOR = [320, 713, 0, 6144, 4, "cuda:2"]
 
 
 def record(values: object, name: str = "record_param_comms") -> bytes:
-    """Return the node that Chakra's converter makes of such a node."""
+    """Return the node as Chakra's converter writes it."""
     return frame(
         encode_node(
             node_id=5,

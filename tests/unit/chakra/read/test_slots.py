@@ -1,4 +1,4 @@
-"""Where nodes compute: the slots of a CPU, of a GPU and of its streams."""
+"""Compute slots of a CPU, a GPU and its streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.summary.summary import summarize
 from chakram.collectives.groups import world_group
 from chakram.trace.node import CPU_STREAM
-from tests.long_way import read_plainly, read_the_long_way
+from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import metadata, node, read
 
 
@@ -32,10 +32,10 @@ def test_cpu_computes_in_its_own_slot(
 ) -> None:
     data = metadata() + node(3, node_type, duration_micros=2, **attributes)
     options = ReadOptions()
-    plain, long_way = read_plainly(data, rank=0, options=options)
-    assert long_way == 1  # the metadata
+    plain, full_decodes = read_fast(data, rank=0, options=options)
+    assert full_decodes == 1  # the metadata
     assert plain.graph.node(0).stream == stream
-    slow = read_the_long_way(data, rank=0, options=options)
+    slow = read_fully(data, rank=0, options=options)
     assert slow.graph.node(0).stream == stream
 
 
@@ -50,9 +50,9 @@ def test_operators_come_from_node_attributes() -> None:
             *many,
         )
     )
-    plain, long_way = read_plainly(data, rank=0, options=ReadOptions())
-    assert long_way == 1  # the metadata
-    for trace in (plain, read_the_long_way(data, rank=0, options=ReadOptions())):
+    plain, full_decodes = read_fast(data, rank=0, options=ReadOptions())
+    assert full_decodes == 1  # the metadata
+    for trace in (plain, read_fully(data, rank=0, options=ReadOptions())):
         found = [each.op_type for each in trace.graph.nodes()]
         assert found[:4] == ["M", "", "", "T10"]
         assert found.count("") == 2 + len(many) - 254  # a byte holds no more

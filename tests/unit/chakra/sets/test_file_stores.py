@@ -19,7 +19,7 @@ from chakram.foundation.errors import TraceError
 
 
 class Broken(io.BytesIO):
-    """A file whose disk has gone."""
+    """A file on a failed disk."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         raise OSError("the disk has gone")

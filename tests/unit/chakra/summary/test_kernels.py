@@ -1,4 +1,4 @@
-"""What names of compute nodes tell."""
+"""Kernel types from names of compute nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends whom how much."""
+"""Traffic between pairs of ranks."""
 
 from __future__ import annotations
 

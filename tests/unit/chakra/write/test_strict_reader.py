@@ -1,4 +1,4 @@
-"""What is written passes a reader that demands what ASTRA-sim and Chakra's do."""
+"""Written sets pass a reader as strict as ASTRA-sim and Chakra's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def made(folder: Path, kind: str, **parameters: Any) -> tuple[Path, list[str]]:
-    """Write a made-up set; return where, and what others cannot do of it."""
+    """Write a synthetic set; return its path, and its unsupported features."""
     trace = KINDS[kind].model_validate({"synth": kind, **parameters})
     elsewhere = GraphCompatibility()
     write_synthesis(folder, synthesize(trace), elsewhere=elsewhere)

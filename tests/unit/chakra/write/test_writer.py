@@ -174,7 +174,7 @@ def test_file_can_contain_the_groups_of_its_rank(tmp_path: Path) -> None:
     made = read(written)
     assert made.groups == {"4": (0, 2)}
     assert b'"pg_desc": "data"' in written
-    # Somebody else's attribute of that name means nothing here.
+    # A foreign attribute with that name is ignored.
     other = b"".join(encode_trace(graph, producer="test", groups=described))
     assert read(other).groups == {}
     assert made.purposes == {"4": "data"}

@@ -1,4 +1,4 @@
-"""What single ranks send, step by step, and how many bytes: closed forms."""
+"""Steps and bytes of single ranks equal closed forms."""
 
 import pytest
 

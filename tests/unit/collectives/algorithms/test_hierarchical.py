@@ -1,4 +1,4 @@
-"""Algorithms that know of nodes: who talks to whom, the last node being smaller."""
+"""Hierarchical algorithms: peers, also with a smaller last node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names with parameters: one canonical text each, and strict reading."""
+"""Names with parameters: canonical text and strict parsing."""
 
 from __future__ import annotations
 

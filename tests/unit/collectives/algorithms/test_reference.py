@@ -1,4 +1,4 @@
-"""The reference page of algorithms says what the code does."""
+"""The reference page of algorithms matches the code."""
 
 from __future__ import annotations
 

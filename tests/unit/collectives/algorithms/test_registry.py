@@ -1,4 +1,4 @@
-"""Which algorithms there are, and what ``auto`` stands for."""
+"""Registered algorithms, and the default ``auto``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Lists of transfers: the same transfers, wherever they came from."""
+"""Lists of transfers equal their source."""
 
 from __future__ import annotations
 

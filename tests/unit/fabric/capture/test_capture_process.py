@@ -1,4 +1,4 @@
-"""What the capturing process is told, and what it says."""
+"""Requests to the capture process, and its answers."""
 
 from __future__ import annotations
 

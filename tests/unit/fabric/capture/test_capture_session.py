@@ -1,4 +1,4 @@
-"""What a run says about its captures."""
+"""Messages about captures of a run."""
 
 from __future__ import annotations
 

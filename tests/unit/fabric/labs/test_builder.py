@@ -1,4 +1,4 @@
-"""Labs as they are built: what is asked of which namespace, in which order."""
+"""Building of labs: requests to each namespace, in order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MBIT = 10**6
 
 
 class Kernel:
-    """Namespaces that keep what they are asked for.
+    """Namespaces that record their requests.
 
     Attributes:
         settings: Of each namespace, as it was made.

@@ -1,4 +1,4 @@
-"""What may be opened as a network namespace."""
+"""Paths that may be opened as a network namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of links that the kernel carries, as what its namespaces are asked for."""
+"""Link faults on kernel switches, as requests to namespaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def some_arrive(drawn: int) -> list[tuple[int, int, int, int]]:
 
 
 def program_of(message: Message) -> list[tuple[int, ...]]:
-    """Return the instructions of a filter, which stands in front of all arrivals."""
+    """Return the instructions of a filter that sees all arrivals."""
     assert (message.kind, message.flags) == (
         "NEWTFILTER",
         {"REQUEST", "ACK", "CREATE"},
@@ -126,12 +126,12 @@ class Lab:
         return self.index[self.ends[self.port(node, other)]]
 
     def asked(self) -> dict[str, list[Request]]:
-        """Return what was asked for since the last time, by node."""
+        """Return the requests since the last call, by node."""
         taken = {node: netlink.taken() for node, netlink in self.netlinks.items()}
         return {node: requests for node, requests in taken.items() if requests}
 
     def programs(self) -> dict[int, list[tuple[int, ...]]]:
-        """Return the last filter of each interface that got one, of all that was asked.
+        """Return the last filter of each interface, from all requests.
 
         Nothing else may have been.
         """

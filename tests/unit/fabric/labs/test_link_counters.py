@@ -1,4 +1,4 @@
-"""What a lab's holder is asked for its links, and how its answers are read."""
+"""Requests for link counters to the holder of a lab, and its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINK = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
-    """Return what the holder was asked, and what it answers in turn."""
+    """Return the requests to the holder; it gives these answers in order."""
     requests: list[Any] = []
     answers: list[Any] = []
 

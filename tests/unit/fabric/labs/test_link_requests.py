@@ -1,4 +1,4 @@
-"""Requests as the kernel reads them: numbers are those of its headers."""
+"""Netlink requests in the kernel's format."""
 
 from __future__ import annotations
 

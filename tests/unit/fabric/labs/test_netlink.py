@@ -55,7 +55,7 @@ EXT_ACK = 0x200
 
 
 class Kernel:
-    """What a routing socket talks to: it does what it is asked, in order.
+    """A kernel behind a routing socket, which executes requests in order.
 
     Attributes:
         sent: What was sent at once each time, as (length, sequence, port) of messages.
@@ -185,7 +185,7 @@ def test_first_refused_request_is_named_after_all_were_tried(
     assert isinstance(raised.value.__cause__, OSError)
     assert raised.value.__cause__.errno == errno.EEXIST
     assert [len(each) for each in kernel.sent] == [5]
-    # Nothing of that is left for whoever asks next.
+    # No part of it remains for the next request.
     netlink.execute(requests(32))
 
 

@@ -42,7 +42,7 @@ def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
 
     found = requests.of_host("h0")
 
-    # The interface of a host is number 101, whoever is asked about it.
+    # The interface of every host has number 101.
     up, address, *others = found
     assert fields_of([up, address], "index", "flags", "prefix_length") == [
         ("NEWLINK", 101, 1, 0),
@@ -56,7 +56,7 @@ def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
     own = addresses.host("h0")
     assert own.gateway is not None
     if is_model:
-        # One program stands for all switches: everybody is near, and none is behind.
+        # One program represents all switches: all addresses are neighbours.
         near = {packed(addresses.host(each).address) for each in ("h1", "h2", "h3")}
         assert neighbours == near
         assert len(others) == 3

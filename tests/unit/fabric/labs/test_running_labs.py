@@ -1,4 +1,4 @@
-"""Runs in labs that are up: which lab is the fabric, and that one run has it."""
+"""Runs in running labs: matching fabrics, and one run at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOS = clos(2, 2, 2, GBIT, GBIT)
 
 
 def lab(topology: Topology = STAR, *, address: str = "198.18.0.1") -> LabState:
-    """Return the state of a lab, as far as it is compared."""
+    """Return the compared part of the state of a lab."""
     host = HostState(
         name="h0",
         netns="",
@@ -206,7 +206,7 @@ def test_lab_is_used_by_one_run_at_a_time(directory: Path) -> None:
 def test_next_run_removes_leftovers_of_a_killed_run(directory: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as agent:
         register_process("lab1", agent.pid, "agent")
-        # Of a process that is no more, and a socket of nobody.
+        # Of a process that has ended, and a socket without an owner.
         (directory / "pids" / "1").write_text(
             '{"pid": 1, "start_ticks": -1, "role": "controller"}', encoding="utf-8"
         )

@@ -1,4 +1,4 @@
-"""What shapes an end of a link, as the kernel reads it."""
+"""Requests that shape an end of a link, in the kernel's format."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_interfaces_with_equal_shaping_are_distinguished() -> None:
     ("rate_bps", "field", "long_rates"),
     [
         (8 * (2**32 - 1), 2**32 - 1, {}),
-        # What 32 bits cannot hold stands in attributes of its own.
+        # What 32 bits cannot hold is in its own attributes.
         (8 * 2**32, 2**32 - 1, {6: 2**32, 7: 2**32}),
         (400 * GBIT, 2**32 - 1, {6: 50 * GBIT, 7: 50 * GBIT}),
         # Nothing is slower than a byte in a second.

@@ -1,4 +1,4 @@
-"""Modelled switches between frames: what is changed, when it leaves, who is paused."""
+"""Modelled switches: changed frames, send times and pauses."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_an_incast_pauses_hosts_and_loses_nothing() -> None:
     pauses = [(port, frame) for port, frame in received if paused_classes(frame)]
     data = [port for port, frame in received if not paused_classes(frame)]
     assert data == [0] * 7 * 60
-    # All senders were told, and told to go on; the receiver was not.
+    # All senders were paused and resumed; the receiver was not.
     assert {port for port, _ in pauses} == set(range(1, 8))
     quanta = [paused_classes(frame) for _, frame in pauses]
     assert {klass for each in quanta for klass, _ in each} == {CLASS}
@@ -300,7 +300,7 @@ def test_watchdog_ends_a_pause_storm() -> None:
     port = lab.fabric.model.port(lab.fabric.model.port(number).peer)
     counted = port.counted(now_ns)
     assert counted["storms"][CLASS] == 1
-    # What is for the host that pauses is dropped, so nobody else has to wait.
+    # Packets for the pausing host are dropped, so other hosts need not wait.
     assert {host for host, _ in lab.take()} == {2}
     assert counted["queue_packets"][CLASS] == 0
 

@@ -1,4 +1,4 @@
-"""Frames in the memory of a ring, laid out as the kernel's if_packet.h says."""
+"""Frames in a packet ring with the layout of if_packet.h."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS_AT = 8
 
 
 class Memory(bytearray):
-    """What the kernel shares; it is open until it is closed."""
+    """Memory shared by the kernel, open until closed."""
 
     is_open = True
 

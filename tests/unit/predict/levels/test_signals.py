@@ -1,4 +1,4 @@
-"""Compiled loops let Python handle signals, however long nothing ends."""
+"""Compiled loops let Python handle signals during long collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows through one port that marks come to equal shares, with every profile."""
+"""Flows through one marking port converge to equal shares with every profile."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def congested(
 def shares_of(
     result: SimulationResult, *, senders: int, start_ns: int
 ) -> tuple[list[float], float]:
-    """Return what each sender had of its fair share, and all had in bit/s.
+    """Return each sender's part of its fair share, and the total in bit/s.
 
     From *start_ns* on, as long as all have something to send.
     """

@@ -1,4 +1,4 @@
-"""Marks at the queues of switches, and what DCQCN makes of them."""
+"""Marks at switch queues, and reactions of DCQCN."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def flows_into_one(
 
 
 def dcqcn(profile: str, *, line_bps: int = LINE, **overrides: object) -> TransportPlan:
-    """DCQCN with a window of some 0.8 ms, which is not what limits."""
+    """DCQCN with a window of about 0.8 ms, which is not the limit."""
     settings = DcqcnSettings(
         profile=profile, overrides=DcqcnKnobs.model_validate(overrides)
     )
@@ -126,6 +126,6 @@ def test_receiver_limits_notifications_by_scope(scope: str, limiters: int) -> No
     )
     notifications = sum(flow.cnp for flow in flow_rows(result.records))
 
-    # One that comes while two messages are under way is counted for both.
+    # One that comes while two messages are in flight is counted for both.
     intervals = result.end_ns / 50_000
     assert 0.8 * limiters < notifications / intervals < 1.3 * limiters

@@ -1,4 +1,4 @@
-"""Two simulations draw alike: they differ by what was changed alone."""
+"""Paired simulations use equal random numbers."""
 
 from __future__ import annotations
 

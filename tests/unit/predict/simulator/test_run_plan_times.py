@@ -1,4 +1,4 @@
-"""How long simulated messages and collectives take, and what links carry."""
+"""Simulated times of messages and collectives, and bytes on links."""
 
 from dataclasses import replace
 

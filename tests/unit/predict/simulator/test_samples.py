@@ -1,4 +1,4 @@
-"""Samples of simulations: what they tell, and that they change nothing."""
+"""Samples of simulations are correct and have no side effects."""
 
 from __future__ import annotations
 

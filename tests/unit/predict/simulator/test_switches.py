@@ -1,4 +1,4 @@
-"""Simulations through modelled switches: loss, pauses, marks, choices of paths."""
+"""Simulations through modelled switches: loss, pauses, marks, path choices."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_incast_that_loses_packets_wastes_about_a_queue_for_each_message(
     crossed_ns = result.link_bytes["s0:h0"] * 8 * 10**9 // LINE
     assert result.dropped["egress limit"] > 100 * senders
     assert fair < result.end_ns < 1.05 * fair
-    # What crosses in vain is what was in the queue behind a gap; little time is idle.
+    # Only packets queued behind a gap cross without effect; little time is idle.
     assert crossed_ns < fair * (1 + 3 * queue / size)
     assert result.end_ns - crossed_ns < 0.02 * fair
 
@@ -135,7 +135,7 @@ def test_hosts_are_paused_where_memory_is_small() -> None:
 
 
 def beside_bulk(*rules: ClassRule, buffer_bytes: int) -> tuple[int, SimulationResult]:
-    """Return how long a small gather takes beside an incast of large messages."""
+    """Return the time of a small gather during an incast of large messages."""
     senders = 7
     ranks = tuple(range(senders + 1))
     group = ProcessGroup(name="small", ranks=ranks)
@@ -411,7 +411,7 @@ def test_a_ring_on_a_star_takes_the_closed_form(nranks: int, total: int) -> None
     wire = size + packets * 58 + 20  # the first has an RETH, the last an immediate
     last = size - (packets - 1) * mtu + 58 + 4 + (16 if packets == 1 else 0)
     # Stored once at the switch; a step begins when the one before has been received,
-    # and the last answer comes back to whoever sent last.
+    # and the last answer returns to the last sender.
     step_ns = (wire + last) * 8 * 10**9 / LINE + 1_000
     answer_ns = 2 * 62 * 8 * 10**9 / LINE + 1_000
     due_ns = (nranks - 1) * step_ns + answer_ns

@@ -1,4 +1,4 @@
-"""DCQCN against its closed forms: cuts, recovery, clamps, and both ways of hearing."""
+"""DCQCN compared with closed forms: cuts, recovery, clamps, notifications."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_idle_queue_pair_recovers_without_timers() -> None:
     )
     pair.post(1, 1_000_000)
     pair.run()
-    # The message is through. What is left of the recovery wakes nobody.
+    # The message is complete. The rest of the recovery causes no wake-up.
     port = pair.left.port
     assert control.cuts > 1
     assert control.rate_bps < LINE

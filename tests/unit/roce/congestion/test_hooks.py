@@ -1,4 +1,4 @@
-"""A hook of a congestion control that fails ends the run, and its name is told."""
+"""A failing hook of a congestion control ends the run and is named."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Restless(CongestionControl):
     "to_timer",
     [
         lambda qp: qp.handle_timeout(10),
-        # While it has nothing to send, nobody wakes it.
+        # It is not woken while it has nothing to send.
         lambda qp: (to_ack(qp), qp.post_send(2, MTU, 10)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Congestion controls by name: ours, what is not accepted, and what goes wrong."""
+"""Congestion controls by name: built-in ones, refusals and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of made-up traces: defaults, and what does not fit together."""
+"""Parameters of synthetic traces: defaults and contradictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small host traces of PyTorch, written down in tests, in both forms of their nodes."""
+"""Builders of small PyTorch host traces, in both node formats."""
 
 from __future__ import annotations
 
@@ -210,6 +210,6 @@ def nodes_of(*rows: object, **how: Any) -> list[TraceNode]:
 
 
 def after(nodes: list[TraceNode], node_id: int) -> set[int]:
-    """Return the ids of what a node waits for."""
+    """Return the ids of the dependencies of a node."""
     (found,) = (each for each in nodes if each.node_id == node_id)
     return {nodes[position].node_id for position in found.dependencies}

@@ -1,4 +1,4 @@
-"""Host traces beside a profile: what takes time, and which groups threads tell of."""
+"""Host traces with a profile: durations, and groups by thread."""
 
 from __future__ import annotations
 

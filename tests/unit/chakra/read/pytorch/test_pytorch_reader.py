@@ -1,4 +1,4 @@
-"""Host traces of PyTorch: what becomes communication, of which size, in which order."""
+"""Host traces of PyTorch: communication, sizes and order."""
 
 from __future__ import annotations
 

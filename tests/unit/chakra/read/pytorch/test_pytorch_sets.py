@@ -1,4 +1,4 @@
-"""Sets of host traces: their profiles beside them, and how all ranks fit together."""
+"""Sets of host traces: location of profiles, and consistency of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of operations that name none: what ranks did leaves one, or it is refused."""
+"""Groups of operations without a name are identified or refused."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_group_is_stated_by_operation_by_name_or_by_purpose(tmp_path: Path) ->
     assert named(path, all_reduce="0") == [*by_rank, ["2", None]]
     assert named(path, all_reduce="experts_*")[2] == ["2", "2"]
     assert named(path, any="experts_*")[0] == ["1", "1"]
-    # What none of the rank's groups is called is a name of its own.
+    # What none of the rank's groups is called is its own name.
     assert named(path, all_reduce="9")[0] == ["1", "9"]
 
 
@@ -254,7 +254,7 @@ def test_profiles_identify_two_expert_groups_of_six_recorded_ranks() -> None:
             ("all_reduce", None),
         ]
     by_kind = {each.kind: each for each in traces.warnings}
-    # Each step reduces its gradient while the host goes on, and then stands still.
+    # Each step reduces its gradient while the host goes on, and then stalls.
     assert by_kind[WarningKind.WAIT_INFERRED].count == 2
     warning = by_kind.pop(WarningKind.GROUP_INFERRED)
     assert by_kind.keys() == {WarningKind.WAIT_INFERRED}

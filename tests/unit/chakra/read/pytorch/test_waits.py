@@ -99,7 +99,7 @@ def test_host_blocked_until_the_end_of_an_operation_waited_for_it() -> None:
         (45, 160),  # it had ended while the host was at work
         (70, 160),  # long before the host went on: it did something else
         (165, 160),  # only after the host had gone on
-        (65, 66),  # the host stood still no longer than ever
+        (65, 66),  # the host stalled no longer than ever
     ],
 )
 def test_uncertain_waits_are_ignored(ends_us: float, goes_on_us: float) -> None:

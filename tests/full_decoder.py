@@ -1,4 +1,4 @@
-"""Trace files read the long way, message by message, as the oracle of the short one."""
+"""Trace files decoded by protobuf alone, as the oracle of the fast decoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chakram.chakra.read.reader_options import ReadOptions
 
 
-def read_the_long_way(data: bytes, *, rank: int, options: ReadOptions) -> RankTrace:
+def read_fully(data: bytes, *, rank: int, options: ReadOptions) -> RankTrace:
     """Return the trace in *data*, every record decoded as a protobuf message."""
     decoder = RankDecoder(rank=rank, source="s", options=options)
     for offset, body in read_records(
@@ -27,13 +27,13 @@ def read_the_long_way(data: bytes, *, rank: int, options: ReadOptions) -> RankTr
     return decoder.finish()
 
 
-def read_plainly(
+def read_fast(
     data: bytes, *, rank: int, options: ReadOptions, chunk_bytes: int = 2**18
 ) -> tuple[RankTrace, int]:
-    """Return the trace in *data*, and how many of its records took the long way."""
+    """Return the trace in *data*, and how many of its records the full decoder read."""
     decoder = RankDecoder(rank=rank, source="s", options=options)
     chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
-    long_way = 0
+    full_decodes = 0
     for offset, body in read_records(
         chunks,
         source="s",
@@ -41,12 +41,12 @@ def read_plainly(
         take_first=decoder.take_plain,
     ):
         decoder.take(offset, body)
-        long_way += 1
-    return decoder.finish(), long_way
+        full_decodes += 1
+    return decoder.finish(), full_decodes
 
 
 def outcome(read: Callable[[], RankTrace]) -> object:
-    """Return all that reading a trace comes to: what it says, or the error."""
+    """Return the result of reading a trace: its content, or the error."""
     try:
         trace = read()
     except TraceError as error:

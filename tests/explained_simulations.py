@@ -1,4 +1,4 @@
-"""Simulations of plans into run directories, and why they took as long as they did."""
+"""Simulations in run directories, with their explanations."""
 
 from __future__ import annotations
 

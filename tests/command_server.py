@@ -1,10 +1,10 @@
-"""Commands that are forked off a process which has imported what they import.
+"""A server that forks commands from a process with all imports done.
 
-To start ``chakram`` takes a second of a core, nearly all of it to import.  Here a
-server has done that, and forks for each command.  Who calls it stands in for the
-command: a small program that lends it its descriptors, folder, environment and network,
-passes signals on, and ends as it does.  What is about starting, killing, or the numbers
-of processes starts real ones.
+Starting ``chakram`` takes a second of a core, almost all of it for imports. This
+server has done the imports, and forks for each command. A small client replaces the
+command. It passes on its descriptors, folder, environment, network and signals, and
+ends with the same status. Tests about starting, killing or counting processes start
+real ones.
 
 As a program it takes ``serve SOCKET``, or ``call SOCKET WORDS...``.
 """
@@ -34,7 +34,7 @@ _NETWORK = "/proc/thread-self/ns/net"
 
 @contextmanager
 def forked_commands(folder: Path) -> Iterator[Path]:
-    """Yield a program that does what ``chakram`` does, as long as the block lasts.
+    """Yield a program that replaces ``chakram`` inside the block.
 
     Args:
         folder: An empty one for it; its path is short, as sockets need.
@@ -78,7 +78,7 @@ def call(address: str, words: list[str]) -> int:
 
 
 def serve(address: str) -> None:
-    """Import what commands import, then fork for whoever calls, until stdin ends."""
+    """Import what commands import, then fork for each client, until stdin ends."""
     import gc
     import select
     import threading
@@ -104,7 +104,7 @@ def serve(address: str) -> None:
 
 
 def _look_after(caller: socket.socket) -> NoReturn:
-    """Fork the command, pass signals on to it, and tell how it ended."""
+    """Fork the command, pass signals on to it, and report its exit status."""
     import select
 
     head, lent, _, _ = socket.recv_fds(caller, 4, _LENT)
@@ -130,7 +130,7 @@ def _look_after(caller: socket.socket) -> NoReturn:
 
 
 def _become(words: list[str], variables: dict[str, str], lent: list[int]) -> NoReturn:
-    """Run the command with what its caller has, and end the process as Python does."""
+    """Run the command with the client's environment, and exit like Python."""
     from chakram.__main__ import main
     from chakram.fabric.labs.enter_namespace import CLONE_NEWNET, setns
 

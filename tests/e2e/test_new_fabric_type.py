@@ -1,4 +1,4 @@
-"""The guide to kinds of fabric: its patch makes one that is simulated and run."""
+"""The guide to fabric types: its patch adds one that can be simulated and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random jobs whose ranks agree: what Hypothesis feeds to replay.
+"""Random jobs with matching ranks, for Hypothesis tests of replay.
 
 A job is drawn as one list of things that happen: a collective of some group, a message,
 a computation.  Every rank takes part in the order of that list where dependencies say
@@ -155,7 +155,7 @@ def _draw_message(
 
 
 def _draw_earlier(draw: st.DrawFn, rank: _Rank) -> list[int]:
-    """Return some of the rows that there are already."""
+    """Return some of the existing rows."""
     if not rank.rows:
         return []
     rows = st.integers(0, len(rank.rows) - 1)

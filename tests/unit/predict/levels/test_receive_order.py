@@ -1,4 +1,4 @@
-"""What ranks of ASTRA-sim take for the message that they wait for."""
+"""Matching of receives and arrivals at ranks of ASTRA-sim."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REDUCTION_NS = 3 * (SIZE_BYTES // 8 * 10**9 // 1_600_000_000_000)
 
 
 def between(flows: list[FlowTime], source: int, target: int) -> list[list[FlowTime]]:
-    """Return the messages of a pair, collective by collective, as they began."""
+    """Return the messages of a pair by collective, in the order of their start."""
     found = [flow for flow in flows if (flow.src, flow.dst) == (source, target)]
     each = len(found) // 4
     return [found[first : first + each] for first in range(0, len(found), each)]

@@ -1,4 +1,4 @@
-"""The parts of labs by themselves: processes, names, namespaces, probes, commands."""
+"""Parts of labs: processes, names, namespaces, probes, commands."""
 
 from __future__ import annotations
 

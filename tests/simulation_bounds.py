@@ -1,4 +1,4 @@
-"""Holds every simulation that a test makes against its bounds.
+"""Compares every simulation of a test with its bounds.
 
 ``install`` puts a check behind ``simulate_plan``, wherever it has been imported: no
 collective and no message of a simulation may end before its bound.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
 MOST_MESSAGES = 5_000
-"""Of simulations with more the bounds of collectives would take longer than they."""
+"""Limit on checked messages; bounds of more would take longer than the simulation."""
 
 
 def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> None:
@@ -48,7 +48,7 @@ def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> No
 
 
 def install() -> None:
-    """Let everybody who simulates be checked."""
+    """Check all simulations of this process."""
     from chakram.predict.simulator import run_plan as job
 
     plain = job.simulate_plan

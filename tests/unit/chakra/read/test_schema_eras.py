@@ -1,4 +1,4 @@
-"""Telling the eras of the schema apart by raw bytes."""
+"""Recognition of schema versions by raw bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pause frames that come to a port: whose packets rest, and until when."""
+"""Pause frames received by a port: affected packets and duration."""
 
 from __future__ import annotations
 

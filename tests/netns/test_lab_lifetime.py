@@ -1,4 +1,4 @@
-"""Labs begin, are found again and end, whatever happens, and nothing remains."""
+"""Start and end of labs, also after failures, without leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files with one oddity each, and what is refused of real producers."""
+"""Files with one unusual property each, and refused files of real producers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError, TruncatedTrace, UnsupportedTrace
 from chakram.trace.node import NodeKind
-from tests.long_way import read_trace
+from tests.full_decoder import read_trace
 
 # One oddity per file, named after it.
 ODD: dict[str, tuple[int, set[WarningKind], set[ProblemKind]]] = {

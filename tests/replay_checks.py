@@ -1,4 +1,4 @@
-"""Replays of a plan's ranks joined by a network of whole messages, in virtual time.
+"""Replays of a plan over a network of whole messages in virtual time.
 
 Nothing is lost here and nothing is slow, but messages of different queue pairs overtake
 each other at will, and the one who drives a rank may look late.  What a replay does
@@ -55,7 +55,7 @@ class MessageFabric:
 
     Args:
         plan: What is replayed.
-        delay_ns: How long the next message, or the news of its arrival, is under way;
+        delay_ns: How long the next message, or the news of its arrival, is in flight;
             those of one queue pair keep their order.
         lateness_ns: How late a rank is looked at after something happened to it.
 
@@ -113,7 +113,7 @@ class MessageFabric:
                 self._other_end[rank.number, pair.qpn] = (other, pair.remote_qpn)
 
     def run(self, *, start_ns: int = 0) -> bool:
-        """Let all ranks start; return whether all of them finish."""
+        """Start all ranks; return whether all of them finish."""
         for number, replay in enumerate(self.replays):
             replay.arm(start_ns)
             self._look_at(number, start_ns)
@@ -127,7 +127,7 @@ class MessageFabric:
         heappush(self._looks, (look_ns, next(self._number), number))
 
     def _look(self, number: int) -> None:
-        """Do what the driver of a rank does: events, timers, posts."""
+        """Process events, timers and posts of a rank, like its driver."""
         replay, inbox, now_ns = self.replays[number], self._inbox[number], self.now_ns
         while inbox and inbox[0][0] <= now_ns:
             _, _, event = heappop(inbox)

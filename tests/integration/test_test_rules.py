@@ -1,4 +1,4 @@
-"""What `tests/conftest.py` promises: markers, guards, leaks, data, features."""
+"""The rules of `tests/conftest.py`: markers, guards, leaks, data, features."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow  # each runs pytest
 
 RULES = (
-    *("__init__", "bound_check", "conftest", "documented"),
-    *("forked", "leaks", "support", "waiting"),
+    *("__init__", "simulation_bounds", "conftest", "documented"),
+    *("command_server", "leaks", "support", "waiting"),
 )
 GRACE = "GRACE_S = 10.0"
 """What leaks use up whole."""

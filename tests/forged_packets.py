@@ -1,4 +1,4 @@
-"""Packets that somebody makes up who is no peer: whole, with right ICRCs."""
+"""Forged packets of senders that are no peers, with correct ICRCs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FORGERIES: dict[str, Callable[[int, int], Packet]] = {
 
 
 def sealed(packet: Packet, way: Way) -> bytes:
-    """Return the UDP payload of *packet* with the ICRC that it has on its way."""
+    """Return the UDP payload of *packet* with its ICRC."""
     transport = encode_packet(packet)[:-ICRC_BYTES]
     headers = masked_headers(
         source=ip_address(way.source).packed,

@@ -1,8 +1,8 @@
-"""Damaged packets: what an attacker, or a broken switch, may hand to a port.
+"""Damaged packets, as an attacker or a broken switch might send them.
 
 Packets of real conversations are changed where it hurts: in the opcode, the lengths,
-the numbers, the end. Most of them still name a queue pair that is there, since a packet
-for nobody is soon forgotten.
+the numbers, the end. Most of them still name an existing queue pair, because a packet
+for an unknown one is dropped early.
 """
 
 from __future__ import annotations

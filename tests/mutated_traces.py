@@ -1,12 +1,12 @@
-"""Traces that something happened to, and what becomes of them.
+"""Mutated trace files, and the outcome of reading them.
 
-A mutant is a real file, or the start of one, with a deed done to it; everything
-follows from a seed.  ``judge`` reads it as a user's verb would: it ends in one of our
-errors, in findings, or unharmed.  Whatever else comes out is a fault of ours.
+A mutant is a real file, or the start of one, with one mutation. A seed determines it.
+``judge`` reads it like a command: the outcome is one of our errors, findings, or an
+unharmed trace. Any other outcome is a bug.
 
-``python -m tests.mutants FORM SEED COUNT FOLDER`` reads so many mutants of whole files
-in a process of its own, and prints as JSON what became of them, how long the slowest
-took and how much memory the process had at most.
+``python -m tests.mutated_traces FORM SEED COUNT FOLDER`` reads COUNT mutants of whole
+files in a separate process. It prints as JSON their outcomes, the longest time and the
+maximum memory of the process.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def swap_records(rng: random.Random, data: bytes) -> bytes:
 
 
 def lengthen_record(rng: random.Random, data: bytes) -> bytes:
-    """Make the length of a record what it is not."""
+    """Change the length of a record."""
     starts = [offset for offset, _ in read_records([data], source="x")]
     at = rng.choice(starts)
     return data[:at] + rng.choice(_ODD_NUMBERS) + data[at + 1 :]
@@ -242,7 +242,7 @@ def drop_member(rng: random.Random, data: bytes) -> bytes:
 
 
 def same_ids(rng: random.Random, data: bytes) -> bytes:
-    """Let members of one name take each other's values: ids, edges, types."""
+    """Exchange values between members of one name: ids, edges, types."""
     documents = list(_documents(data))
     dicts = [owner for owner in _owners(documents) if isinstance(owner, dict) and owner]
     first = rng.choice(dicts)
@@ -281,7 +281,7 @@ _JSON: tuple[Deed, ...] = (odd_value, drop_member, same_ids)
 
 
 def deeds(form: str) -> tuple[Deed, ...]:
-    """Return what can be done to files of a form."""
+    """Return the mutations for files of a format."""
     if form == "binary":
         return _BYTES + _RECORDS
     return _BYTES + (_JSON if form in JSON_FORMS else ())
@@ -354,7 +354,7 @@ def judge_many(traces: Path, form: str, seed: int, count: int) -> dict[str, Any]
 
 
 def main(form: str, seed: str, count: str, folder: str) -> None:
-    """Judge so many mutants and print what became of them."""
+    """Judge many mutants and print their outcomes."""
     if os.environ.get("CHAKRAM_LIMIT_MEMORY"):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY_BYTES

@@ -1,4 +1,4 @@
-"""The ready experiments with made-up traces, simulated once each.
+"""The ready experiments with synthetic traces, simulated once each.
 
 All but `external`, whose job is as large as its hosts are fast.
 """

@@ -1,4 +1,4 @@
-"""The data plane of a run goes before others, unless that leaves no core to the run."""
+"""Data-plane processes have priority if a core remains for the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.processes import SHARD, RunProcess
 from tests.e2e.runs import moe, write_experiment
-from tests.precedence import urgent
+from tests.process_priority import urgent
 from tests.support import require
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a run starts does not depend on the folder that it is started in."""
+"""The working directory does not affect processes of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands run by a user who may do nothing; only root can run them so."""
+"""Commands run by an unprivileged user; needs root."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def interpreter() -> str:
 
 @cache
 def _interpreter() -> str:
-    """Return what `interpreter` does; empty if there is none."""
+    """Return the result of `interpreter`; empty if there is none."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for name in (sys.executable, f"/usr/bin/{version}", shutil.which(version)):
         # Started twice over: programs started by it must find it as well.

@@ -1,4 +1,4 @@
-"""What the reference says of worlds is so of simulations."""
+"""The reference states correctly which keys affect simulations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def planned(**overrides: str) -> tuple[Plan, Topology, int]:
 
 
 def simulated(**overrides: str) -> Told:
-    """Return how long the simulation takes, and what crosses the links."""
+    """Return the time of the simulation, and the bytes on links."""
     plan, topology, seed = planned(**overrides)
     experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
     switching = experiment.fabric.switching(seed)

@@ -1,4 +1,4 @@
-"""A network for a test alone: nobody else's ports in it, and nobody else's links."""
+"""A network namespace for one test, without other ports and links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chakram.fabric.labs.user_namespace import has_net_admin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["own_network"]
+__all__ = ["private_network"]
 
 # linux/sockios.h, linux/if.h
 SIOCSIFFLAGS = 0x8914
@@ -23,11 +23,11 @@ IFF_UP = 1
 
 
 @contextmanager
-def own_network() -> Iterator[None]:
+def private_network() -> Iterator[None]:
     """Give this thread a network namespace with nothing but a loopback interface.
 
-    Processes and threads inherit it from who starts them.  Who may not make one stays
-    where he is.
+    Processes and threads inherit it from their parent. Without the privilege to create
+    one, the thread stays in its namespace.
 
     Raises:
         AssertionError: If there are more links in it in the end.

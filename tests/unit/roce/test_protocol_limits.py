@@ -1,4 +1,4 @@
-"""Numbers at the edges of their fields: PSNs, MSNs, and the codes of timers."""
+"""Limits of fields: PSNs, MSNs and timer codes."""
 
 from __future__ import annotations
 

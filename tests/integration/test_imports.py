@@ -1,4 +1,4 @@
-"""What starts often imports little: each of these takes longer than all of ours."""
+"""Frequently started processes import no heavy modules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICKSTART = str(REPO_ROOT / "configs/quickstart-small.yaml")
 
 
 def imported_by(code: str) -> set[str]:
-    """Return the names of what a process has imported that ran *code*."""
+    """Return the modules that a process has imported to run *code*."""
     tell = "import json, sys; print(json.dumps([*sys.modules]), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{tell}"],

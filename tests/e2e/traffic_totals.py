@@ -1,4 +1,4 @@
-"""What a run has carried, byte by byte, and what it should have carried."""
+"""Bytes and messages that a run carried, and the expected numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in labs with one cause of lost time, planted by what an experiment may say.
+"""Runs in labs with one declared cause of lost time.
 
 Rates are low, so that machines that have other work keep up.  What a run whose
 generator was late says of its network is worth nothing, so it is done again.
@@ -39,7 +39,7 @@ SLOWER = 8
 RATE = "50Mbit"
 
 STOPPED_S, GOING_S = 0.015, 0.025
-"""How long a process that is stopped again and again stands still, and how long not."""
+"""How long a repeatedly stopped process stalls, and how long it runs in between."""
 
 AMONG = 3
 """Of two causes at once each is among that many."""
@@ -47,7 +47,7 @@ AMONG = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """An experiment, and what it loses its time by.
+    """An experiment, and the cause of its lost time.
 
     ``places`` are all that are right: of a link that is slow in both directions either.
     ``down`` are interfaces of the lab that are put down before the run, ``stopped`` is
@@ -65,7 +65,7 @@ class Planted:
     beside: Planted | None = None
 
     def is_named(self, found: Cause) -> bool:
-        """Tell whether a cause is this one, with its place."""
+        """Return whether a cause is this one, with its place."""
         return found.cause == self.cause and found.place in self.places
 
 
@@ -148,7 +148,7 @@ def loss(place: int, seed: int) -> Planted:
         places=(f"h{host}-s0 down",),
         sections={
             "seed": seed,
-            # Whoever sends to this host sends to others, too.
+            # Ranks that send to this host also send to others.
             "collectives": {"all_gather": "recursive_doubling"},
             "faults": {"packets": [fault]},
             "transport": {"retransmit_timeout": "20ms", "retry_limit": 50},
@@ -220,7 +220,7 @@ def pause(place: int, seed: int) -> Planted:
 
 
 def generator_slow(place: int, seed: int) -> Planted:
-    """Return a job whose one rank has a process that is stopped again and again."""
+    """Return a job with one rank whose process is repeatedly suspended."""
     return Planted(
         jobs=[job(2, size="1MiB")],
         fabric=star(2),
@@ -236,7 +236,7 @@ def generator_slow(place: int, seed: int) -> Planted:
 
 
 def hash_imbalance(place: int, seed: int, folder: Path) -> Planted:
-    """Return a job all of whose messages leave one leaf by the same spine."""
+    """Return a job whose messages all leave one leaf over the same spine."""
     what = Planted(
         jobs=[job(8, placement={"pattern": "striped"})],
         fabric=leaf_spine(2, "100Mbit"),
@@ -332,7 +332,7 @@ def planted(kind: str, folder: Path, *, place: int, seed: int) -> Planted:
 
 
 def explained(folder: Path, what: Planted, *, first_attempt: int = 0) -> Why:
-    """Return what a run of it lost its time by; several times if others were late."""
+    """Return the causes of lost time of a run; repeated if others were late."""
     sections = {
         "collectives": {"all_reduce": "ring", "all_gather": "ring"},
         "iterations": {"warmup": 1, "measured": 2},
@@ -358,7 +358,7 @@ def explained(folder: Path, what: Planted, *, first_attempt: int = 0) -> Why:
 
 
 def check(what: Planted, why: Why) -> None:
-    """Hold a run to what was planted, or to nothing."""
+    """Compare a run with its planted cause, or with none."""
     if what.cause is None:
         assert why.first is None, why.causes
         return
@@ -371,7 +371,7 @@ def check(what: Planted, why: Why) -> None:
 
 
 def is_disturbed(why: Why) -> bool:
-    """Tell whether a run says more of its generator than of its network."""
+    """Return whether the generator affected a run more than the network."""
     late = sum(each.share for each in why.causes if each.cause == "generator slow")
     return why.unknown_share > 0.1 or late >= LEAST_SHARE
 

@@ -1,4 +1,4 @@
-"""Runs in a lab that is up: one after the other, and the lab stays as it was."""
+"""Successive runs in a running lab leave it unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("netns")
 
 @pytest.fixture
 def experiment(tmp_path: Path, state_root: Path) -> Iterator[Path]:
-    """Yield an experiment whose lab is up."""
+    """Yield an experiment whose lab is running."""
     del state_root  # only asked for: its labs are there
     path = write_experiment(tmp_path, [moe()], star(4, rate="200Mbit"))
     assert chakram("fabric", "up", path, runs=tmp_path / "runs").code == 0
@@ -42,7 +42,7 @@ def standing() -> LabStatus:
 
 
 def what_is_there(status: LabStatus) -> tuple[object, ...]:
-    """Return what a run could leave in a lab: files, processes, sockets."""
+    """Return possible leftovers of a run in a lab: files, processes, sockets."""
     assert status.state is not None
     folder = Path(status.state.directory)
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

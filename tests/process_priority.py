@@ -1,4 +1,4 @@
-"""The processor first for what is measured, while others use the machine."""
+"""CPU priority for measured processes while others use the machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def before_others() -> Iterator[None]:
 
 @contextmanager
 def urgent() -> Iterator[None]:
-    """Let this process have a niceness of 0, if it could have any."""
+    """Set the niceness of this process to 0, if permitted."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     reason: str | None = "this user may not go before others"
     with suppress(PermissionError):
