@@ -93,6 +93,8 @@ def test_new_setting_reaches_agents_and_queue_pairs(tree: Path, tmp_path: Path) 
 
 def test_new_setting_is_in_the_reference(tree: Path, tmp_path: Path) -> None:
     python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
-    page = (tmp_path / "experiment.md").read_text()
-    assert "| `ranges` | How many ranges there are" in page
-    assert "whole number, 1 to 16 | `4`" in page
+    page = (tmp_path / "transport.md").read_text()
+    assert (
+        "| `adaptive_retransmission.ranges` | 1..16 (`4`) | How many ranges there are"
+        in page
+    )

@@ -229,7 +229,7 @@ def settings_model(name: str) -> type[Model]:
             _one_of(profiles.names),
             Field(
                 profiles.default,
-                description="Named set of parameters, with a value for every knob.",
+                description="Named set of parameters.",
             ),
         ),
         scaled_from=(
@@ -237,9 +237,8 @@ def settings_model(name: str) -> type[Model]:
             Field(
                 None,
                 description=(
-                    "Line rate that the profile's rates are meant for. They are "
-                    "multiplied by the rate of the port divided by this rate. Default: "
-                    "the profile's rates are used unchanged."
+                    "Line rate of the profile; its rates are multiplied by the rate "
+                    "of the port divided by this rate. Default: not scaled."
                 ),
             ),
         ),
@@ -257,8 +256,8 @@ def settings_model(name: str) -> type[Model]:
                 max_length=32,
                 examples=[{"rpg_ai_rate": 5}],
                 description=(
-                    "Parameters under a vendor's names. They take precedence over the "
-                    "profile, and overrides take precedence over them."
+                    "Parameters under a vendor's names; overrides take precedence over "
+                    "them."
                 ),
             ),
         ),

@@ -44,15 +44,14 @@ class Iterations(Model):
     """How often each trace is replayed."""
 
     warmup: Whole = Field(default=2, ge=0, le=1_000_000)
-    """Iterations before the measured iterations. They are recorded but excluded from
-    all figures."""
+    """Iterations before the measured ones; recorded, but excluded from all figures."""
     measured: Whole = Field(default=20, ge=1, le=1_000_000)
-    """Measured iterations, which determine the results."""
+    """Measured iterations."""
     sync: Literal["barrier", "free", "gap"] = "barrier"
-    """Synchronization between two iterations of a rank. barrier: a barrier of all ranks
-    of its job; free: none; gap: a pause of fixed length."""
+    """Synchronization of a rank between two iterations. barrier: a barrier of its job's
+    ranks; free: none; gap: a pause of fixed length."""
     gap_ns: Time = Field(default=0, alias="gap", examples=["10ms"])
-    """Pause between two iterations. Required with sync: gap; not allowed otherwise."""
+    """Pause between two iterations, with sync: gap."""
 
     @property
     def total(self) -> int:
@@ -64,24 +63,22 @@ class Arrivals(Model):
     """Staggered start times of jobs."""
 
     order: Literal["listed", "random"] | tuple[Name, ...] = "listed"
-    """Order in which jobs start. listed: as in jobs; random: drawn from seed; or a list
-    of all job names."""
+    """Order of job starts. listed: as in jobs; random: drawn from seed; or all job
+    names."""
     gap_ns: Time = Field(alias="gap", examples=["50ms"])
-    """Time between two job starts."""
+    """Time between two starts."""
     spacing: Literal["even", "exponential"] = "even"
-    """Distribution of the gaps. even: every gap has this length; exponential: random
-    gaps with gap as their mean, drawn from seed."""
+    """even: every gap has this length; exponential: random gaps with this mean, drawn
+    from seed."""
 
 
 class AgentSettings(Model):
     """Resources that agents use on their machines."""
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
-    """Data-plane processes (shards) per agent. Default: one per free core on this
-    machine, one per port on a remote host, and one in a simulation. Queue pair numbers
-    contain the shard number. If there are more shards than ports with ranks, the ranks
-    of one port are spread over several shards. This changes UDP source ports and
-    therefore equal-cost paths."""
+    """Data-plane processes (shards) per agent. Default: one per free core here, one per
+    port on a remote host, one in a simulation. Other values change UDP source ports and
+    thus equal-cost paths."""
 
 
 class Records(Model):
@@ -90,26 +87,26 @@ class Records(Model):
     sample_bin_ns: Time = Field(
         default=10_000_000, alias="sample_bin", ge=0, le=3600 * 10**9
     )
-    """Sampling interval of ports, queue pairs and the links of modeled switches. 0s:
-    only one sample, at the end."""
+    """Sampling interval of ports, queue pairs and modeled switches. 0s: one sample, at
+    the end."""
 
 
 class Metrics(Model):
     """Prometheus endpoint of the run."""
 
     listen: ListenAddress | None = None
-    """Address and port of the endpoint. off or empty: no metrics are served."""
+    """Address and port. off or empty: no metrics are served."""
     linger_ns: Time = Field(default=15 * 10**9, alias="linger", ge=0, le=3600 * 10**9)
-    """Maximum time that metrics stay available after the run ends. The endpoint closes
-    as soon as the final values are scraped, and immediately if it was never scraped."""
+    """Maximum time for which metrics stay available after the run. The endpoint closes
+    once the final values are scraped, or immediately if it was never scraped."""
 
 
 class StopIf(Model):
     """Conditions that end a run early."""
 
     duration_ns: Time | None = Field(default=None, alias="duration", examples=["10min"])
-    """Time limit of a run, in real time even with dilation. A run that reaches it ends,
-    and its results are marked as partial. Default: no limit."""
+    """Time limit of a run, in real time even with dilation; results are then partial.
+    Default: no limit."""
 
 
 def _metrics(value: object) -> object:
@@ -130,27 +127,27 @@ class Experiment(Model):
     version: Literal[1]
     """Version of the file format."""
     name: Name
-    """Name of the experiment. Tables, metrics and names of run directories use it."""
+    """Name in tables, metrics and names of run directories."""
     description: str | None = Field(
-        default=None, max_length=10_000, examples=["Does the new leaf hold its rate?"]
+        default=None, max_length=10_000, examples=["Test of the new leaf"]
     )
-    """Purpose of the experiment, as free text. Chakram ignores it."""
+    """Purpose, as free text. Chakram ignores it."""
     lab: LabName | None = Field(default=None, examples=["night-run"])
-    """Prefix of all namespaces and interfaces that the run creates. Default: derived
-    from name. Concurrent runs need different prefixes. If a lab with this name is
-    already running (see chakram fabric up), the run uses it unchanged."""
+    """Prefix of the run's namespaces and interfaces; concurrent runs need different
+    ones. Default: from name. A running lab of this name (see chakram fabric up) is used
+    unchanged."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
-    """Workloads: one trace each, with its placement on the fabric."""
+    """Workloads: one trace each, with its placement."""
     arrivals: Arrivals | None = None
-    """Staggered start of jobs. Default: each job starts at its own start time."""
+    """Staggered start of jobs. Default: each job's own start."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(
         default_factory=dict, examples=[{"all_reduce": "ring"}]
     )
-    """Algorithm by collective. Default for collectives that are not listed: auto."""
+    """Algorithm by collective. Default: auto."""
     iterations: Iterations = Iterations.section_defaults()
     """How often each trace is replayed."""
     fabric: Fabric
-    """Fabric that carries the packets; one of three types."""
+    """Fabric that carries the packets."""
     transport: Transport = Transport.section_defaults()
     """Settings of all queue pairs."""
     faults: Faults = Faults.section_defaults()
@@ -162,18 +159,18 @@ class Experiment(Model):
             json_schema_input_type=Preflight | Literal["off", "warn", "require"],
         ),
     ] = Preflight.section_defaults(action="off")
-    """Tests of every pair of ports before the run: off, warn, require, or a section
-    with the individual tests. Default: off."""
+    """Tests of every pair of ports before the run: a section, or its action. Default:
+    off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Seed of all random numbers: placement, arrivals, equal-cost paths, faults, and
-    ECN marks of simulated switches."""
+    """Seed of placement, arrivals, equal-cost paths, faults, and ECN marks of simulated
+    switches."""
     simulation: Simulation = Simulation.section_defaults()
-    """Settings of chakram simulate. The simulated times in the results of a run always
-    use level packet, regardless of this section."""
+    """Settings of chakram simulate. The simulated times of a run always use level
+    packet."""
     predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
-    """Reference values for measured times. bound: lower bound of each schedule; alone:
-    each schedule simulated alone on the fabric, if that takes only seconds; simulate:
-    the whole job, simulated once before the run."""
+    """References for measured times. bound: lower bound of each schedule; alone: each
+    schedule simulated alone, if that takes only seconds; simulate: the whole job,
+    simulated before the run."""
     agents: AgentSettings = AgentSettings.section_defaults()
     """Resources that agents use on their machines."""
     metrics: Annotated[
@@ -183,10 +180,10 @@ class Experiment(Model):
     records: Records = Records.section_defaults()
     """Records of a run in addition to flows and collectives."""
     runs: WorkingPath = Path("runs")
-    """Folder of the run directories, relative to the current working directory."""
+    """Folder of run directories, relative to the working directory."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
-    """A run fails after this time without progress. If this key is not set, a dilated
-    run waits for at least four retransmission timeouts."""
+    """Time without progress after which a run fails. Default of a dilated run: at least
+    four retransmission timeouts."""
     stop_if: StopIf = StopIf.section_defaults()
     """Conditions that end a run early."""
     _written: Experiment | None = PrivateAttr(default=None)

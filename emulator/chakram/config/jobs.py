@@ -151,8 +151,8 @@ class TraceFiles(Model):
     path: FilePath
     """Location of the trace: folder, prefix, archive, or one of the files."""
     bytes_per_element: Whole | None = Field(default=None, ge=1, le=64, examples=[2])
-    """Bytes per element, if the trace counts sizes in elements. Default: sizes are in
-    bytes. Traces of STAGE need this key."""
+    """Bytes per element, for traces with sizes in elements, such as those of STAGE.
+    Default: sizes are in bytes."""
     comm_groups: FilePath | None = Field(
         default=None, examples=["traces/mixtral/comm_group.json"]
     )
@@ -162,45 +162,40 @@ class TraceFiles(Model):
     unnamed_group: UnnamedGroups = Field(
         default_factory=dict, examples=["world", {"all_reduce": "0"}]
     )
-    """Process group of operations without one, such as gloo operations in PyTorch host
-    traces: one group for all operations, or one for each. Specify a group by name or
-    description, where * matches any text."""
+    """Group of operations without one, such as gloo's: one, or one per operation; *
+    matches any text in its name or description."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
-    """Which dependencies order the nodes of the trace. auto: data dependencies, or
-    control dependencies if the file has only those."""
+    """Dependencies that order the nodes. auto: data dependencies, or control
+    dependencies if the file has no others."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)
-    """Ignore dependencies on nodes that are missing from the file."""
+    """Ignore dependencies on missing nodes."""
     duration_unit_ns: Time | None = Field(
         default=None, alias="duration_unit", examples=["1ns"]
     )
-    """Duration of one time unit in the trace. Default: one microsecond."""
+    """Time unit of durations in the trace. Default: 1us."""
     uncorrected: tuple[Correction, ...] = Field(
         default=(), examples=[["self-control-dependency"]]
     )
-    """Corrections to disable. By default, Chakram corrects known deviations of the
-    trace's producer."""
+    """Corrections of known deviations of the trace's producer to disable."""
 
     replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS, examples=[64])
-    """Number of ranks that replay the trace of one rank. Default: every rank has its
-    own trace."""
+    """Ranks that replay the trace of one rank. Default: every rank has a trace."""
     rank: Whole = Field(default=0, ge=0, le=MAX_RANKS)
     """Rank whose trace is replicated."""
     dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
         default_factory=dict, examples=[{"tp": 8, "dp": 8}]
     )
-    """Sizes of the parallelism dimensions, innermost first. Their product is the number
-    of ranks. They define the groups of a replicated trace, and the ranks of collectives
-    over only some dimensions (involved_dim)."""
+    """Sizes of the parallel dimensions, innermost first, for groups of a replicated
+    trace and collectives with involved_dim. Their product is the number of ranks."""
     groups: GroupDimensions = Field(
         default_factory=dict, examples=[{"1": "tp", "2": ["tp", "dp"]}]
     )
     """Dimensions of each process group of a replicated trace: one, several, or all.
-    Default: on every rank, a group has the same layout as on the recorded rank."""
+    Default: the layout on the recorded rank."""
     peer_offset: int | None = Field(
         default=None, ge=-MAX_RANKS, le=MAX_RANKS, examples=[1]
     )
-    """Rank offset of the peer, for messages of a replicated trace that do not specify a
-    peer."""
+    """Offset of the peer's rank, for messages of a replicated trace without a peer."""
 
 
 def _trace_tag(value: Any) -> str | None:
@@ -238,13 +233,12 @@ class Compute(Model):
     """Duration of compute nodes."""
 
     source: Literal["none", "trace", "roofline"] = Field(default="trace", alias="from")
-    """Duration of a compute node. none: zero; trace: its recorded duration; roofline:
-    its operations divided by peak, or its bytes divided by memory, whichever is
-    longer."""
+    """Duration of a compute node. none: zero; trace: as recorded; roofline: operations
+    over peak, or bytes over memory if longer."""
     scale: Ratio = Fraction(1)
     """Factor on every delay."""
     peak_flops: ComputeRate | None = Field(default=None, alias="peak")
-    """Peak operations per second of a rank. Required for roofline."""
+    """Peak operations per second of a rank, for roofline."""
     memory_bytes_per_s: ByteRate | None = Field(default=None, alias="memory")
     """Memory bandwidth of a rank, for roofline. Default: no limit."""
 
@@ -352,25 +346,22 @@ class Placement(Model):
     """Assignment of ranks to ports."""
 
     order: Order = "linear"
-    """Order in which ranks are assigned to ports. linear: ascending; or a list of all
-    ranks."""
+    """Ranks in the order of their ports. linear: ascending."""
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
-    """Number of ranks that share a port."""
+    """Ranks per port."""
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
-    """First port of pattern packed. Default: the first port that no earlier job
-    uses."""
+    """First port of pattern packed. Default: the first that no earlier job uses."""
     pattern: Literal["packed", "striped", "random"] = "packed"
-    """Which ports are used. packed: consecutive ports; striped: alternating between all
-    switches; random: drawn from seed."""
+    """Choice of ports. packed: consecutive; striped: alternating between all switches;
+    random: drawn from seed."""
     ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
-    """Ports to choose from, by number or host name. Default: all ports that no earlier
-    job uses."""
+    """Ports to choose from, by number or host name. Default: those that no earlier job
+    uses."""
     same_host: Literal["fabric", "skip"] = "fabric"
-    """Path of messages between ranks on one host. fabric: through the host's ports;
-    skip: within the host, without the fabric."""
+    """Path of messages within a host. fabric: through its ports; skip: not through the
+    fabric."""
     local_rate_bps: Rate | None = Field(default=None, alias="local_rate")
-    """Rate of each rank's messages within its host, with same_host: skip. Default:
-    these messages take no time."""
+    """Rate of each rank's messages that skip the fabric. Default: unlimited."""
 
 
 class Job(Model):
@@ -379,8 +370,7 @@ class Job(Model):
     name: Name
     """Name of the job in all results."""
     trace: Trace
-    """Workload of the job: files of a trace set (path), or a synthetic trace
-    (synth)."""
+    """Files of a trace set (path), or a synthetic trace (synth)."""
     compute: Compute = Compute.section_defaults()
     """How long compute nodes take."""
     size_scale: Ratio = Fraction(1)
@@ -388,24 +378,23 @@ class Job(Model):
     placement: Placement = Placement.section_defaults()
     """Placement of the job's ranks on the fabric."""
     ordering: Literal["serial", "overlap"] = "serial"
-    """Order of collectives in one process group. serial: one at a time in a fixed
-    order, as in NCCL; overlap: each as soon as it is ready."""
+    """Order of collectives in a process group. serial: one at a time in a fixed order,
+    as in NCCL; overlap: each as soon as it is ready."""
     order: Literal["dependencies", "start_times"] = "dependencies"
     """When nodes start. dependencies: after the nodes that they depend on; start_times:
     at their recorded times."""
     policy: Literal["fifo", "start_time", "communication_first"] = "fifo"
-    """Which of several ready nodes starts first. fifo: the one that became ready first;
-    start_time: the one recorded first; communication_first: the one that leads to
-    communication soonest."""
+    """Which ready node starts first. fifo: the one that became ready first; start_time:
+    the one recorded first; communication_first: the one that leads to communication
+    soonest."""
     resources: Literal["streams", "astra-sim"] = "streams"
-    """Resources of a rank that run one operation at a time. streams: the CPU, and each
-    stream of the GPU; astra-sim: CPU compute, GPU compute, and all communication and
-    memory operations, in the same order on all ranks."""
+    """Resources of a rank that run one operation at a time. streams: the CPU and each
+    GPU stream; astra-sim: CPU compute, GPU compute, and all others, in the same order
+    on all ranks."""
     start_ns: Time = Field(default=0, alias="start", examples=["200ms"])
-    """Start time of the job, from the start of the run."""
+    """Start time, from the start of the run."""
     repeat: Repeat | None = Field(default=None, examples=[20, "until_others_end"])
-    """Measured iterations of the job, or until_others_end. Default:
-    iterations.measured."""
+    """Measured iterations. Default: iterations.measured."""
 
     @property
     def is_background(self) -> bool:

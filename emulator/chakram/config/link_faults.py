@@ -42,9 +42,9 @@ Collective = Annotated[
 class Moment(Model):
     """Event of a job that starts a fault.
 
-    In a simulation, the event is the posting of the first message that matches all
-    keys. With only iteration and job, it is the first start of that iteration on any
-    rank. Runs support only iteration and job, and react about 50 ms after that start.
+    In a simulation, it is the posting of the first message that matches all keys or,
+    with only iteration and job, the first start of that iteration on a rank; the fault
+    starts 1 ns later. Runs support only iteration and job, and react about 50 ms later.
     """
 
     iteration: Whole | None = Field(default=None, ge=0, examples=[3])
@@ -52,11 +52,11 @@ class Moment(Model):
     job: Name | None = Field(default=None, examples=["moe"])
     """Name of the job."""
     group: str | None = Field(default=None, max_length=256, examples=["ep0"])
-    """Process group of the collective, as named by "chakram trace show"."""
+    """Process group of the collective, from "chakram trace show"."""
     collective: Collective | None = Field(default=None, examples=["all_to_all"])
     """Type of the collective."""
     k: Whole | None = Field(default=None, ge=0, examples=[2])
-    """Number of the collective within its group, from 0."""
+    """Number of the collective in its group, from 0."""
     step: Whole | None = Field(default=None, ge=0, examples=[1])
     """Step of the collective's schedule, from 0."""
 
@@ -76,32 +76,29 @@ class LinkFaultSettings(Model):
     """A link fault."""
 
     kind: FaultKind
-    """Fault type. down: no packets pass, and packets queued or in flight are lost;
-    flap: like down, for the first half of every period; degrade: the link has a
-    different rate; loss: random packets are lost; corruption: random packets are
-    corrupted; pause_storm: the other end pauses classes continuously (not supported
-    with kernel switches)."""
+    """down: no packets pass, and packets queued or in flight are lost; flap: down for
+    the first half of every period; degrade: a different rate; loss: random packets are
+    lost; corruption: random packets are corrupted; pause_storm: the other end pauses
+    classes continuously (not with kernel switches)."""
     link: str = Field(min_length=1, max_length=256, examples=["leaf0-spine0"])
-    """Name of the link, as in "chakram fabric show" and links.parquet."""
+    """Name of the link, from "chakram fabric show" or links.parquet."""
     direction: Literal["both", "up", "down"] = "both"
-    """Affected direction. up: away from hosts; down: toward hosts. Faults down and flap
-    always affect both directions."""
+    """Affected direction. both: both, as always for down and flap; up: away from hosts;
+    down: toward hosts."""
     at_ns: Time | None = Field(default=None, alias="at", examples=["100ms"])
-    """Start time, from the start of the run. Default without when: the start of the
-    run."""
+    """Start time, from the start of the run. Default without when: 0."""
     when: Moment | None = Field(
         default=None, examples=[{"collective": "all_to_all", "k": 2, "step": 0}]
     )
-    """Event that starts the fault, as an alternative to at. In simulations, the fault
-    starts 1 ns after the event."""
+    """Event that starts the fault, instead of at."""
     duration_ns: Time | None = Field(default=None, alias="for", gt=0, examples=["50ms"])
-    """Duration of the fault. Default: until the end of the run."""
+    """Duration. Default: until the end of the run."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """For degrade: rate of each direction."""
     probability: Annotated[Number, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, examples=[0.01]
     )
-    """For loss and corruption: fraction of packets that are affected."""
+    """For loss and corruption: fraction of packets."""
     period_ns: Time | None = Field(
         default=None, alias="period", ge=2, examples=["10ms"]
     )
@@ -109,7 +106,7 @@ class LinkFaultSettings(Model):
     classes: tuple[Annotated[Whole, Field(ge=0, le=7)], ...] = Field(
         default=(), max_length=8, examples=[[3]]
     )
-    """For pause_storm: traffic classes that are paused."""
+    """For pause_storm: paused traffic classes."""
 
     def ends(self, link: Link) -> list[str]:
         """Return the names of the affected ports of a link.

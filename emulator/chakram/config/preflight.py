@@ -19,42 +19,38 @@ class Preflight(Model):
     """Tests of every pair of ports before a run."""
 
     action: Literal["off", "warn", "require"] = "require"
-    """Effect on a run. off: no tests; warn: a failed test adds a warning to the
-    results; require: a failed test prevents the run."""
+    """off: no tests; warn: a failed test adds a warning to the results; require: a
+    failed test prevents the run."""
     pairs: Literal["rate", "latency", "none"] = "rate"
-    """Measurements with messages. rate: latency and rate; latency: latency only; none:
-    no measurements."""
+    """rate: latency and rate of messages; latency: only latency; none: neither."""
     mtu: bool = True
-    """Whether to test all path MTUs with unfragmented packets."""
+    """Whether to test path MTUs with unfragmented packets."""
     dscp_ecn_echo: bool = True
     """Whether to check that DSCP and ECN arrive unchanged."""
     permutation: bool = True
-    """Whether to also measure the rate while all ports send."""
+    """Whether to measure rates also while all ports send."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    """Path MTU that must pass. Default: the path MTU of the transport."""
+    """Path MTU that must pass. Default: that of the transport."""
     min_rate: Number = Field(default=0.9, ge=0.0, le=1.0)
-    """Minimum rate of a pair, as a fraction of the configured link rate."""
+    """Minimum rate of a pair, as a fraction of the link rate."""
     min_permutation_rate: Number | None = Field(
         default=None, ge=0.0, le=1.0, examples=[0.8]
     )
-    """Minimum rate of a pair while all ports send, as the same fraction. Default: no
-    minimum; the rate is only reported."""
+    """The same while all ports send. Default: none."""
     max_latency_ns: Time | None = Field(
         default=None, alias="max_latency", examples=["50us"]
     )
-    """Longest accepted median round-trip time. Default: no limit."""
+    """Maximum median round-trip time. Default: no limit."""
     max_loss: Number = Field(default=0.001, ge=0.0, le=1.0)
-    """Maximum fraction of a pair's packets that may be retransmitted."""
+    """Maximum fraction of a pair's packets that are retransmitted."""
     duration_ns: Time = Field(
         default=100_000_000, alias="duration", ge=10**6, le=60 * 10**9
     )
-    """How long each pair sends to measure its rate, in real time even with dilation."""
+    """Time that each pair sends, in real time even with dilation."""
     paths: Whole | None = Field(default=None, ge=1, le=64, examples=[8])
-    """Number of UDP source ports to probe. Default: 8, or 1 if there is only one
-    path."""
+    """UDP source ports to probe. Default: 8, or 1 if there is only one path."""
     rounds: Whole | None = Field(default=None, ge=1, examples=[16])
-    """Number of rounds of disjoint pairs to test, spread evenly over all rounds.
-    Default: all rounds, which test every pair."""
+    """Rounds of disjoint pairs to test. Default: all, which test every pair."""
 
 
 def preflight_section(value: object) -> object:

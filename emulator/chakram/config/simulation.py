@@ -28,33 +28,28 @@ class Simulation(Model):
     level: Level = "packet"
     """Level of detail. packet: queue pairs and packets, as in a run; message: whole
     messages, stored and forwarded over links with queues; flow: messages share links
-    with max-min fairness. Levels message and flow do not model queue pairs, and scale
-    to thousands of ranks."""
+    with max-min fairness. message and flow scale to thousands of ranks."""
     cost_model: CostModel = "chakram"
-    """How the cost of messages is computed. chakram: bytes with the headers of all
-    packets at levels message and flow, Chakram's queue pairs at level packet;
-    astra-sim-aware, astra-sim-unaware (level message): ASTRA-sim's analytical networks,
-    with its delays of endpoints and local reduction; astra-sim-ns3 (level packet):
-    ASTRA-sim's ns-3 network, with one queue pair per message."""
+    """Cost of messages. chakram: as in a run, with the headers of all packets;
+    astra-sim-aware, astra-sim-unaware: ASTRA-sim's analytical networks (level message);
+    astra-sim-ns3: ASTRA-sim's ns-3 network (level packet)."""
     parts: Whole = Field(default=1, ge=1, le=1024)
-    """For ASTRA-sim cost models: number of parts that a collective is split into. They
-    are sent one after the other. ASTRA-sim calls it preferred-dataset-splits."""
+    """For ASTRA-sim: parts of a collective, sent one after the other
+    (preferred-dataset-splits)."""
     endpoint_delay_ns: Time = Field(default=10, alias="endpoint_delay")
-    """For ASTRA-sim cost models: delay before a rank first sends, and before it
-    processes data that arrives."""
+    """For ASTRA-sim: delay before a rank first sends, and before it processes arriving
+    data."""
     local_memory_bytes_per_s: ByteRate = Field(
         default=1_600_000_000_000, alias="local_memory"
     )
-    """For ASTRA-sim cost models: memory bandwidth of a rank. A local reduction reads
-    its data twice and writes it once."""
+    """For ASTRA-sim: memory bandwidth of a rank for local reduction."""
     window: Literal["off", "fixed", "scaled"] = "scaled"
-    """For astra-sim-ns3: limit on unacknowledged bytes of a message. off: no limit;
-    fixed: the path's bandwidth-delay product; scaled: that product times current rate
-    over line rate. The settings in ns-3 are HAS_WIN 0 for off, HAS_WIN 1 and VAR_WIN 0
-    for fixed, and HAS_WIN 1 and VAR_WIN 1 for scaled."""
+    """For astra-sim-ns3: limit on unacknowledged bytes of a message. off: none (HAS_WIN
+    0); fixed: the path's bandwidth-delay product (VAR_WIN 0); scaled: that times
+    current rate over line rate (VAR_WIN 1)."""
     batch: Annotated[Ratio, Le(Fraction(1))] = Fraction(1, 100)
-    """For level flow: fraction of a message's duration for which its rate may be out of
-    date. Smaller values are more exact, and slower."""
+    """For level flow: fraction of a message's duration for which its rate may be
+    outdated. Smaller is more exact, but slower."""
 
 
 def check_simulation(simulation: Simulation) -> list[Mistake]:

@@ -79,8 +79,7 @@ class Reordering(Model):
     """Handling of packets that arrive out of order."""
 
     accept: Accept | None = None
-    """Keep packets that arrive out of order. Default: drop them, as RC queue pairs do
-    (reject)."""
+    """Keep packets that arrive out of order."""
 
 
 def _reordering_by_name(value: object) -> object:
@@ -96,8 +95,7 @@ class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc
     """Number of queue pairs, and how messages are spread over them."""
 
     per: Literal["group_peer"] = "group_peer"
-    """Scope of a set of queue pairs: each pair of ranks, in each process group and
-    channel."""
+    """Scope of a set: a pair of ranks, in each process group and channel."""
     count: Whole = Field(default=1, ge=1, le=64)
     """Queue pairs in each set."""
 
@@ -106,7 +104,7 @@ class ClassOf(Model):
     """Rule that assigns a traffic class to queue pairs that match all of its keys."""
 
     job: Name | None = None
-    """Name of the job. Default: any job."""
+    """Job. Default: any job."""
     collective: (
         Annotated[
             CollectiveOp,
@@ -114,16 +112,13 @@ class ClassOf(Model):
         ]
         | None
     ) = Field(default=None, examples=["all_to_all"])
-    """Collective that the process group is used for. Default: any traffic, including
-    messages between two ranks."""
+    """Collective of the process group. Default: any, and messages between two ranks."""
     group: str | None = Field(
         default=None, min_length=1, max_length=1024, examples=["dp*"]
     )
-    """Name of the process group, where * matches any text. Default: any group. Messages
-    between two ranks belong to p2p."""
+    """Process group, where * matches any text, or p2p. Default: any."""
     traffic_class: Whole = Field(alias="class", ge=0, le=7, examples=[4])
-    """Traffic class. Data packets carry its class selector DSCP, which is 8 times the
-    class."""
+    """Traffic class; the DSCP of data packets is 8 times the class."""
 
 
 SourcePorts = Annotated[
@@ -187,8 +182,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
             | Annotated[str, Field(examples=["fixed_rate"])],
         ),
     ] = CongestionSettings.section_defaults()
-    """Congestion control of the queue pairs: its name, or its name with parameters.
-    Default: none. Plug-ins add more names."""
+    """Congestion control: its name, or its name with parameters. Default: none.
+    Plug-ins add names."""
     dscp: Dscp = Dscp.section_defaults()
     """DSCP by packet type. Modeled switches with traffic classes derive the class from
     it."""
@@ -197,17 +192,15 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
         max_length=64,
         examples=[[{"collective": "all_to_all", "class": 4}]],
     )
-    """Rules that assign queue pairs to traffic classes by job, collective or process
-    group. The first matching rule applies; all other queue pairs use dscp.data.
-    Acknowledgments have the class of the packets that they acknowledge, unless dscp.ack
-    differs from dscp.data."""
+    """Traffic classes; the first matching rule applies, else dscp.data.
+    Acknowledgements have the class of their data, unless dscp.ack differs from
+    dscp.data."""
     local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
-    """Retransmission timeout as encoded in RDMA verbs: value t means 4.096 us x 2**t,
-    and 0 means no timeout. Set either this key or retransmit_timeout."""
+    """Alternative to retransmit_timeout, as in RDMA verbs: 4.096us x 2**t; 0: none."""
     adaptive_retransmission: AdaptiveRetransmission | None = Field(
         default=None, examples=[{"low": "1ms", "tries": 2}]
     )
-    """Timeouts that start low and increase. They replace retransmit_timeout."""
+    """Timeouts that start low and increase, instead of retransmit_timeout."""
     reordering: Annotated[
         Reordering,
         BeforeValidator(
@@ -215,31 +208,29 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
             json_schema_input_type=Reordering | Literal["reject", "accept"],
         ),
     ] = Reordering.section_defaults()
-    """How receivers handle packets that arrive out of order. reject: drop them, and the
-    sender goes back (go-back-N); accept: keep those within a window."""
+    """Packets that arrive out of order. reject: dropped, and the sender goes back
+    (go-back-N); accept: kept within a window."""
     verify: Literal["full", "sample", "off"] | None = Field(
         default=None, examples=["full"]
     )
-    """Which received packets have their ICRC and payload checked. full: all; sample:
-    one in icrc_check; off: none. Default: full if the hot modules are compiled,
-    otherwise sample."""
+    """Check of ICRC and payload of received packets. full: all; sample: one in
+    icrc_check; off: none. Default: full if hot modules are compiled, else sample."""
     icrc_check: Whole | None = Field(
         default=None, ge=0, le=1_000_000_000, examples=[100]
     )
-    """With verify: sample, check one in this many received packets. Default: 64.
-    Without verify, a number selects sample, and 0 selects off."""
+    """For sample: check one in this many packets. Default: 64. Without verify, a number
+    selects sample, and 0 off."""
     psn_seed: Whole | None = Field(default=None, ge=0, lt=1 << 63, examples=[1])
-    """Seed of the initial packet sequence numbers. Default: random in a run, seed in a
+    """Seed of initial packet sequence numbers. Default: random in a run, seed in a
     simulation."""
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
-    """UDP source ports of queue pairs, which determine equal-cost paths. flow_label:
-    derived from the two queue pair numbers, as adapters do it; or a list that queue
-    pairs use in turn."""
+    """UDP source ports, which determine equal-cost paths. flow_label: from the queue
+    pair numbers, as in adapters; or ports to use alternately."""
     queue_pairs: QueuePairs = QueuePairs.section_defaults()
     """Queue pairs between two ranks, and how messages use them."""
     credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
-    """Messages of a collective that a rank may send to a peer on one channel before the
-    peer consumes them. Default: no limit."""
+    """Messages per channel of a collective that a rank may send before the peer
+    consumes them. Default: no limit."""
 
 
 class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc] # a made class
@@ -259,7 +250,7 @@ class Faults(Model):
     """Deliberate packet and link faults."""
 
     drop: Number = Field(default=0.0, ge=0.0, lt=1.0, examples=[0.001])
-    """Fraction of received packets that ports drop at random."""
+    """Fraction of received packets dropped at random."""
     packets: tuple[PacketFaultSettings, ...] = Field(
         default=(),
         max_length=64,
@@ -271,4 +262,4 @@ class Faults(Model):
         max_length=64,
         examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
     )
-    """Link faults, in packet-level simulations and in runs in namespaces."""
+    """Link faults; in simulations, at level packet."""

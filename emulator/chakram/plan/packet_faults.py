@@ -79,16 +79,16 @@ class PacketFault:
     action: Annotated[
         FaultAction, Setting(1, words={each.name.lower(): each for each in FaultAction})
     ]
-    """What happens to the packet. drop: it is lost; delay: it is late and others
-    overtake it; duplicate: it arrives twice; reorder: a few packets of its queue pair
-    overtake it; mark: it is marked "congestion experienced"; corrupt: one bit is
-    flipped; not_ready: it is answered with a receiver-not-ready NAK."""
+    """drop: the packet is lost; delay: it is late, and others overtake it; duplicate:
+    it arrives twice; reorder: some packets of its queue pair overtake it; mark: it is
+    marked "congestion experienced"; corrupt: one bit is flipped; not_ready: it is
+    answered with a receiver-not-ready NAK."""
     at_send: Annotated[
         bool, Setting(2, key="at", words={"receive": False, "send": True})
     ] = False
-    """Port that applies the fault: the receiver's or the sender's."""
+    """Port that applies the fault. receive: the receiver's; send: the sender's."""
     packets: Annotated[str, OneOf(tuple(PACKET_CLASSES)), Setting(3)] = "data"
-    """Class of packets that the fault applies to, by opcode."""
+    """Packets that the fault applies to, by opcode."""
     job: Annotated[Identifier | None, Setting(4, example="moe")] = None
     """Only packets of this job."""
     source: Annotated[Rank | None, Setting(5, example=0)] = None
@@ -96,39 +96,38 @@ class PacketFault:
     destination: Annotated[Rank | None, Setting(6, example=5)] = None
     """Only packets to this rank."""
     group: Annotated[Name | None, Setting(13, most=256, example="p2p")] = None
-    """Only packets of this process group, as shown by "chakram trace show"; p2p:
-    messages between two ranks."""
+    """Only packets of this process group of "chakram trace show"; p2p: messages between
+    two ranks."""
     channel: Annotated[
         Annotated[int, Within(0, 2**10 - 1)] | None, Setting(14, example=0)
     ] = None
-    """Only packets of this channel of an algorithm, counted from 0."""
+    """Only packets of this channel of an algorithm, from 0."""
     queue_pair: Annotated[
         Annotated[int, Within(0, 63)] | None, Setting(15, example=0)
     ] = None
-    """Only packets of this queue pair out of transport.queue_pairs.count, counted from
-    0."""
+    """Only packets of this queue pair of transport.queue_pairs.count, from 0."""
     nth: Annotated[
         int, Within(0, 2**53), Setting(7, is_optional=True, least=1, example=3)
     ] = 0
-    """Number of the packet that is hit, counted from 1 at each port."""
+    """Number of the packet that is hit, from 1 at each port."""
     count: Annotated[int, Within(1, 2**53), Setting(8)] = 1
-    """Number of consecutive packets that are hit."""
+    """Consecutive packets that are hit."""
     every: Annotated[
         int, Within(0, 2**53), Setting(9, is_optional=True, least=1, example=1000)
     ] = 0
-    """Number of packets after which the fault repeats."""
+    """Packets after which the fault repeats."""
     probability: Annotated[
         float, Within(0.0, 1.0), Setting(10, is_optional=True, above=0.0, example=0.01)
     ] = 0.0
-    """Fraction of packets that are hit at random; used instead of nth."""
+    """Fraction of packets that are hit at random, instead of nth."""
     delay_ns: Annotated[
         int, Within(1, MAX_TIME_NS), Setting(11, key="by", most=10 * 10**9)
     ] = 1_000_000
-    """Delay of a delayed packet; longest time that a reordered packet waits."""
+    """Delay of a packet; longest wait of a reordered one."""
     behind: Annotated[int, Within(1, 1_000), Setting(12)] = 3
-    """Number of packets that overtake a reordered one."""
+    """Packets that overtake a reordered one."""
     part: Annotated[str, OneOf(("any", "header", "payload")), Setting(16)] = "any"
-    """Where corrupt flips a bit. any: anywhere from the BTH to the ICRC; header: in the
+    """Where corrupt flips a bit. any: from the BTH to the ICRC; header: in the
     transport headers; payload: in the payload."""
 
     def __post_init__(self) -> None:

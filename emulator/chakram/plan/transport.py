@@ -45,20 +45,19 @@ class TransportPlan:
     path_mtu: Annotated[
         int, OneOf(PATH_MTUS), Setting(1, is_optional=True, example=4096)
     ] = 4096
-    """Payload of a full packet, in bytes; if omitted, the largest that fits the
-    fabric's MTU."""
+    """Payload of a full packet, in bytes. Default: the largest that fits the fabric's
+    MTU."""
     window_bytes: Annotated[
         int, Within(1, LARGEST_SIZE_BYTES), Setting(2, is_optional=True, most=1 << 40)
     ] = 64 * 1024
-    """Bytes that a queue pair may have in flight; if omitted, four bursts, but at least
-    64 KiB, and with modeled switches at least 5 ms of a port's rate."""
+    """Bytes that a queue pair may have in flight. Default: four bursts, at least 64KiB,
+    and with modeled switches at least 5ms of a port's rate."""
     congestion_control: Annotated[Name, Setting(3, key=None)] = "none"
     congestion_parameters: Annotated[
         tuple[tuple[Name, int], ...], AtMost(100), Setting(4, key=None)
     ] = ()
     verb: Annotated[str, OneOf(("write", "send")), Setting(5)] = "write"
-    """Operation that carries messages: RDMA WRITE, with immediate data in the last
-    packet, or SEND."""
+    """write: RDMA WRITE, with immediate data in the last packet; send: SEND."""
     dscp_data: Annotated[Dscp, Setting(6, key="dscp.data")] = 26
     """DSCP of data packets."""
     dscp_ack: Annotated[Dscp, Setting(7, key="dscp.ack")] = 26
@@ -68,36 +67,33 @@ class TransportPlan:
     ecn: Annotated[
         int, Within(0, 3), Setting(8, words={"off": 0, "ect0": 2, "ect1": 1})
     ] = 2
-    """ECN field of all packets; with off, switches mark no packets."""
+    """ECN field of all packets. With off, switches mark no packets."""
     ack_interval_packets: Annotated[
         int,
         Within(1, 2**31 - 1),
         Setting(9, key="ack_interval", is_optional=True, most=1024, example=32),
     ] = 4
-    """Number of packets after which an acknowledgement is requested; if omitted, two
-    bursts, or one for a congestion control that measures round trips."""
+    """Packets per acknowledgement request. Default: two bursts, or one if congestion
+    control measures round trips."""
     # 0: no timeout.
     retransmit_timeout_ns: Annotated[
         int, Within(0, _LONGEST_TIMEOUT_NS), Setting(10, least=10_000, most=600 * 10**9)
     ] = 67_108_864
-    """Time to wait for an acknowledgement before packets are retransmitted. The default
-    is local_ack_timeout 14."""
+    """Time without acknowledgement before packets are retransmitted."""
     retry_limit: Annotated[int, Within(0, 2**31 - 1), Setting(11, most=1_000)] = 7
-    """Consecutive timeouts, or NAKs for one packet, before a queue pair gives up and
-    the run fails."""
+    """Consecutive timeouts, or NAKs for one packet, before the run fails."""
     rnr_retry_limit: Annotated[int, Within(0, 7), Setting(15)] = 7
     """Consecutive retries for a receiver that is not ready; 7: no limit."""
     rnr_timer: Annotated[int, Within(0, 31), Setting(16)] = 12
-    """RNR timer code: how long a sender waits after a receiver-not-ready NAK; 12 is
-    0.64 ms."""
+    """RNR timer code: wait after a receiver-not-ready NAK; 12 is 0.64ms."""
     # 0: no packet is accepted out of order, as in verbs.
     reordering_packets: Annotated[
         int,
         Within(0, 1 << 16),
         Setting(23, key="reordering.accept.window", least=1, default=64),
     ] = 0
-    """Number of packets after the expected one that the receiver accepts out of order.
-    A packet beyond them is dropped and indicates that the expected packet is lost."""
+    """Packets after the expected one that are kept; a later packet is dropped and
+    indicates that the expected one is lost."""
     # 0: no ranges; the timeout is constant.
     adaptive_low_ns: Annotated[
         int,
@@ -110,16 +106,17 @@ class TransportPlan:
             default=1_000_000,
         ),
     ] = 0
-    """Start of the first of four timeout ranges; NICs allow 4 us and more."""
+    """Start of the first of four ranges, each twice as high; NICs allow 4us and
+    more."""
     adaptive_tries: Annotated[
         int, Within(1, 1_000), Setting(18, key="adaptive_retransmission.tries")
     ] = 2
-    """Consecutive timeouts that are taken from one range."""
+    """Consecutive timeouts from one range."""
     split: Annotated[
         str, OneOf(("round_robin", "even")), Setting(19, key="queue_pairs.split")
     ] = "round_robin"
-    """How messages use the queue pairs. round_robin: each message uses the next one;
-    even: each message is divided among all."""
+    """round_robin: each message uses the next queue pair; even: each message is divided
+    among all."""
     message_bytes: Annotated[
         Size,
         Setting(
@@ -130,11 +127,9 @@ class TransportPlan:
             most=1 << 31,
         ),
     ] = 0
-    """Longer messages are posted in pieces of at most this size, which requires verb
-    write; if omitted, messages are posted whole."""
+    """Longer messages are posted in pieces of at most this size; for verb: write."""
     icrc: Annotated[str, OneOf(ICRC_MODES), Setting(21)] = "table"
-    """How the ICRC is computed. table: by table; full: over every byte; off: not at all
-    (zeros)."""
+    """ICRC. table: by table; full: over every byte; off: zeros."""
     verify_every: Annotated[int, Within(0, 2**30), Setting(22, key=None)] = 1
     """Verify ICRC and payload of one in this many received packets; 0: none."""
     max_burst_packets: Annotated[
@@ -142,8 +137,8 @@ class TransportPlan:
         Within(1, 128),
         Setting(12, key="burst", is_optional=True, most=64, example=8),
     ] = 4
-    """Packets that leave as one burst, in one UDP send: at most 15 with path MTU 4096,
-    at most 31 with 2048; if omitted, chosen by the rate of the ports."""
+    """Packets in one UDP send: at most 15 with path MTU 4096, 31 with 2048. Default: by
+    the rate of the ports."""
     burst_bound_ns: Annotated[TimeNs, Setting(13, key=None)] = 1_000_000
     """Lag that the pacing of a port may make up, as time at its rate."""
     saves_up: Annotated[bool, Setting(24, key=None)] = False

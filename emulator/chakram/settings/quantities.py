@@ -37,7 +37,7 @@ class Model(BaseModel):
 
     If the Python name of a field contains a unit, the key in the file is its alias. The
     docstring below a field describes its key to users, in the JSON Schema and in
-    ``docs/reference/experiment.md``.
+    ``docs/reference/experiment/``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -115,11 +115,11 @@ class TlsSettings(Model):
     """Certificates for mutual TLS with the agents."""
 
     ca: FilePath = Field(examples=["certs/ca.pem"])
-    """Certificate of the authority that signed the agents' certificates."""
+    """The authority's certificate."""
     cert: FilePath = Field(examples=["certs/controller.pem"])
-    """The controller's certificate, signed by the same authority."""
+    """The controller's certificate."""
     key: FilePath = Field(examples=["certs/controller.key"])
-    """Private key of the controller's certificate."""
+    """The controller's private key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +247,7 @@ class FabricKind(Model, ABC):
 
     kind: str
     dilation: Dilation = 1
-    """Factor by which all times are multiplied and all rates divided. The file contains
-    the values before dilation."""
+    """Factor that multiplies all times and divides all rates of the file."""
 
     if TYPE_CHECKING:
 

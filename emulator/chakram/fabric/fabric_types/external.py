@@ -75,43 +75,41 @@ class PortSettings(Model):
     """One port of a host."""
 
     open: PortSpecification
-    """How to open the port: kind and interface. Current agents support only udp."""
+    """Kind and interface; agents support udp."""
     address: InterfaceAddress
-    """Address of the interface with its prefix length. All ports of a fabric have the
-    same address family."""
+    """Address with prefix length; all ports have the same family."""
     netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
-    """Network namespace that contains the interface. Default: the agent's namespace."""
+    """Network namespace of the interface. Default: that of the agent."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of the port. Default: fabric.defaults.rate."""
+    """Rate. Default: defaults.rate."""
     mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
-    """Largest IP packet of the port, in bytes. Default: fabric.defaults.mtu."""
+    """Largest IP packet, in bytes. Default: defaults.mtu."""
 
 
 class HostSettings(Model):
     """A host that an agent controls."""
 
     name: Name
-    """Name of the host in all results. The only port of a host has the same name. If a
-    host has several ports, each port's name also contains its open value, e.g.
-    h1:udp:ens1f0."""
+    """Name of the host and its only port in results; names of several ports also
+    contain open, e.g. h1:udp:ens1f0."""
     agent: AgentAddress
-    """Address of the host's agent: address:port, or unix:/path on this machine."""
+    """The host's agent: address:port, or unix:/path on this machine."""
     ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
-    """Ports under test, in the order in which ranks are placed on them."""
+    """Ports under test, in the order of placement."""
 
 
 class PortDefaults(Model):
     """Defaults for the settings of ports."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate at which each port paces itself. Default: unlimited."""
+    """Pacing rate of each port. Default: unlimited."""
     mtu: Whole = Field(default=1500, ge=576, le=65_535)
     """Largest IP packet of a port, in bytes."""
     isolate: Literal["none", "namespace"] = "none"
-    """namespace: every port must name its network namespace, so that ports of one
-    server reach each other only through the fabric."""
+    """namespace: every port must name its network namespace, so that traffic within a
+    server uses the fabric."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    """UDP port that all ports receive on."""
+    """UDP port that ports receive on."""
 
 
 class ExternalFabric(FabricKind):
@@ -148,11 +146,11 @@ class ExternalFabric(FabricKind):
     kind: Literal["external"]
     """Real hosts, NICs and switches."""
     dilation: NoDilation = 1
-    """Always 1: real switches and NICs run at their native speed."""
+    """Always 1."""
     defaults: PortDefaults = PortDefaults.section_defaults()
     """Defaults for the settings of ports."""
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
-    """The hosts, with one agent each. Ranks are placed on their ports in this order."""
+    """The hosts, with one agent each, in the order of placement."""
     allow: tuple[Prefix, ...] = Field(
         default=tuple(
             map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
@@ -160,29 +158,27 @@ class ExternalFabric(FabricKind):
         min_length=1,
         max_length=64,
     )
-    """Allowed prefixes: every port address must be in one of them. Agents must allow
-    them as well, with --allow."""
+    """Prefixes that must contain every port address. Agents need the same with
+    --allow."""
     tls: TlsSettings | None = None
-    """Certificates for mutual TLS. Agents at TCP addresses of other hosts need them."""
+    """Mutual TLS, required for agents at TCP addresses of other hosts."""
     topology: TopologySettings | None = Field(
         default=None, examples=[{"single_switch": {"hosts": 8}}]
     )
     """Shape of the fabric under test, for bounds and simulation. Its hosts are the
-    ports, in order and with their names. Bounds and simulation require a topology."""
+    ports, in order."""
     links: LinksSettings = LinksSettings.section_defaults()
     """Links of the topology."""
     switches: SwitchesSettings | None = None
-    """Settings of simulated switches. Default: one queue per port, with the queue
-    limits of links."""
+    """Simulated switches. Default: one queue per port."""
     ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
-    """How simulated switches choose among equal-cost paths. drawn: at random for each
-    flow, as a substitute for any hash; crc16, crc32: by a CRC of addresses and ports,
-    as in switch chips; ns3: by the hash of ns-3's RDMA model. No value predicts the
-    paths of real switches, whose hash fields and seeds differ."""
+    """Equal-cost paths of simulated switches. drawn: at random for each flow; crc16,
+    crc32: by a CRC of addresses and ports, as in switch chips; ns3: by the hash of
+    ns-3."""
 
     @property
     def udp_port(self) -> int:
-        """UDP port that all ports receive on."""
+        """UDP port that ports receive on."""
         return self.defaults.udp_port
 
     def port_names(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class EcnSettings(Model):
     kmax_bytes: ZeroableSize = Field(alias="kmax")
     """Queue length above which every packet is marked."""
     pmax: Number = Field(ge=0.0, le=1.0, examples=[0.2])
-    """Fraction of packets marked at kmax, rising linearly from 0 at kmin."""
+    """Fraction of packets marked at kmax; it rises linearly from 0 at kmin."""
 
 
 _ECN_EXAMPLE = "e.g. 400KB/1600KB/0.2 or {kmin: 400KB, kmax: 1600KB, pmax: 0.2}"
@@ -80,23 +80,22 @@ def _ecn_in_order(value: EcnSettings | None) -> EcnSettings | None:
 
 
 class LinkSettings(Model):
-    """One kind of link. Rate, delay and queue apply to each direction."""
+    """A link. Values apply to each direction."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """Rate of each direction. Default: unlimited."""
     delay_ns: Time = Field(default=0, alias="delay")
-    """Propagation delay. Runs with kernel switches do not apply it and warn."""
+    """Propagation delay; not with kernel switches."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
-    """Queue limit of a switch port that sends over this link; packets that exceed it
-    are dropped. Default: 2 MiB if the link has a rate, but no limit in simulations of
-    an external fabric."""
+    """Queue limit of a switch port; further packets are dropped. Default: 2MiB if the
+    link has a rate, but no limit in simulations of an external fabric."""
     ecn: Annotated[
         EcnSettings | None,
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
         AfterValidator(_ecn_in_order),
     ] = None
-    """Queue lengths at which switches set ECN marks: a section, or Kmin/Kmax/Pmax.
-    Default: no marks. Kernel switches never mark."""
+    """Queue lengths for ECN marks: a section, or Kmin/Kmax/Pmax. Default: no marks.
+    Kernel switches never mark."""
 
     @property
     def kind(self) -> LinkKind:
@@ -128,15 +127,14 @@ class LinkSettings(Model):
 
 
 class LinksSettings(Model):
-    """Links of hosts and links between switches."""
+    """Links by their place in the fabric."""
 
     host: LinkSettings = LinkSettings.section_defaults()
-    """Links between hosts and their switch. In shapes without switches: total rate at
-    which a node can send and receive."""
+    """Links of hosts. Without switches: total rate of a node."""
     uplink: LinkSettings = LinkSettings.section_defaults()
-    """Links between switches, or between the nodes of shapes without switches."""
+    """Links between switches, or between nodes without switches."""
     core: LinkSettings | None = None
-    """Links between the spines and cores of a fat tree. Default: same as uplink."""
+    """Links between spines and cores of a fat tree. Default: same as uplink."""
 
     @property
     def all(self) -> tuple[LinkSettings, ...]:

@@ -49,16 +49,16 @@ class LoopbackFabric(LocalFabric):
     kind: Literal["loopback"]
     """Ports are addresses of this machine's loopback interface."""
     ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS, examples=[8])
-    """Number of ports. Default: as many as the jobs need."""
+    """Ports. Default: as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate at which each port paces itself. Default: unlimited."""
+    """Pacing rate of each port. Default: unlimited."""
     addressing: Addressing = "ipv4"
-    """Address family of all ports. IPv6 has only one loopback address, so ports use
-    consecutive UDP ports, starting at udp_port."""
+    """Address family of all ports. With IPv6, ports share one address and use
+    consecutive UDP ports from udp_port."""
     mtu: Whole = Field(default=65_535, ge=576, le=65_535)
     """Largest IP packet, in bytes."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    """UDP port that all ports receive on; with IPv6, the UDP port of the first port."""
+    """UDP port that ports receive on, or the first one with IPv6."""
 
     @property
     def port_rate_bps(self) -> int | None:

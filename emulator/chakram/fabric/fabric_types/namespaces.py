@@ -68,23 +68,23 @@ class NamespaceFabric(LocalFabric):
     kind: Literal["namespaces"]
     """Hosts and switches are network namespaces of this machine."""
     switch: Literal["kernel", "model"] = "kernel"
-    """Switches of a run: kernel for the kernel's bridges and routes, model for the
-    switch model in a separate process."""
+    """Switches of a run. kernel: bridges and routes of the kernel; model: the switch
+    model in a separate process."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings.section_defaults()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
-    """Settings of modeled switches, in simulations and in runs with switch: model.
-    Default: one queue per port, as in the kernel."""
+    """Switches of simulations, and of runs with switch: model. Default: one queue per
+    port."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
-    """Largest IP packet of every interface, in bytes. At least 1280 with IPv6."""
+    """Largest IP packet, in bytes; with IPv6 at least 1280."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    """UDP port that all ports receive on."""
+    """UDP port that ports receive on."""
     capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
-    """Hosts whose packets are captured into the run directory."""
+    """Hosts to capture packets of."""
 
     def check(self) -> list[Mistake]:
         """Check shape, addresses, captures and MTU."""

@@ -78,14 +78,13 @@ class GraphLink(Model):
     """A link of a graph."""
 
     ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
-    """The two nodes that the link connects."""
+    """The two nodes."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each direction. Default: the rate of links.host for links of hosts, and
-    of links.uplink for others."""
+    """Rate of each direction. Default: that of links.host or links.uplink."""
     delay_ns: Time | None = Field(default=None, alias="delay")
-    """Propagation delay. Default: delay of links.host or links.uplink, as for rate."""
+    """Propagation delay. Default: that of links.host or links.uplink."""
     count: Whole = Field(default=1, ge=1, le=64)
-    """Number of parallel links with these settings."""
+    """Parallel links."""
 
 
 class GraphShape(Shape):
@@ -94,7 +93,7 @@ class GraphShape(Shape):
     hosts: tuple[Name, ...] = Field(
         min_length=1, max_length=MAX_HOSTS, examples=[["a", "b"]]
     )
-    """Names of the hosts, in the order in which ranks are placed on them."""
+    """Names of the hosts, in the order of placement."""
     switches: tuple[Name, ...] = Field(
         min_length=1, max_length=MAX_HOSTS, examples=[["s0"]]
     )
@@ -104,7 +103,7 @@ class GraphShape(Shape):
         max_length=1 << 16,
         examples=[[{"ends": ["a", "s0"]}, {"ends": ["b", "s0"]}]],
     )
-    """All links. Each host has exactly one link, which connects it to a switch."""
+    """All links. Each host has one, to a switch."""
 
     @property
     def nhosts(self) -> int:
@@ -169,7 +168,7 @@ class SingleSwitchShape(Shape):
     has_uplinks: ClassVar[bool] = False
 
     hosts: Whole = Field(ge=1, le=MAX_HOSTS, examples=[8])
-    """Number of hosts, with one port each."""
+    """Hosts, with one port each."""
 
     @property
     def nhosts(self) -> int:
@@ -196,14 +195,13 @@ class ClosShape(Shape):
     """Leaves and spines."""
 
     leaves: Whole = Field(ge=1, le=1024, examples=[2])
-    """Number of leaf switches."""
+    """Leaf switches."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
-    """Number of spine switches."""
+    """Spine switches."""
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[4])
     """Hosts of each leaf, with one port each."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
-    """Links of each leaf to the spines, assigned round robin. More uplinks than spines
-    create parallel links. Default: one to each spine."""
+    """Links of each leaf to the spines, round robin. Default: one per spine."""
 
     @property
     def nhosts(self) -> int:
@@ -241,15 +239,14 @@ class FatTreeShape(Shape):
     tiers: ClassVar[int] = 3
 
     pods: Whole = Field(ge=1, le=256, examples=[2])
-    """Number of pods."""
+    """Pods."""
     leaves: Whole = Field(ge=1, le=256, examples=[2])
-    """Leaves of each pod. Each has one link to every spine of its pod."""
+    """Leaves of each pod, linked to every spine of the pod."""
     spines: Whole = Field(ge=1, le=256, examples=[2])
     """Spines of each pod."""
     cores: Whole = Field(ge=1, le=256, examples=[2])
-    """Cores for each spine number. Spines with the same number in all pods share these
-    cores and have one link to each. For a k-ary fat tree, set pods to k and all other
-    keys to k/2."""
+    """Cores per spine number, linked to these spines in all pods. A k-ary fat tree has
+    k pods, and k/2 of all others."""
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[2])
     """Hosts of each leaf, with one port each."""
 
@@ -284,13 +281,12 @@ class RailShape(Shape):
     """Servers with several ports: port r of every server is on leaf r."""
 
     servers: Whole = Field(ge=1, le=MAX_HOSTS, examples=[4])
-    """Number of servers."""
+    """Servers."""
     ports: Whole = Field(ge=1, le=64, examples=[2])
-    """Ports of each server, and number of leaves. Every port is a host of the fabric,
-    numbered server by server. placement.same_host of a job sets how messages between
-    ports of one server are handled."""
+    """Ports of each server, and leaves. Every port is a host, numbered server by
+    server; see same_host of placement."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
-    """Number of spine switches."""
+    """Spine switches."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
     """Links of each leaf to the spines, as in clos."""
 
@@ -353,11 +349,11 @@ class RingShape(_ForwardingShape):
     """Nodes in a ring."""
 
     nodes: Whole = Field(ge=2, le=MAX_HOSTS, examples=[8])
-    """Number of nodes. Each forwards between its neighbors."""
+    """Nodes."""
 
     @property
     def nhosts(self) -> int:
-        """Number of nodes."""
+        """Nodes."""
         return self.nodes
 
     def describe(self) -> str:
@@ -375,11 +371,11 @@ class TorusShape(_ForwardingShape):
     dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
         min_length=1, max_length=6, examples=[[4, 4]]
     )
-    """Nodes in each dimension. Node numbers increase fastest in the first dimension."""
+    """Nodes in each dimension. Numbers increase fastest in the first."""
 
     @property
     def nhosts(self) -> int:
-        """Number of nodes."""
+        """Nodes."""
         return prod(self.dimensions)
 
     def check(self) -> list[Mistake]:
@@ -407,11 +403,11 @@ class FullyConnectedShape(_ForwardingShape):
     """Nodes with links between every pair."""
 
     nodes: Whole = Field(ge=2, le=256, examples=[8])
-    """Number of nodes."""
+    """Nodes."""
 
     @property
     def nhosts(self) -> int:
-        """Number of nodes."""
+        """Nodes."""
         return self.nodes
 
     def describe(self) -> str:
@@ -424,7 +420,7 @@ class FullyConnectedShape(_ForwardingShape):
 
 
 class TopologySettings(Model):
-    """The shape of a fabric: exactly one of these keys."""
+    """Exactly one of these shapes."""
 
     single_switch: SingleSwitchShape | None = None
     """All hosts on one switch."""
@@ -433,15 +429,15 @@ class TopologySettings(Model):
     fat_tree: FatTreeShape | None = None
     """A fabric of three tiers."""
     rail: RailShape | None = None
-    """A rail-optimized fabric: each port of a server is on a different leaf."""
+    """A rail-optimized fabric: port r of every server is on leaf r."""
     graph: GraphShape | None = None
     """Hosts, switches and links, listed individually."""
     ring: RingShape | None = None
-    """Nodes in a ring that forward packets for each other. Simulation only."""
+    """A ring of nodes that forward packets."""
     torus: TorusShape | None = None
-    """Nodes in a torus that forward packets for each other. Simulation only."""
+    """A torus of nodes that forward packets."""
     fully_connected: FullyConnectedShape | None = None
-    """Nodes that forward packets, each with links to all others. Simulation only."""
+    """Nodes with links to all others, which forward packets."""
 
     @property
     def shape(self) -> Shape | None:

@@ -202,8 +202,8 @@ class Dcqcn(CongestionControl):
         ),
         size(
             "scaled_window",
-            "Maximum unacknowledged bytes at line rate, and in proportion at lower "
-            "rates; 0B: no limit.",
+            "Maximum unacknowledged bytes at line rate, and in proportion below; "
+            "0B: no limit.",
         ),
     )
 

@@ -148,7 +148,7 @@ CNP_PARAMETERS = (
     ),
     choice(
         "cnp_scope",
-        "Scope of the interval: queue pair, destination or port.",
+        "Scope of this interval.",
         SCOPES,
         default="queue_pair",
     ),

@@ -94,16 +94,16 @@ class Routing(Model):
         "log_normal",
         "recorded",
     ] = "balanced"
-    """balanced: all experts are equally popular; hot_expert, hot_rank: one of them gets
-    share of all choices; zero_rank: one rank gets nothing; rotating: the hot expert
-    changes; burst: an expert is hot for a while; log_normal: popularity is random;
-    recorded: taken from splits."""
+    """balanced: all experts are equally popular; hot_expert, hot_rank: one gets share
+    of all choices; zero_rank: one rank gets nothing; rotating: the hot expert changes;
+    burst: an expert is hot for a while; log_normal: popularity is random; recorded:
+    from splits."""
     share: Number = Field(default=0.5, gt=0.0, le=1.0)
-    """Fraction of all choices that the hot expert or rank gets."""
+    """Fraction of choices for the hot expert or rank."""
     target: Whole = Field(default=0, ge=0, le=1 << 16)
-    """The expert, or position in the expert-parallel group, that is hot or idle."""
+    """The expert or rank of the expert-parallel group that is hot or idle."""
     period: Count = 8
-    """Dispatches after which the hot expert changes, or the next burst starts."""
+    """Dispatches until the hot expert changes, or the next burst."""
     length: Count = 1
     """Length of a burst, in dispatches."""
     sigma: Number = Field(default=1.0, ge=0.0, le=10.0)
@@ -115,15 +115,14 @@ class Routing(Model):
     dispatch_bytes_per_element: Annotated[int, Field(strict=True, ge=1, le=64)] | (
         None
     ) = None
-    """Bytes of one activation sent to the experts; if omitted, 1 for deepseek-v3 (FP8,
-    plus scales), else bytes_per_element. Results always have bytes_per_element."""
+    """Bytes of an activation sent to experts. Default: 1 for deepseek-v3 (FP8, plus
+    scales), else bytes_per_element, as for results."""
     nodes: Annotated[int, Field(strict=True, ge=0, le=1 << 16)] | None = None
-    """Maximum number of nodes that hold the experts of a token. Each node receives the
-    token once and forwards it inside; 0: no limit; if omitted, 4 for deepseek-v3 where
-    ranks_per_node divides ep and law is not recorded, else 0."""
+    """Maximum nodes for the experts of a token, which each receive it once; 0: no
+    limit. Default: 4 for deepseek-v3 if ranks_per_node divides ep and law is not
+    recorded, else 0."""
     ranks_per_node: Count = 8
-    """Neighboring ranks of an expert-parallel group that share a node; used with nodes.
-    """
+    """Neighboring ranks of ep on one node, for nodes."""
 
     def dispatch_token_bytes(self, shape: ModelShape, bytes_per_element: int) -> int:
         """Return the bytes of one token on its way to the experts."""
@@ -219,32 +218,31 @@ class ModelTrace(SynthTrace):
     model: ModelName | None = None
     """A known model; other keys override its numbers."""
     layers: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
-    """Number of layers; without a model 4."""
+    """Layers; without a model 4."""
     hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
-    """Length of a token's vector (hidden size); without a model 256."""
+    """Length of a token's vector; without a model 256."""
     ffn_hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 22)] | None = None
-    """Inner width of the feed-forward network or expert; without a model 1024."""
+    """Inner width of feed-forward network or expert; without a model 1024."""
     ffn_matrices: Literal[2, 3] | None = None
-    """Matrices of a feed-forward network or expert, 3 if gated; without a model 2."""
+    """Matrices of it, 3 if gated; without a model 2."""
     heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Attention heads; without a model, one per rank that shares them."""
     kv_heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Heads of keys and values; without a model, the same number as heads."""
+    """Heads of keys and values; without a model, equal to heads."""
     vocabulary: Annotated[int, Field(strict=True, ge=0, le=1 << 24)] | None = None
-    """Size of the vocabulary; 0 leaves out embedding, output and loss; without a model
-    0."""
+    """Size of the vocabulary; 0, as without a model, leaves out embedding, output and
+    loss."""
     bytes_per_element: Whole = Field(default=2, ge=1, le=64)
     """Bytes of one activation or weight."""
     peak_flops: Annotated[ComputeRate, Field(ge=1)] | None = Field(
         default=None, alias="peak"
     )
-    """Compute rate of a rank, which determines the durations of its compute nodes; if
-    omitted, 50 GFLOPS, with a model 400 TFLOPS."""
+    """Compute rate of a rank. Default: 50 GFLOPS, with a model 400 TFLOPS."""
     memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
         default=None, alias="memory"
     )
-    """Memory bandwidth of a rank; if omitted, it never limits training, and inference
-    has 3.35 TB/s per 400 TFLOPS of peak."""
+    """Memory bandwidth of a rank. Default: no limit in training; 3.35 TB/s per 400
+    TFLOPS of peak in inference."""
 
     def _shape(
         self,

@@ -44,21 +44,21 @@ class InferenceTrace(ServedTrace):
     tp: Degree = 1
     """Ranks that divide every matrix (tensor parallelism)."""
     ep: Degree = 1
-    """Ranks over which the experts of a layer are spread; 1 without experts."""
+    """Ranks that divide the experts of a layer; 1 without experts."""
     dp: Degree = 1
     """Independent copies of the model."""
     batch: Whole = Field(default=16, ge=1, le=1 << 20)
     """Sequences per tensor-parallel group."""
     context: Whole = Field(default=512, ge=1, le=1 << 24)
-    """Tokens of a prompt (prefill), or tokens before the one that is decoded."""
+    """Tokens of a prompt, or tokens before the decoded one."""
     steps: Count = 4
-    """Number of steps, one after another."""
+    """Steps, one after another."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts per layer; without a model one per rank of ep, none if ep is 1."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
     routing: Routing = Routing.section_defaults()
-    """How tokens are routed to experts; the default law is balanced."""
+    """Routing of tokens to experts."""
 
     @property
     def nranks(self) -> int:
@@ -108,15 +108,15 @@ class KvCacheTrace(ServedTrace):
     synth: Literal["kv_cache"]
     """Kind of synthetic trace."""
     prefill: Degree = 1
-    """Number of prefill instances; their ranks come first."""
+    """Prefill instances; their ranks come first."""
     prefill_tp: Degree = 1
     """Ranks per prefill instance (tensor parallelism)."""
     decode: Degree = 1
-    """Number of decode instances."""
+    """Decode instances."""
     decode_tp: Degree = 1
     """Ranks per decode instance (tensor parallelism)."""
     requests: Count = 4
-    """Number of prompts; each goes to the next prefill and the next decode instance."""
+    """Prompts, each for the next prefill and decode instance."""
     prompt: Whole = Field(default=512, ge=1, le=1 << 24)
     """Tokens per prompt."""
     transfer: Literal["layer", "whole"] = "layer"

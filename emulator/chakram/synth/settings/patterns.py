@@ -38,7 +38,7 @@ class PatternTrace(RanksTrace):
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Size of every message."""
     repeats: Count = 1
-    """Number of repeats of the pattern."""
+    """Repeats of the pattern."""
     barrier: Annotated[bool, Field(strict=True)] = True
     """Whether all ranks begin a repeat together."""
     gap_ns: Time = Field(default=0, alias="gap")
@@ -60,7 +60,7 @@ class IncastTrace(PatternTrace):
     synth: Literal["incast"]
     """Kind of synthetic trace."""
     fan_in: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """Number of senders; if omitted, all other ranks."""
+    """Senders. Default: all other ranks."""
     receiver: _Rank = 0
     """Rank that receives; the senders are the ranks after it."""
     rotate: Annotated[bool, Field(strict=True)] = False
@@ -94,10 +94,10 @@ class PermutationTrace(PatternTrace):
     synth: Literal["permutation"]
     """Kind of synthetic trace."""
     order: Literal["random", "shift"] = "random"
-    """random: a random permutation, drawn again for each repeat unless keep is set;
-    shift: each rank sends to the rank that is shift ranks further."""
+    """random: drawn for each repeat unless keep is set; shift: each rank sends to the
+    rank shift further."""
     shift: Whole = Field(default=1, ge=1, le=MAX_RANKS)
-    """Distance from a rank to its destination, for order shift."""
+    """Distance to the destination, for order shift."""
     keep: Annotated[bool, Field(strict=True)] = False
     """Whether all repeats use the permutation of the first."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
@@ -172,15 +172,15 @@ class RandomPairsTrace(RanksTrace):
     messages: Count = 16
     """Messages that each rank sends."""
     sizes: Literal["fixed", "uniform", "log_normal", "web_search", "hadoop"] = "fixed"
-    """fixed: size; uniform: from 1 B to twice size; log_normal: mean size and spread
+    """fixed: size; uniform: from 1 B to twice size; log_normal: mean size, spread
     sigma; web_search, hadoop: as measured in such clusters."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Size of a message, or the mean size."""
     sigma: Annotated[float, Field(strict=True, ge=0.0, le=5.0)] = 1.0
     """Spread of log_normal: standard deviation of the logarithm."""
     mean_gap_ns: Time = Field(default=0, alias="mean_gap")
-    """Mean time between two messages of a rank, exponentially distributed; 0s: a rank
-    posts the next message when the previous one is complete."""
+    """Mean time between two messages of a rank, exponentially distributed; 0s: the next
+    follows when the previous is complete."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Seed of the random numbers."""
 
@@ -202,26 +202,23 @@ class StreamSettings(Model):
         "all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast",
         "reduce", "gather", "scatter", "send_recv",
     ]  # fmt: skip
-    """The collective; with send_recv every rank sends to the next rank of its group."""
+    """The collective. send_recv: every rank sends to the next of its group."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Bytes that one rank contributes; for scatter, the bytes of the root."""
     sizes_bytes: tuple[Size, ...] = Field(
         default=(), alias="sizes", max_length=1000, examples=[["1MiB", "2MiB"]]
     )
-    """Several sizes instead of size, one after another."""
+    """Several sizes, one after another, instead of size."""
     splits: FilePath | None = None
-    """For all_to_all: file of recorded splits, e.g. the matrix of nccl-tests'
-    alltoallv, instead of sizes. It has the bytes from every rank of a group to every
-    other."""
+    """For all_to_all: file of recorded splits instead of sizes."""
     count: Count = 10
-    """Number of collectives of each size."""
+    """Collectives of each size."""
     root: _Rank = 0
-    """Position of the root in the group, for collectives that have a root."""
+    """Position of the root in the group."""
     barrier: Annotated[bool, Field(strict=True)] = False
-    """Whether a barrier of the group precedes each collective."""
+    """Whether a barrier precedes each collective."""
     members: Annotated[int, Field(strict=True, ge=2, le=MAX_RANKS)] | None = None
-    """Ranks per group; all ranks are divided into such groups. If omitted, all ranks
-    are one group."""
+    """Ranks per group. Default: all ranks are one group."""
     stride: Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)] = 1
     """Distance between neighbors in a group."""
     gap_ns: Time = Field(default=0, alias="gap")
@@ -266,7 +263,7 @@ class CollectivesTrace(RanksTrace):
             examples=[{"op": "all_reduce", "size": "64MiB", "count": 10}],
         ),
     ]
-    """The streams, e.g. {op: all_reduce, size: 64MiB, count: 10, members: 8}."""
+    """The streams."""
 
     def doubts(self) -> Iterator[SynthProblem]:
         """Yield the contradictions between parameters."""

@@ -61,17 +61,16 @@ class TrainingTrace(ModelTrace):
     cp: Degree = 1
     """Ranks that divide the tokens of a sample (context parallelism)."""
     fsdp: Degree = 1
-    """Ranks that shard the weights of a layer and gather them when needed."""
+    """Ranks that shard the weights of a layer."""
     dp: Degree | None = None
-    """Copies of the model; if omitted, ranks divided by all other degrees, or 2 without
-    ranks."""
+    """Copies of the model; if omitted, ranks divided by other degrees, or 2."""
     pp: Degree = 1
-    """Pipeline stages, each with a part of the layers (pipeline parallelism)."""
+    """Pipeline stages (pipeline parallelism)."""
     rank_order: RankOrder = DIMENSIONS
     """Order of the dimensions; neighboring ranks differ in the first one."""
     sequence_parallel: Annotated[bool, Field(strict=True)] = True
-    """Whether tensor-parallel ranks divide tokens between attention and feed-forward
-    network: reduce-scatter and all-gather instead of all-reduce."""
+    """Whether tensor-parallel ranks divide tokens between layers: reduce-scatter and
+    all-gather instead of all-reduce."""
     sequence: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
     """Tokens per sample; 512, with a model 4096."""
     micro_batch: Whole = Field(default=1, ge=1, le=1 << 16)
@@ -79,7 +78,7 @@ class TrainingTrace(ModelTrace):
     micro_batches: Whole = Field(default=1, ge=1, le=1 << 16)
     """Micro batches per iteration."""
     pipeline: Literal["1f1b", "gpipe"] = "1f1b"
-    """Pipeline schedule: the order of micro batches in a stage."""
+    """Order of micro batches in a stage."""
     gradient_bytes_per_element: (
         Annotated[int, Field(strict=True, ge=1, le=64)] | None
     ) = None
@@ -87,10 +86,10 @@ class TrainingTrace(ModelTrace):
     bucket_bytes: Size | None = Field(default=None, alias="bucket")
     """Bytes of gradients reduced at a time; if omitted, those of a layer."""
     overlap: Annotated[bool, Field(strict=True)] = True
-    """Whether gradients are reduced while the backward pass continues."""
+    """Whether gradients are reduced during the backward pass."""
     distributed_optimizer: Annotated[bool, Field(strict=True)] = False
-    """Whether each copy updates a part of the weights: reduce-scatter of gradients,
-    then all-gather of weights, instead of all-reduce."""
+    """Whether each copy updates a part of the weights: reduce-scatter and all-gather
+    instead of all-reduce."""
 
     @property
     def expert_parallel(self) -> int:
@@ -237,23 +236,23 @@ class MoeTrace(TrainingTrace):
     synth: Literal["moe"]
     """Kind of synthetic trace."""
     ep: Degree = 4
-    """Ranks over which the experts of a layer are spread (expert parallelism)."""
+    """Ranks that divide the experts of a layer (expert parallelism)."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts per layer; without a model one per rank of ep."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
     routing: Routing = Routing.section_defaults()
-    """How tokens are routed to experts; the default law is balanced."""
+    """Routing of tokens to experts."""
     all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
-    """Send buffer of one rank per all-to-all, instead of the size from the model."""
+    """Send buffer of one rank per all-to-all, instead of the model's size."""
     all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
-    """Expert gradients per layer and rank, instead of the size from the model."""
+    """Expert gradients per layer and rank, instead of the model's size."""
     dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
-    """Dense gradients per layer, instead of the size from the model; 0B: none."""
+    """Dense gradients per layer, instead of the model's size; 0B: none."""
     attention_ns: Time | None = Field(default=None, alias="attention")
-    """Forward time of one layer's attention, instead of the time from the model."""
+    """Forward time of a layer's attention, instead of the model's."""
     expert_ns: Time | None = Field(default=None, alias="expert")
-    """Forward time of one layer's experts, instead of the time from the model."""
+    """Forward time of a layer's experts, instead of the model's."""
 
     @property
     def expert_parallel(self) -> int:
