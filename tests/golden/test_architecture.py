@@ -14,7 +14,7 @@ PACKAGES = ("emulator/chakram", "agents/chakram_agent")
 
 def blocks() -> list[str]:
     """Return the blocks without a language of the section about the layout."""
-    section = PAGE.read_text("utf-8").split("\n## 5. ")[1].split("\n## 6. ")[0]
+    section = PAGE.read_text("utf-8").split("\n## Layout\n")[1].split("\n## ")[0]
     return re.findall(r"```\n(.*?)```", section, flags=re.DOTALL)
 
 
