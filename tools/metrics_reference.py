@@ -8,12 +8,16 @@ from __future__ import annotations
 from chakram.metrics.catalogue import (
     AGENT,
     BUILD,
+    HISTOGRAM,
     METRICS,
     RUN,
     SWITCHES,
     Label,
     max_series,
 )
+
+COMMON = ("run_id", "agent")
+"""Labels that the page names once, not for every metric."""
 
 
 def reference_page() -> str:
@@ -28,15 +32,17 @@ def reference_page() -> str:
         "need no port: the controller serves their counters under the label `agent`.",
         "",
         "Values are raw: with `dilation`, they describe the time that passed.",
-        "Histograms have buckets that double from 1 us to 67 s. A quantile can be off",
-        "by up to a factor of two within its bucket. The exact percentiles are in the",
-        "table and the report of a run.",
+        "Histograms have buckets that double from 1 us to 67 s: a quantile can be off",
+        "by a factor of two. The table and the report of a run have exact percentiles.",
+        "",
+        "All series have the label `run_id`, and those of agents the label `agent`.",
+        "Names in `_total` are counters, others are gauges unless marked as histograms.",
         "",
     ]
     for scope, title in (
         (RUN, "The run"),
         (AGENT, "Each agent"),
-        (SWITCHES, "Modelled switches of a lab"),
+        (SWITCHES, "Modeled switches of a lab"),
         (BUILD, "The build"),
     ):
         lines += [
@@ -45,24 +51,25 @@ def reference_page() -> str:
             f"At most {max_series(scope)} series"
             + (" per agent." if scope == AGENT else "."),
             "",
-            "| Metric | Type | Labels | Meaning |",
-            "|---|---|---|---|",
+            "| Metric | Labels | Meaning |",
+            "|---|---|---|",
         ]
         for metric in METRICS:
             if metric.scope == scope:
-                labels = ", ".join(metric.label_names)
-                lines.append(
-                    f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
-                )
+                others = (name for name in metric.label_names if name not in COMMON)
+                labels = ", ".join(others)
+                text = metric.help
+                if metric.kind == HISTOGRAM:
+                    text += " *Histogram.*"
+                lines.append(f"| `{metric.name}` | {labels} | {text} |")
         lines.append("")
-    lines += ["## Labels", "", "| Label | Values | Meaning |", "|---|---|---|"]
+    lines += ["## Labels", "", "| Label | Meaning |", "|---|---|"]
     described: dict[str, Label] = {}
     for metric in METRICS:
         for label in metric.labels:
             described.setdefault(label.name, label)
     lines += [
-        f"| `{label.name}` | {'at most ' if label.values > 1 else ''}{label.values} "
-        f"| {label.help} |"
+        f"| `{label.name}` | {label.help} |"
         for label in sorted(described.values(), key=lambda label: label.name)
     ]
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.runs import moe, star, write_experiment
 from tests.integration.test_compiled_build import missing_compiler
-from tests.patched import patch_of, patched_tree
+from tests.patched import GUIDES, patch_of, patched_tree
 from tests.plug_ins import EXAMPLES
 from tests.support import REPO_ROOT, require
 
@@ -187,19 +187,27 @@ def sources(tree: Path) -> tuple[Path, ...]:
     return tree / "emulator", tree / "agents"
 
 
+def tree_with_aimd(root: Path) -> Path:
+    """Copy the tree below *root* and add the control as its guide describes it."""
+    tree = patched_tree("congestion-control.md", root)
+    head, last = "# cython: annotation_typing=False, language_level=3", "CONTROL = Aimd"
+    guide = (GUIDES / "congestion-control.md").read_text("utf-8")
+    assert f"`{head}`" in guide
+    assert f"`{last}`" in guide
+    example = (EXAMPLES / "aimd/chakram_aimd.py").read_text("utf-8")
+    own = tree / "emulator/chakram/roce/congestion/aimd.py"
+    own.write_text(f"{head}\n{example}\n\n{last}\n", "utf-8")
+    return tree
+
+
 def test_built_in_control_is_one_module_and_its_declaration(
     installed: Path, simulated: Place, tmp_path: Path
 ) -> None:
     text = patch_of("congestion-control.md")
     named = re.findall(r"^\+\+\+ b/(.*)$", text, re.M)
-    folder = "emulator/chakram/roce/congestion"
-    assert named == [f"{folder}/aimd.pxd", f"{folder}/aimd.py"]
-    tree = patched_tree("congestion-control.md", tmp_path / "tree")
-    own = (tree / folder / "aimd.py").read_text("utf-8")
-    example = (EXAMPLES / "aimd/chakram_aimd.py").read_text("utf-8")
-    head = "# cython: annotation_typing=False, language_level=3\n"
-    assert own == f"{head}{example}\n\nCONTROL = Aimd\n"
-    # It is in the schema, and behaves like the plug-in.
+    assert named == ["emulator/chakram/roce/congestion/aimd.pxd"]
+    tree = tree_with_aimd(tmp_path / "tree")
+    # It stands in the schema, and does what it does as a plug-in.
     ours = Place(tmp_path / "ours", (*sources(tree), installed), "off")
     ours.folder.mkdir()
     ours.run("simulate", experiment(ours.folder, AIMD))
@@ -212,7 +220,7 @@ def test_built_in_control_is_one_module_and_its_declaration(
 @pytest.mark.soak  # runs the compiler
 def test_built_in_control_is_compiled(installed: Path, tmp_path: Path) -> None:
     require("compiler", missing_compiler())
-    tree = patched_tree("congestion-control.md", tmp_path / "tree")
+    tree = tree_with_aimd(tmp_path / "tree")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO_ROOT / name, tree / name)
     Place(tree, sources(tree)).python("setup.py", "-q", "build_ext", "--inplace")
@@ -230,14 +238,14 @@ def test_built_in_algorithm_is_one_module_and_its_rows(tmp_path: Path) -> None:
     text = patch_of("algorithm.md")
     module = "emulator/chakram/collectives/algorithms/star.py"
     named = re.findall(r"^\+\+\+ b/(.*)$", text, re.M)
-    assert named == ["docs/reference/algorithms.md", module]
+    assert named == ["docs/reference/algorithms.md"]
     tree = patched_tree(
         "algorithm.md",
         tmp_path / "tree",
         *("docs", "tests/unit/collectives", "configs"),
     )
     example = (EXAMPLES / "star/chakram_star.py").read_text("utf-8")
-    assert (tree / module).read_text("utf-8") == example
+    (tree / module).write_text(example, "utf-8")
     for path in [*REPO_ROOT.glob("tests/*.py"), REPO_ROOT / "pyproject.toml"]:
         shutil.copy(path, tree / path.relative_to(REPO_ROOT))
     costs = Path("tests/property/test_algorithm_costs.py")

@@ -19,6 +19,7 @@ from tests.support import REPO_ROOT
 
 PAGE = REPO_ROOT / "docs/reference/synth.md"
 
+
 def models() -> list[str]:
     rows = [
         "| model | parameters | layers | hidden | heads | experts | source |",

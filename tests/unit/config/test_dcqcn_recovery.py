@@ -1,6 +1,22 @@
 """What profiles do to one queue pair, against closed forms.
 
-They are derived in docs/design/dcqcn.md.
+After the last cut the rate is R0, the target R1, and both counters are at 0. Let b be
+the bits per count of the byte counter (infinite if it is off), T the increase period.
+Each count of either counter causes an increase.
+
+1. Fast recovery. After n increases the rate is R1 - (R1 - R0) / 2^n. If the timer
+   leads, the n-th increase comes at n T. If the byte counter leads, it comes at the sum
+   of b / (R1 - (R1 - R0) / 2^j) for j < n. The phase ends with the F-th increase of
+   either counter. If the target is at the line rate, the phase never ends.
+2. Additive increase. Each increase adds a to the target, and the rate follows one step
+   behind: R = Rt - a. There are 1/T + R/b increases per second. With c = b/T,
+   R(t) = (R(0) + c) e^(a t / b) - c, and the time to a rate R is
+   (b/a) ln((R + c) / (R(0) + c)). The bits sent by time t are
+   (b/a) (R(0) + c) (e^(a t / b) - 1) - c t. The phase ends when the slower counter has
+   counted F + 1.
+3. Hyper increase. The same formulas apply with R_HAI in place of a. The rate starts at
+   the final target of the additive increase, minus R_HAI. If the increment is scaled,
+   it is i x R_HAI until the next count of the slower counter.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ PAIRS: list[tuple[str, int, int, dict[str, str]]] = [
     ("dcqcn-hpcc-ns3", 100, 130, {}),
     ("dcqcn-nvidia", 25, 150, {}),
     ("dcqcn-nvidia", 100, 80, {}),
-    # Its own byte counter leads; see below, and docs/design/dcqcn.md.
+    # Its own byte counter leads; see docs/design/dcqcn.md.
     ("dcqcn-intel", 100, 120, {"byte_counter": "600kB"}),
 ]
 LATE = [case for case in PAIRS if case[1] < 40 and case[2] < 200]
