@@ -36,7 +36,7 @@ def reference_page() -> str:
         "by a factor of two. The table and the report of a run have exact percentiles.",
         "",
         "All series have the label `run_id`, and those of agents the label `agent`.",
-        "Names in `_total` are counters, others are gauges unless marked as histograms.",
+        "Names in `_total` are counters; others are gauges unless marked as histogram.",
         "",
     ]
     for scope, title in (
