@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from chakram.metrics.catalogue import (
     AGENT,
     BUILD,
@@ -63,14 +65,17 @@ def reference_page() -> str:
                     text += " *Histogram.*"
                 lines.append(f"| `{metric.name}` | {labels} | {text} |")
         lines.append("")
-    lines += ["## Labels", "", "| Label | Meaning |", "|---|---|"]
+    lines += ["## Labels", ""]
     described: dict[str, Label] = {}
     for metric in METRICS:
         for label in metric.labels:
             described.setdefault(label.name, label)
     lines += [
-        f"| `{label.name}` | {label.help} |"
+        line
         for label in sorted(described.values(), key=lambda label: label.name)
+        for line in textwrap.wrap(
+            f"- `{label.name}`: {label.help}", 100, subsequent_indent="  "
+        )
     ]
     return "\n".join(lines) + "\n"
 
