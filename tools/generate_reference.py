@@ -49,7 +49,7 @@ HEAD = """# The experiment file
 
 {generated}
 
-The keys of the file that `chakram run`, `simulate`, `plan` and `preflight` read:
+Keys of the file that `chakram run`, `simulate`, `plan` and `preflight` read:
 
 ```yaml
 # yaml-language-server: $schema=schema/experiment.schema.json
@@ -75,8 +75,12 @@ faults:
 preflight: warn
 ```
 
-Chakram reports all errors of a file, with their lines. The first line lets
-editors complete and explain keys with
+These sections have pages: [jobs](jobs.md) with [synthetic traces](synthetic-traces.md),
+[fabric](fabric.md), [transport](transport.md), [faults](faults.md),
+[preflight](preflight.md), [simulation](simulation.md).
+
+Chakram reports all errors of a file, with lines. The first line of the example
+lets editors complete keys with
 [the JSON Schema](../../../configs/schema/experiment.schema.json).
 `--set KEY=VALUE` replaces one value, e.g. `--set jobs[0].trace.fan_in=3`.
 

@@ -128,9 +128,7 @@ class Experiment(Model):
     """Version of the file format."""
     name: Name
     """Name in tables, metrics and names of run directories."""
-    description: str | None = Field(
-        default=None, max_length=10_000, examples=["Test of the new leaf"]
-    )
+    description: str | None = Field(default=None, max_length=10_000)
     """Purpose, as free text. Chakram ignores it."""
     lab: LabName | None = Field(default=None, examples=["night-run"])
     """Prefix of the run's namespaces and interfaces; concurrent runs need different
@@ -162,7 +160,7 @@ class Experiment(Model):
     """Tests of every pair of ports before the run: a section, or its action. Default:
     off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
-    """Seed of placement, arrivals, equal-cost paths, faults, and ECN marks of simulated
+    """Seed of placement, arrivals, paths, faults, and ECN marks of simulated
     switches."""
     simulation: Simulation = Simulation.section_defaults()
     """Settings of chakram simulate. The simulated times of a run always use level
@@ -182,8 +180,8 @@ class Experiment(Model):
     runs: WorkingPath = Path("runs")
     """Folder of run directories, relative to the working directory."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
-    """Time without progress after which a run fails. Default of a dilated run: at least
-    four retransmission timeouts."""
+    """Time without progress after which a run fails. Dilated runs wait for at least
+    four retransmission timeouts by default."""
     stop_if: StopIf = StopIf.section_defaults()
     """Conditions that end a run early."""
     _written: Experiment | None = PrivateAttr(default=None)

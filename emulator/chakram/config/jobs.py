@@ -352,8 +352,8 @@ class Placement(Model):
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
     """First port of pattern packed. Default: the first that no earlier job uses."""
     pattern: Literal["packed", "striped", "random"] = "packed"
-    """Choice of ports. packed: consecutive; striped: alternating between all switches;
-    random: drawn from seed."""
+    """packed: consecutive ports; striped: alternating between all switches; random:
+    drawn from seed."""
     ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
     """Ports to choose from, by number or host name. Default: those that no earlier job
     uses."""
@@ -370,7 +370,7 @@ class Job(Model):
     name: Name
     """Name of the job in all results."""
     trace: Trace
-    """Files of a trace set (path), or a synthetic trace (synth)."""
+    """Files (path), or a synthetic trace (synth)."""
     compute: Compute = Compute.section_defaults()
     """How long compute nodes take."""
     size_scale: Ratio = Fraction(1)

@@ -80,9 +80,9 @@ class PacketFault:
         FaultAction, Setting(1, words={each.name.lower(): each for each in FaultAction})
     ]
     """drop: the packet is lost; delay: it is late, and others overtake it; duplicate:
-    it arrives twice; reorder: some packets of its queue pair overtake it; mark: it is
-    marked "congestion experienced"; corrupt: one bit is flipped; not_ready: it is
-    answered with a receiver-not-ready NAK."""
+    it arrives twice; reorder: some packets of its queue pair overtake it; mark: it gets
+    a congestion mark; corrupt: one bit is flipped; not_ready: it is answered with a
+    receiver-not-ready NAK."""
     at_send: Annotated[
         bool, Setting(2, key="at", words={"receive": False, "send": True})
     ] = False

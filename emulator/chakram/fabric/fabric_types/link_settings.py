@@ -94,8 +94,8 @@ class LinkSettings(Model):
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
         AfterValidator(_ecn_in_order),
     ] = None
-    """Queue lengths for ECN marks: a section, or Kmin/Kmax/Pmax. Default: no marks.
-    Kernel switches never mark."""
+    """Queue lengths for ECN marks: a section, or Kmin/Kmax/Pmax. Default: no marks, as
+    always with kernel switches."""
 
     @property
     def kind(self) -> LinkKind:

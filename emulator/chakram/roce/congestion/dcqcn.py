@@ -186,8 +186,8 @@ class Dcqcn(CongestionControl):
         ),
         flag(
             "clamp_target",
-            "Whether every cut sets the target to the rate before the cut; otherwise, "
-            "only a cut after an increase by the byte counter does.",
+            "Whether every cut sets the target to the rate before it, not only a cut "
+            "after an increase by the byte counter.",
             argument="clamps_target",
         ),
         flag(
