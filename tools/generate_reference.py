@@ -57,11 +57,11 @@ version: 1
 name: example
 jobs:
   - name: moe
-    trace: {{synth: moe, model: mixtral-8x7b, layers: 2, ep: 8, dp: 1}}
-    size_scale: 1/64
+    trace: {{synth: moe, ranks: 8, ep: 4, dp: 2}}
+    size_scale: 1/4
     placement: {{pattern: striped}}
 collectives: {{all_reduce: ring}}
-iterations: {{warmup: 1, measured: 10}}
+iterations: {{warmup: 1, measured: 5}}
 fabric:
   kind: namespaces
   topology: {{clos: {{leaves: 2, spines: 2, hosts_per_leaf: 4}}}}
@@ -71,7 +71,7 @@ fabric:
   switch: model
 transport: {{congestion_control: dcqcn}}
 faults:
-  links: [{{kind: degrade, link: leaf0-spine0, rate: 50Mbit, when: {{iteration: 5}}}}]
+  links: [{{kind: degrade, link: leaf0-spine0, rate: 50Mbit, when: {{iteration: 4}}}}]
 preflight: warn
 ```
 
