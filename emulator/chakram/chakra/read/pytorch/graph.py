@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +58,8 @@ class HostGraph:
         source: Name of its file.
         groups: Its process groups.
         profile: Its profile.
+        waited_ns: Time in which operations waited for transfers that they called, by
+            record function id.
     """
 
     def __init__(
@@ -67,10 +69,12 @@ class HostGraph:
         source: str,
         groups: GroupFinder,
         profile: Profile | None,
+        waited_ns: Mapping[int, int],
     ) -> None:
         self._source = source
         self._groups = groups
         self._profile = profile
+        self._waited_ns = waited_ns
         self._order = HostOrder()
         self._builder = TraceGraphBuilder(rank=rank, source=source)
 
@@ -93,7 +97,9 @@ class HostGraph:
         kernels = self._profile.kernels.get(item.rf_id)
         parts: Iterable[tuple[int | None, Span]]
         if kernels is None:
-            parts = [(None, self._profile.own[item.rf_id])]
+            own = self._profile.own[item.rf_id]
+            computed_ns = own.duration_ns - self._waited_ns.get(item.rf_id, 0)
+            parts = [(None, own._replace(duration_ns=max(0, computed_ns)))]
         else:
             parts = sorted(kernels.items())
         for number, (stream, span) in enumerate(parts):

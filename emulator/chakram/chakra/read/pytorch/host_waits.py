@@ -46,6 +46,36 @@ def waits_from_profile(
     return _waits_of(sorted(busy), ends) if ends else {}
 
 
+def waits_inside_callers(
+    transfers: Iterable[Transfer], work: Mapping[int, int], profile: Profile
+) -> dict[int, int]:
+    """Return how long operations of the host waited for transfers that they called.
+
+    A backend such as gloo transfers on its own thread. The profile counts the wait for
+    a synchronous transfer as self time of its caller, for example of a function of
+    autograd.
+
+    Args:
+        transfers: The transfers of the rank.
+        work: Record function ids of the host's computation, by node id.
+        profile: The profile of the rank.
+
+    Returns:
+        Nanoseconds, by the record function id of the caller.
+    """
+    waited_ns: dict[int, int] = {}
+    for each in transfers:
+        caller = work.get(each.node.parent)
+        if caller is None or each.label is None or each.what.is_async is not False:
+            continue
+        spans = [profile.spans.get(f) for f in (caller, each.rf_ids[-1], each.label)]
+        if None not in spans:
+            around, posted, transferred = (each.end_ns for each in spans if each)
+            wait_ns = min(transferred, around) - posted
+            waited_ns[caller] = waited_ns.get(caller, 0) + max(0, wait_ns)
+    return waited_ns
+
+
 def _add(busy: list[tuple[int, int, int]], node_id: int, span: Span | None) -> None:
     if span is not None:
         busy.append((span.start_ns, span.start_ns + span.duration_ns, node_id))

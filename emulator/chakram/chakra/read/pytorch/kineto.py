@@ -34,6 +34,11 @@ class Span(NamedTuple):
     start_ns: int
     duration_ns: int
 
+    @property
+    def end_ns(self) -> int:
+        """The end of the interval."""
+        return self.start_ns + self.duration_ns
+
 
 @dataclass(slots=True)
 class Profile:

@@ -24,7 +24,10 @@ from chakram.chakra.read.pytorch.host import (
     host_node,
     quick_rf_id,
 )
-from chakram.chakra.read.pytorch.host_waits import waits_from_profile
+from chakram.chakra.read.pytorch.host_waits import (
+    waits_from_profile,
+    waits_inside_callers,
+)
 from chakram.chakra.read.pytorch.operations import (
     Communication,
     from_c10d,
@@ -266,8 +269,17 @@ class HostTrace:
         inferred: Sequence[str],
     ) -> TraceGraph:
         """Return the graph of the classified nodes."""
+        profile = self._profile
+        waited_ns: Mapping[int, int] = {}
+        if profile is not None and not profile.kernels:
+            work = {each.node_id: each.rf_id for each in self._work}
+            waited_ns = waits_inside_callers(transfers, work, profile)
         graph = HostGraph(
-            rank=self._rank, source=self._source, groups=groups, profile=self._profile
+            rank=self._rank,
+            source=self._source,
+            groups=groups,
+            profile=profile,
+            waited_ns=waited_ns,
         )
         names = groups.names_of(transfers, inferred)
         items: list[tuple[int, Work | tuple[Transfer, str | None]]] = [

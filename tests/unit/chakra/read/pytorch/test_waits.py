@@ -157,3 +157,32 @@ def test_recorded_waits_and_devices_need_no_profile() -> None:
     assert after(list(got.graph.nodes()), 15) == {14}
     got = trace(ends_us=158, goes_on_us=160, more=(kernel(100, 10, 5, stream=1),))
     assert not any(waited(got).values())
+
+
+@pytest.mark.parametrize(
+    ("is_async", "computed_us"),
+    [
+        (False, 10),  # 80 us less the 5 us of the call and the 65 us of the wait
+        (True, 75),  # the host went on computing
+    ],
+)
+def test_a_caller_does_not_compute_while_it_waits_for_a_synchronous_transfer(
+    is_async: bool, computed_us: int
+) -> None:
+    rows = [
+        groups(WORLD),
+        node(10, "Exchange"),
+        all_reduce(11, 256, is_async=is_async, parent=10),
+        label(12),
+        node(13, "aten::mm"),
+    ]
+    events = [
+        event(100, 10, 80, name="Exchange"),
+        event(110, 15, 5, name="c10d::allreduce_"),
+        of_label(12, 18, 67),
+        event(130, 95, 9),
+    ]
+    got = read(*rows, profiled=profile(*events))
+    durations_ns = {each.node_id: each.duration_ns for each in got.graph.nodes()}
+    assert durations_ns[10] == computed_us * 1_000
+    assert durations_ns[13] == 9_000
