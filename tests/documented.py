@@ -6,6 +6,7 @@ The words after the language of a fence determine how its commands are run:
 nothing                   in every check, after the earlier fences of the page
 ``soak``                  in ``make soak``: it takes long
 ``needs-traces``          where there are real traces (``CHAKRAM_DATA``)
+``needs-torch``           where PyTorch is installed
 ``generator-bound``       its run may be limited by the generator: the page says so
 ``file=NAME``             it is no command, but a file that later commands read
 ``not-run: REASON``       never: the reason is told
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
-from tests.support import REPO_ROOT
+from tests.support import REPO_ROOT, why_no_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
@@ -60,7 +61,7 @@ COMMANDS = ("sh", "console", "python")
 """Languages of fences that are run."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_WORDS = {"soak", "needs-traces", "generator-bound"}
+_WORDS = {"soak", "needs-traces", "needs-torch", "generator-bound"}
 _FIRST_LINE = "# chakram run"
 _BANNER = "GENERATOR-BOUND"
 _SIMULATED = ("incast", "quickstart", "quickstart-small")
@@ -228,6 +229,8 @@ class Place:
                 if not fence.is_run or ("soak" in fence.tags and not soak):
                     continue
                 if "needs-traces" in fence.tags and not self._has_traces:
+                    continue
+                if "needs-torch" in fence.tags and why_no_torch() is not None:
                     continue
                 self._run(fence, environment, timeout_s)
                 count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -56,6 +57,13 @@ def fewer(cases: list[_Case]) -> list[_Case]:
 def missing_program(name: str) -> str | None:
     """Return why the program *name* cannot be run; None if it can."""
     return None if shutil.which(name) else f"the program {name} is not installed"
+
+
+def why_no_torch() -> str | None:
+    """Return why this Python cannot record a job of PyTorch; None if it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed; its build for CPUs is enough"
+    return None
 
 
 def missing_root() -> str | None:
