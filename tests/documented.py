@@ -9,6 +9,8 @@ nothing                   in every check, after the earlier fences of the page
 ``needs-torch``           where PyTorch is installed
 ``generator-bound``       its run may be limited by the generator: the page says so
 ``file=NAME``             it is no command, but a file that later commands read
+``output``                the fence before it prints these lines; ``...`` are others
+``measured``              numbers of that output differ from run to run
 ``not-run: REASON``       never: the reason is told
 ========================  =====================================================
 """
@@ -61,7 +63,15 @@ COMMANDS = ("sh", "console", "python")
 """Languages of fences that are run."""
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_WORDS = {"soak", "needs-traces", "needs-torch", "generator-bound"}
+_WORDS = {
+    "soak",
+    "needs-traces",
+    "needs-torch",
+    "generator-bound",
+    "output",
+    "measured",
+}
+_NUMBER = re.compile(r"[<>+-]*\d[\d.,]*")
 _FIRST_LINE = "# chakram run"
 _BANNER = "GENERATOR-BOUND"
 _SIMULATED = ("incast", "quickstart", "quickstart-small")
@@ -219,20 +229,26 @@ class Place:
 
         Raises:
             AssertionError: If one fails or does not end, or one of its runs is limited
-                by the generator at every attempt although its page does not state it.
+                by the generator at every attempt although its page does not state it;
+                or if the page shows other output.
         """
         count = 0
+        output: str | None = None
         with self._environment() as environment:
             for fence in chosen:
                 if fence.file is not None:
                     (self.folder / fence.file).write_text(fence.text, encoding="utf-8")
+                if "output" in fence.tags and output is not None:
+                    _check_output(fence, output)
+                if fence.is_run:
+                    output = None
                 if not fence.is_run or ("soak" in fence.tags and not soak):
                     continue
                 if "needs-traces" in fence.tags and not self._has_traces:
                     continue
                 if "needs-torch" in fence.tags and why_no_torch() is not None:
                     continue
-                self._run(fence, environment, timeout_s)
+                output = self._run(fence, environment, timeout_s)
                 count += 1
         return count
 
@@ -256,7 +272,8 @@ class Place:
                         check=True,
                     )
 
-    def _run(self, fence: Fence, environment: dict[str, str], timeout_s: float) -> None:
+    def _run(self, fence: Fence, environment: dict[str, str], timeout_s: float) -> str:
+        """Run the commands of a fence; return what they print."""
         command = ["bash", "-euo", "pipefail", "-c", fence.script()]
         if fence.language == "python":
             command = [sys.executable, "-c", fence.text]
@@ -290,11 +307,28 @@ class Place:
             banners = _banners(output)
             limited = banners.keys() if limited is None else limited & banners.keys()
             if not limited or "generator-bound" in fence.tags:
-                return
+                return output
             told += banners.values()
         raise AssertionError(
             "\n".join([f"{fence.where}: {_ATTEMPTS} attempts of {_ATTEMPTS}", *told])
         )
+
+
+def _check_output(fence: Fence, output: str) -> None:
+    """Check that commands print the lines of a fence, but for the width of gaps.
+
+    Raises:
+        AssertionError: If a line is missing.
+    """
+    shown, printed = fence.text, output
+    if "measured" in fence.tags:
+        # Which rows are marked as limited by the generator differs, too.
+        printed = printed.replace(" *\n", "\n")
+        shown, printed = (_NUMBER.sub("N", each) for each in (shown, printed))
+    lines = {" ".join(line.split()) for line in printed.splitlines()}
+    missing = {" ".join(line.split()) for line in shown.splitlines()} - lines
+    missing -= {"", "..."}
+    assert not missing, f"{fence.where}: {missing} is not in: {output[-4000:]}"
 
 
 def _banners(output: str) -> dict[int, str]:
