@@ -47,12 +47,12 @@ class Results(reader.RunResults):
 
     @property
     def flows(self) -> pa.Table:
-        """One row per message: ``table("flows")``."""
+        """The table ``flows``, with one row per message."""
         return self.table("flows")
 
     @property
     def operations(self) -> pa.Table:
-        """One row per operation of a rank: ``table("operations")``."""
+        """The table ``operations``, with one row per operation of a rank."""
         return self.table("operations")
 
     def why(self, *, until: str | None = None, job: str | None = None) -> Why:
