@@ -58,7 +58,7 @@ def test_a_fence_with_commands_names_their_language(fence: Any) -> None:
     assert fence.language in {*COMMANDS, *OTHER_LANGUAGES}
     if fence.language not in COMMANDS:
         assert not PROGRAMS.search(fence.text)
-        assert not fence.tags or fence.language == "text" and "output" in fence.tags
+        assert not fence.tags or (fence.language == "text" and "output" in fence.tags)
     if fence.language == "console":
         assert fence.script()
 
