@@ -295,7 +295,7 @@ def damage_table(rng: random.Random, path: Path) -> None:
     names = table.column_names
     name = rng.choice(names)
     at = names.index(name)
-    column = table[name]
+    column = table.column(at)  # an earlier damage may have repeated the name
     kind = column.type
     rows = table.num_rows
     deed = rng.randrange(10)
