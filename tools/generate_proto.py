@@ -4,17 +4,20 @@ Run ``make proto`` after a change of a .proto or of the declared settings. Messa
 whose fields are declared in Python (``chakram.foundation.declared_settings``) are
 first written to the .proto. The output is committed, so that an installation needs no
 protocol compiler. A test generates the code into a temporary folder and compares it.
+
+The compiler runs in an environment of its own (uv), because its version determines the
+oldest protobuf and gRPC that run the output, and it refuses newer ones next to it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
-
-from grpc_tools import protoc
+from subprocess import CompletedProcess
+from typing import Any
 
 from chakram.foundation.declared_settings import SettingField, settings_of
 from chakram.foundation.field_bounds import Within
@@ -24,6 +27,11 @@ from chakram.plan.transport import TransportPlan
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOT = ROOT / "emulator"
 
+COMPILER = "grpcio-tools==1.62.3"
+"""The last compiler whose output runs with protobuf 4 and with all later versions.
+
+Later output checks at import that protobuf is not older than the compiler, nor two
+major versions newer."""
 
 DECLARED = {"chakram/control/chakram.proto": (TransportPlan, PacketFault)}
 """Messages generated from declarations, by .proto file."""
@@ -67,22 +75,31 @@ def proto_files() -> list[Path]:
     )
 
 
+def run_compiler(*arguments: str, **options: Any) -> CompletedProcess[Any]:
+    """Run the compiler in an environment of its own."""
+    # It looks for its plugins on PATH; they and uv are next to this interpreter.
+    scripts = str(Path(sys.executable).parent)
+    path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+    environment = ("uv", "run", "-q", "--isolated", "--no-project")
+    python = ("--python", sys.executable, "--with", COMPILER, "python")
+    return subprocess.run(
+        [*environment, *python, "-m", "grpc_tools.protoc", *arguments],
+        env={**os.environ, "PATH": path},
+        check=False,
+        **options,
+    )
+
+
 def generate(proto: Path, out: Path) -> None:
     """Generate the messages, their types and, for services, the stubs.
 
     Raises:
         RuntimeError: If the compiler rejects the file. It prints the reason on stderr.
     """
-    # protoc looks for its plugins on PATH; they are next to this interpreter.
-    scripts = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", "")])
     outputs = [f"--python_out={out}", f"--mypy_out=quiet:{out}"]
     if "\nservice " in (SOURCE_ROOT / proto).read_text():
         outputs += [f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}"]
-    well_known = files("grpc_tools") / "_proto"
-    if protoc.main(
-        ["protoc", f"-I{SOURCE_ROOT}", f"-I{well_known}", *outputs, str(proto)]
-    ):
+    if run_compiler(f"-I{SOURCE_ROOT}", *outputs, str(proto)).returncode:
         raise RuntimeError(f"protoc refused {proto}")
 
 

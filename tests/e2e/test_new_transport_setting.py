@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.test_generated_protobuf import missing_generator
 from tests.patched import patch_of, patched_tree, python_of
-from tests.support import REPO_ROOT
+from tests.support import REPO_ROOT, require
 from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ print("waits:", [waits.timeout_ns(retries) // 1000 for retries in range(6)])
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages with the patch applied, and messages written again."""
-    pytest.importorskip("grpc_tools")
+    require("protoc", missing_generator())
     root = patched_tree(GUIDE, tmp_path_factory.mktemp("tree"))
     shutil.copytree(REPO_ROOT / "tools", root / "tools")
     python_of(root, root, "tools/generate_proto.py")

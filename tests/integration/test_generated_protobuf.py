@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.support import REPO_ROOT, require
+from tools.generate_proto import COMPILER, run_compiler
 
 SOURCE_ROOT = REPO_ROOT / "emulator"
 
 
 def missing_generator() -> str | None:
+    """Return why the compiler cannot run here: it comes from the package index."""
+    if find_spec("mypy_protobuf") is None:
+        return "mypy_protobuf is not installed"
     try:
-        import grpc_tools  # noqa: F401
-        import mypy_protobuf  # noqa: F401
-    except ImportError as error:
-        return f"{error.name} is not installed"
-    return None
+        done = run_compiler("--version", capture_output=True)
+    except OSError:
+        return "uv is not installed"
+    return None if done.returncode == 0 else f"uv cannot install {COMPILER}"
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ import yaml
 from pydantic import (
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
     TypeAdapter,
@@ -41,6 +40,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from chakram.config.vendor_names import VendorValues, from_vendor
 from chakram.foundation import units

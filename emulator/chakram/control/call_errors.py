@@ -10,12 +10,16 @@ if TYPE_CHECKING:
     from grpc.aio import AioRpcError
 
 
+_UNTRUSTED = ("certificate_verify_failed", "hostname verification", "peer certificate")
+"""Words of gRPC about a certificate that it refuses; the last is of versions before
+1.66."""
+
+
 def may_pass(error: AioRpcError) -> bool:
     """Return whether a retry may help, because the agent may be starting."""
-    text = error.details() or ""
-    final = ("handshake", "Hostname Verification")
+    text = (error.details() or "").lower()
     return error.code() is grpc.StatusCode.UNAVAILABLE and not any(
-        clause in text for clause in final
+        clause in text for clause in ("handshake", *_UNTRUSTED)
     )
 
 
@@ -35,7 +39,7 @@ def explain(error: AioRpcError, *, target: str, tls: bool) -> tuple[str, str | N
         )
     if code is not grpc.StatusCode.UNAVAILABLE:
         return f"the call failed: {code.name} ({text})", None
-    if "certificate_verify_failed" in lowered or "hostname verification" in lowered:
+    if any(clause in lowered for clause in _UNTRUSTED):
         return (
             "its certificate is not trusted for this address",
             "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",

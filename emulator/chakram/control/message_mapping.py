@@ -165,8 +165,15 @@ def _in_turn(takers: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | N
     return lambda value: then(first(value))
 
 
+def _is_repeated(field: _Field) -> bool:
+    # Older versions of protobuf only have the label, which newer ones deprecate.
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED)
+
+
 def _way_of_field(kind: Declared, field: _Field) -> _Way:
-    if not field.is_repeated:
+    if not _is_repeated(field):
         encode, decode = _way(kind, field)
         if encode is None or not kind.may_be_none:
             return encode, decode
