@@ -20,6 +20,7 @@ from chakram.execution.observer import Progress, Silent
 from chakram.execution.request import RunRequest
 from chakram.fabric.fabric_types import KINDS
 from chakram.foundation.errors import RunInterrupted
+from chakram.foundation.platform_support import require_linux
 from chakram.foundation.text_escaping import plain
 from chakram.run_directory import reader
 from chakram.simulation import simulate_experiment
@@ -169,6 +170,8 @@ def run(
     changes = dict(set or {})
     if world not in (None, _RUN, _SIMULATE):
         changes = {**_fabric_of_kind(experiment, world), **changes}
+    if world != _SIMULATE:
+        require_linux("chakram.run")
     request = _request(experiment, changes, runs, plan, alone, progress)
     if world == _SIMULATE:
         return _results(simulate_experiment.simulate_experiment(request))

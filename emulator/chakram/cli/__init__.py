@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import resource
 import sys
 import tempfile
 import traceback
@@ -31,12 +30,15 @@ from chakram.foundation.errors import (
     InputError,
     RunInterrupted,
 )
+from chakram.foundation.platform_support import module_or_none
 from chakram.foundation.text_escaping import plain_output
 from chakram.foundation.units import about_size, format_size
 
 __all__ = ["command_line", "main"]
 
 _INTERNAL_ERROR = 1
+
+resource = module_or_none("resource")
 
 _VERBS = {
     "init": "init",
@@ -181,6 +183,8 @@ def _before_the_verb(
 
 
 def _check_address_space(least_bytes: int) -> None:
+    if resource is None:
+        return
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit_bytes == resource.RLIM_INFINITY or limit_bytes >= least_bytes:
         return

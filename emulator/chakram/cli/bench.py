@@ -42,6 +42,7 @@ from chakram.foundation.errors import (
     GateFailed,
     RunInterrupted,
 )
+from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def bench(options: BenchOptions) -> None:
     from chakram.cli.init import configs_folder
 
     options.check_names()
+    if options.world == "run":
+        require_linux("chakram bench without --world simulate")
     asked = _asked(options)
     least = _least_busbw()
     path = options.experiment or configs_folder() / "quickstart.yaml"

@@ -10,6 +10,7 @@ from rich.table import Table
 from chakram.cli.common.console_styles import Console
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem
+from chakram.foundation.platform_support import require_linux
 
 
 def doctor(
@@ -19,6 +20,7 @@ def doctor(
 
     The exit code is 3 if this machine cannot build namespace labs.
     """
+    require_linux("chakram doctor")
     from chakram.fabric.machine_probe import probe_all
 
     probes = probe_all()

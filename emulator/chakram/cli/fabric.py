@@ -15,6 +15,7 @@ from rich.table import Table
 from chakram.cli.common.console_styles import Console
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError, NoLab
+from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Build the fabric of an experiment and keep it running."""
+    require_linux("chakram fabric up")
     from chakram.config.experiment import load_experiment
 
     settings = load_experiment(experiment)
@@ -220,6 +222,7 @@ def down(
     as_json: Json = False,
 ) -> None:
     """Remove a lab completely, even after a crash."""
+    require_linux("chakram fabric down")
     from chakram.fabric.labs import lab as labs
 
     if (lab is None) != every:
@@ -253,6 +256,7 @@ def down(
 @app.command()
 def status(as_json: Json = False) -> None:
     """List the labs of this user, including leftovers."""
+    require_linux("chakram fabric status")
     from chakram.fabric.labs import lab as labs
 
     found = labs.status()

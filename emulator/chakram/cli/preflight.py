@@ -10,6 +10,7 @@ import typer
 
 from chakram.cli.common import options
 from chakram.cli.common.progress import run_request
+from chakram.foundation.platform_support import require_linux
 
 if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
@@ -33,6 +34,7 @@ def preflight(
     The tests cover path MTU, DSCP, ECN, latency and rate. The exit code is 5 if the
     fabric does not meet the requirements of the experiment.
     """
+    require_linux("chakram preflight")
     settings, text = options.read_experiment(experiment, overrides, lab=lab)
     from chakram.execution.preflight_run import preflight_experiment
 

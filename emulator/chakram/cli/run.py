@@ -11,6 +11,7 @@ from chakram.cli.common import options
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
+from chakram.foundation.platform_support import require_linux
 
 if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
@@ -43,6 +44,7 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Replay an experiment on its fabric."""
+    require_linux("chakram run")
     settings, text = options.read_experiment(
         experiment, overrides, lab=lab, metrics=metrics
     )

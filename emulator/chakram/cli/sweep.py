@@ -17,6 +17,7 @@ from chakram.cli.common.options import (
     print_json,
 )
 from chakram.foundation.errors import ConfigError, RunFailed
+from chakram.foundation.platform_support import require_linux
 
 if TYPE_CHECKING:
     from chakram.config.suite import Plan
@@ -75,6 +76,8 @@ def sweep(
     if listed:
         _list(chosen, as_json=as_json)
         return
+    if not merge and any(run.world != "simulate" for run in chosen):
+        require_linux("chakram sweep of runs on a fabric")
     failed: list[tuple[CellRun, str]] = []
     sweep_folder.write_sweep(folder, plan, runs)
     if not merge:

@@ -6,23 +6,25 @@ import asyncio
 import errno
 import os
 import signal
-import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, Self
 
 from chakram.foundation.errors import RunInterrupted
+from chakram.foundation.platform_support import module_or_none
 
 _STANDARD_STREAMS = (1, 2)
+_SIGHUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""None on systems without it."""
 
 
 def _signals() -> tuple[signal.Signals, ...]:
     """Return the signals that end a run; SIGHUP is not one under ``nohup``."""
     ends = (signal.SIGINT, signal.SIGTERM)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    if _SIGHUP is None or signal.getsignal(_SIGHUP) is signal.SIG_IGN:
         return ends
-    return (*ends, signal.SIGHUP)
+    return (*ends, _SIGHUP)
 
 
 def _leave_terminal() -> None:
@@ -30,6 +32,7 @@ def _leave_terminal() -> None:
 
     Otherwise the first message about the interruption would raise an error itself.
     """
+    termios = module_or_none("termios")
     for stream in _STANDARD_STREAMS:
         try:
             termios.tcgetattr(stream)
@@ -83,7 +86,7 @@ class Interrupts:
             raise RunInterrupted(self._what, f"interrupted by {self.name}") from None
 
     def _come(self, name: str) -> None:
-        if name == signal.SIGHUP.name:
+        if _SIGHUP is not None and name == _SIGHUP.name:
             _leave_terminal()
         first = self.name is None
         self.name = name
@@ -105,7 +108,7 @@ def interrupting_signals() -> Iterator[None]:
         return
 
     def come(number: int, _: object) -> NoReturn:
-        if number == signal.SIGHUP:
+        if number == _SIGHUP:
             _leave_terminal()
         raise KeyboardInterrupt(signal.Signals(number).name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from chakram.config.congestion import congestion_arguments
 from chakram.config.transport import Transport, largest_path_mtu
 from chakram.fabric.fabric_types.base import SIMULATED_PORT
 from chakram.foundation.errors import PlanError
+from chakram.foundation.platform_support import usable_cores
 from chakram.plan.burst_rule import (
     ack_interval_packets,
     burst_packets,
@@ -167,7 +167,7 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
         # Queue pair numbers contain the shard. One shard gives the same numbers
         # everywhere.
         return dict.fromkeys(count_of, 1)
-    cores = os.sched_getaffinity(0)
+    cores = usable_cores()
     return {
         agent: min(MAX_SHARDS, experiment.fabric.data_plane_processes(count, cores))
         for agent, count in count_of.items()

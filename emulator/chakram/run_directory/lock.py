@@ -9,25 +9,30 @@ lock.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
+import platform
 from dataclasses import replace
 from pathlib import Path
 
+from chakram.foundation.platform_support import module_or_none
 from chakram.run_directory.manifest import KILLED, RUNNING, RunManifest, read_manifest
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+fcntl = module_or_none("fcntl")
 _KILLED = "its process was killed, its machine went down, or its disk was full"
 
 
 class RunLock:
     """The writer's lock on its directory, until ``release`` or the end of the process.
 
-    On file systems without such locks, no lock is held.
+    On systems and file systems without such locks, no lock is held.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor: int | None = None
+        if fcntl is None:
+            return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # A reader that checks the lock holds it briefly, so this may wait.
@@ -58,6 +63,8 @@ def is_locked(folder: Path) -> bool:
     Raises:
         OSError: If this cannot be determined.
     """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -103,7 +110,7 @@ def _may_still_run(folder: Path, manifest: RunManifest) -> bool:
     if manifest.status != RUNNING or not manifest.lock:
         return True
     if manifest.lock.get("boot_id") != boot_id():
-        return manifest.lock.get("hostname") != os.uname().nodename
+        return manifest.lock.get("hostname") != platform.node()
     try:
         return is_locked(folder)
     except OSError:

@@ -12,6 +12,7 @@ from typing import Any
 
 import chakram
 from chakram import _compiled
+from chakram.foundation.platform_support import usable_cores
 
 _LIBRARIES = (
     "grpcio",
@@ -54,7 +55,7 @@ def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu_model": _cpu_model(proc / "cpuinfo"),
         "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
+        "usable_cores": len(usable_cores()),
         "memory_bytes": _memory_bytes(proc / "meminfo"),
         "rmem_max_bytes": _number(proc / "sys/net/core/rmem_max"),
         "wmem_max_bytes": _number(proc / "sys/net/core/wmem_max"),

@@ -29,6 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,7 +153,7 @@ class RunDirectory:
         with _explained(path):
             lock = RunLock(path)
             if lock.is_held:
-                held = {"hostname": os.uname().nodename, "boot_id": boot_id()}
+                held = {"hostname": platform.node(), "boot_id": boot_id()}
                 manifest = replace(manifest, lock=held)
             manifests.write_manifest(path, manifest)
         return cls(path, manifest, lock)

@@ -14,9 +14,9 @@ distribution of cells over processes and machines.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
+import platform
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,12 +30,14 @@ from chakram.config.suite import Cell, Plan, Suite
 from chakram.console.summary_document import check_run_document
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ResultsError, RunDirectoryError
+from chakram.foundation.platform_support import module_or_none
 
 COMPLETE = "complete"
 
 Outcome = dict[str, Any]
 """Result of a cell as plain data: see ``chakram.sweep.runner``."""
 
+fcntl = module_or_none("fcntl")
 _SUITE = "suite.json"
 _LOCKS = "claims.lock"
 _MOST_REPETITIONS = 2**20
@@ -245,7 +247,7 @@ class CellClaims:
 
     A claim is a lock on one byte of a file (``fcntl``). The kernel or a file server
     releases it when the process ends for any reason. Child processes do not inherit it.
-    On file systems without such locks every claim succeeds.
+    On systems and file systems without such locks every claim succeeds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -280,6 +282,8 @@ class CellClaims:
         self._unlock(_fabric_byte(on_this_machine=on_this_machine))
 
     def _lock(self, byte: int, *, wait: bool) -> bool:
+        if fcntl is None:
+            return True
         how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
             fcntl.lockf(self._file, how, 1, byte)
@@ -288,6 +292,8 @@ class CellClaims:
         return True
 
     def _unlock(self, byte: int) -> None:
+        if fcntl is None:
+            return
         with suppress(OSError):
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
@@ -300,7 +306,7 @@ def _fabric_byte(*, on_this_machine: bool) -> int:
     """Return the lock byte of this machine, or the common byte of all other fabrics."""
     if not on_this_machine:
         return _FABRICS
-    return _FABRICS + 1 + zlib.crc32(os.uname().nodename.encode())
+    return _FABRICS + 1 + zlib.crc32(platform.node().encode())
 
 
 def keep_outcome(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:

@@ -18,7 +18,6 @@ from chakram.console.summary_document import summary_document
 from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest
 from chakram.execution.run_experiment import run_experiment
-from chakram.fabric.labs import lab as labs
 from chakram.foundation.errors import ChakramError, ConfigError, RunFailed
 from chakram.simulation.simulate_experiment import simulate_experiment
 from chakram.sweep.folder import (
@@ -306,6 +305,8 @@ def _experiment(run: CellRun) -> Experiment:
 @contextmanager
 def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
     """Keep one lab up for all runs; a lab that is already up stays up."""
+    from chakram.fabric.labs import lab as labs  # on Linux only
+
     if lab is None or lab in {each.name for each in labs.status()}:
         yield
         return

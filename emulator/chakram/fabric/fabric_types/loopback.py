@@ -26,7 +26,6 @@ from chakram.fabric.fabric_types.base import (
     WorldRequest,
 )
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
-from chakram.fabric.labs.enter_namespace import require_ipv6
 from chakram.foundation.errors import ConfigError, FabricError, PortInUse
 from chakram.foundation.ip_addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.foundation.units import format_rate
@@ -171,6 +170,8 @@ def check_ports_free(ports: tuple[LoopbackPort, ...]) -> None:
         FabricError: If this machine does not have the loopback addresses.
     """
     if any(is_ipv6(port.address) for port in ports):
+        from chakram.fabric.labs.enter_namespace import require_ipv6
+
         require_ipv6()
     for port in ports:
         where = f"port {port.host} at {socket_text(port.address, port.udp_port)}"
