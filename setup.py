@@ -9,8 +9,8 @@ extensions that fail to compile are omitted. With ``CHAKRAM_COMPILED=require`` a
 failure is an error. With ``CHAKRAM_COMPILED=off`` nothing is compiled, and the wheel is
 independent of the platform.
 
-The ready experiments and the schema of the experiment file are outside the packages.
-They go into the wheel as ``chakram/configs``.
+Ready experiments, dashboards, alert rules and the examples of the documentation are
+outside the packages. They go into the wheel below ``chakram/files``, with their paths.
 """
 
 from __future__ import annotations
@@ -112,29 +112,40 @@ class Progress:
                 print(f"  {self.done} of {self.total} {self.what}", flush=True)
 
 
+PACKAGED = {
+    "configs": (".yaml", ".json"),
+    "dashboards/grafana": (".json",),
+    "dashboards/rules": (".yaml",),
+    "deploy/prometheus": (".yml",),
+    "docs/examples": (".py", ".yaml", ".toml", ".ipynb"),
+}
+"""Folders of the checkout that the wheel holds, with the suffixes of their files."""
+
+
 class build_py(setuptools_build_py):
-    """Also copies the ready experiments and their schema."""
+    """Also copies the files of the folders in `PACKAGED`."""
 
     def run(self) -> None:
         """Copy the files into the package; an editable install reads the checkout."""
         super().run()
         if not self.editable_mode:
-            for source, target in self.configs():
+            for source, target in self.packaged():
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """Return all output files, including the copied ones."""
-        copied = [target for _, target in self.configs()]
+        copied = [target for _, target in self.packaged()]
         return [*super().get_outputs(include_bytecode), *copied]
 
-    def configs(self) -> list[tuple[str, str]]:
+    def packaged(self) -> list[tuple[str, str]]:
         """Return pairs of source and target paths."""
-        target = Path(self.build_lib) / "chakram" / "configs"
+        target = Path(self.build_lib) / "chakram" / "files"
         return [
-            (str(path), str(target / path.relative_to(ROOT / "configs")))
-            for path in sorted((ROOT / "configs").rglob("*"))
-            if path.suffix in (".yaml", ".json")
+            (str(path), str(target / path.relative_to(ROOT)))
+            for folder, suffixes in PACKAGED.items()
+            for path in sorted((ROOT / folder).rglob("*"))
+            if path.suffix in suffixes and "__pycache__" not in path.parts
         ]
 
 

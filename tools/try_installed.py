@@ -1,8 +1,9 @@
 """Test an installed Chakram like a user, from a folder without a checkout.
 
-This imports every module, prints the help of every verb, writes a ready experiment,
-simulates it, and runs it in a lab. Use the Python interpreter of the environment under
-test, as root, and give a lab name that is not in use::
+This imports every module, prints the help of every verb, writes the files that a wheel
+holds besides its modules, simulates a ready experiment, and runs it in a lab. Use the
+Python interpreter of the environment under test, as root, and give a lab name that is
+not in use::
 
     /tmp/venv/bin/python tools/try_installed.py tried
 """
@@ -48,6 +49,10 @@ def main() -> None:
     run("chakram-agent", "--help", quiet=True)
     run("chakram", "doctor")
     run("chakram", "init", EXPERIMENT)
+    run("chakram", "init", "--examples", "examples")
+    run("chakram", "dashboards", "export", "monitoring", quiet=True)
+    run("chakram", "completion", "bash", quiet=True)
+    run("chakram", "bug-report", "--yes", quiet=True)
     run("chakram", "simulate", f"{EXPERIMENT}.yaml", *SHORT, quiet=True)
     run("chakram", "run", f"{EXPERIMENT}.yaml", *SHORT, "--lab", sys.argv[1])
 

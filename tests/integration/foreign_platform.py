@@ -44,15 +44,19 @@ MODULES = {
     "win32": ("pyroute2", "fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"),
 }
 LINUX_ONLY = {
-    os: ("eventfd", "memfd_create", "pidfd_open", "sched_getaffinity")
-    + ("sched_setaffinity", "setns", "unshare"),
+    os: (
+        *("eventfd", "memfd_create", "pidfd_open", "sched_getaffinity"),
+        *("sched_setaffinity", "setns", "unshare"),
+    ),
     select: ("epoll",),
     signal: ("SIGRTMIN", "SIGRTMAX", "pidfd_send_signal", "sigtimedwait"),
     socket: ("AF_NETLINK", "AF_PACKET", "SO_BINDTODEVICE", "recvmsg_into"),
 }
 POSIX_ONLY = {
-    os: ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fchmod", "fork", "geteuid")
-    + ("getegid", "getpriority", "getuid", "killpg", "mkfifo", "uname"),
+    os: (
+        *("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fchmod", "fork", "geteuid"),
+        *("getegid", "getpriority", "getuid", "killpg", "mkfifo", "uname"),
+    ),
     select: ("poll",),
     signal: ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "setitimer"),
     socket: ("AF_UNIX", "socketpair"),
@@ -100,4 +104,5 @@ if __name__ == "__main__":
         remove(POSIX_ONLY)
     sys.platform = platform
     commands = json.load(sys.stdin)
-    print(json.dumps({" ".join(command): run(command) for command in commands}))
+    results = {" ".join(command): run(command) for command in commands}
+    json.dump(results, sys.stdout)

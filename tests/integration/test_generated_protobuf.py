@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tools.generate_proto import COMPILER, run_compiler
 
 from tests.support import REPO_ROOT, require
-from tools.generate_proto import COMPILER, run_compiler
 
 SOURCE_ROOT = REPO_ROOT / "emulator"
 

@@ -64,7 +64,10 @@ _VERBS = {
     "algorithms": "algorithms",
     "dcqcn": "dcqcn",
     "certs": "certs",
+    "dashboards": "dashboards",
     "doctor": "doctor",
+    "bug-report": "bug_report",
+    "completion": "completion",
 }
 """Modules by verb, in the order of the help.
 
@@ -136,7 +139,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
         module = import_module(f"{__name__}.{_VERBS[name]}")
         group = getattr(module, "app", None)
         if group is None:
-            app.command()(getattr(module, name))
+            app.command()(getattr(module, name.replace("-", "_")))
         else:
             app.add_typer(group)
     add_examples(app)
@@ -206,6 +209,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     invocation = _Invocation()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if "_CHAKRAM_COMPLETE" in os.environ:
+            import_module("chakram.cli.completion").register_shells()
         # Options before the verb have no values.
         verb = next((word for word in words if not word.startswith("-")), None)
         code = command_line(verb)(

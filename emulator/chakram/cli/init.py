@@ -10,6 +10,7 @@ import typer
 
 from chakram.chakra.write.new_file import new_file
 from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.packaged_files import copy_files, files_below, packaged
 from chakram.foundation.errors import ConfigError
 
 _MODELINE = "# yaml-language-server: $schema="
@@ -29,12 +30,28 @@ def init(
     names: Annotated[
         bool, typer.Option("--list", help="List the available experiments instead.")
     ] = False,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Copy all experiments and the examples of the documentation instead.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing file.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a ready-made experiment to start from."""
+    if examples is not None:
+        folders = ("configs", "docs/examples")
+        files = [files_below(each, examples / each) for each in folders]
+        written = copy_files(files[0] | files[1], force=force)
+        if as_json:
+            print_json("examples-written", {"written": written})
+        else:
+            print(f"wrote {len(written)} files to {examples}")
+        return
     ready = ready_experiments()
     if names:
         if as_json:
@@ -59,9 +76,7 @@ def init(
 
 def configs_folder() -> Path:
     """Return the folder of the ready experiments: in the package or in the checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parents[1] / "configs"
+    return packaged("configs")
 
 
 def ready_experiments() -> dict[str, str]:

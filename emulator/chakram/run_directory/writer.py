@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram init",
         "chakram init moe-mix --out mine.yaml",
         "chakram init --list",
+        "chakram init --examples chakram-examples",
     ),
     "run": (
         "chakram run configs/quickstart.yaml",
@@ -131,6 +132,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "certs": (
         "chakram certs configs/external.yaml",
         "chakram certs --agent h1=192.0.2.11 --agent h2=192.0.2.12,h2.lab",
+    ),
+    "dashboards": ("chakram dashboards export monitoring",),
+    "dashboards export": (
+        "chakram dashboards export monitoring",
+        "chakram dashboards export monitoring --force",
+    ),
+    "bug-report": (
+        "chakram bug-report runs/20260131T101500Z-quickstart",
+        "chakram bug-report --out -",
+    ),
+    "completion": (
+        "chakram completion bash > ~/.local/share/bash-completion/completions/chakram",
+        "chakram completion zsh > ~/.zfunc/_chakram",
+        "chakram completion fish > ~/.config/fish/completions/chakram.fish",
     ),
     "doctor": ("chakram doctor", "chakram doctor --json"),
     "trace": (
