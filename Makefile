@@ -58,6 +58,8 @@ define try_installed
 	rm -rf build/$@ && $(BIN)/uv venv -q --python $(BIN)/python build/$@
 	$(BIN)/uv pip install -q --python build/$@/bin/python $(2)
 	CHAKRAM_COMPILED=$(1) build/$@/bin/python tools/try_installed.py $@
+	$(BIN)/mypy --config-file= --strict --python-executable build/$@/bin/python \
+		--cache-dir build/$@/mypy docs/examples/compare_windows.py
 endef
 
 .PHONY: help
