@@ -5,8 +5,8 @@ whose fields are declared in Python (``chakram.foundation.declared_settings``) a
 first written to the .proto. The output is committed, so that an installation needs no
 protocol compiler. A test generates the code into a temporary folder and compares it.
 
-The compiler runs in an environment of its own (uv), because its version determines the
-oldest protobuf and gRPC that run the output, and it refuses newer ones next to it.
+The compiler runs in a separate environment (uv). Its version determines the oldest
+protobuf and gRPC that run the output, and it cannot be installed next to newer ones.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def proto_files() -> list[Path]:
 
 
 def run_compiler(*arguments: str, **options: Any) -> CompletedProcess[Any]:
-    """Run the compiler in an environment of its own."""
+    """Run the compiler in a separate environment."""
     # It looks for its plugins on PATH; they and uv are next to this interpreter.
     scripts = str(Path(sys.executable).parent)
     path = os.pathsep.join([scripts, os.environ.get("PATH", "")])

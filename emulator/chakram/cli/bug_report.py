@@ -138,7 +138,7 @@ def _hosts(texts: Mapping[str, str]) -> set[str]:
             hosts.update(line.partition("#")[0].split()[1:])
     for name, text in texts.items():
         hosts.update(_hosts_in(name, text))
-    # The names of hosts of labs and of their agent identify nobody.
+    # Every lab has these names of hosts, and of its agent.
     return {host for host in hosts if not re.fullmatch(r"h\d+|local|ip6-\w+", host)}
 
 

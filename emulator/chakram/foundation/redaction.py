@@ -22,7 +22,7 @@ _ADDRESS = re.compile(
 )
 _USER = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)([^/\\\s:\"',;]+)")
 _COMMON = frozenset({"localhost", "root", "user", "none", "unknown"})
-"""Names that identify nobody."""
+"""Names that do not identify a host or a person."""
 
 
 class Redactor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -11,6 +12,7 @@ import typer
 from chakram.cli import command_line, main
 from chakram.cli.common.examples import EXAMPLES
 from chakram_agent.cli import parser as agent_parser
+from tests.support import REPO_ROOT
 
 ROOT: Any = typer.main.get_command(command_line())
 
@@ -72,6 +74,17 @@ def test_every_verb_prints_json(verb: str) -> None:
     command, _, _ = found(verb.split())
     if not hasattr(command, "list_commands"):
         assert "--json" in {name for option in command.params for name in option.opts}
+
+
+def test_the_reference_lists_the_verbs_that_take_wide() -> None:
+    page = (REPO_ROOT / "docs/reference/command-line.md").read_text()
+    (listed,) = re.findall(r"((?:`\w+`,?\s(?:and )?)+)omit columns", page)
+    assert set(re.findall(r"`(\w+)`", listed)) == {
+        verb
+        for verb in EXAMPLES
+        if "--wide"
+        in {name for each in found(verb.split())[0].params for name in each.opts}
+    }
 
 
 def test_the_agent_s_help_ends_with_examples() -> None:
