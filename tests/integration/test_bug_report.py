@@ -14,9 +14,12 @@ from chakram.cli import main
 
 PLANTED = (
     *("gpu-node17", "corp.example", "gpu-node18", "leaf-admin", "topsecret"),
+    *("compute-b9", "admin-gw4"),
     *("192.0.2.77", "198.18.7.1", "2001:db8:77::1", "0c:42:a1:03:00:77", "jdoe"),
 )
 EXPERIMENT = """\
+# --set fabric.hosts[1].name=compute-b9
+# --set fabric.hosts[0].agent=admin-gw4.lan:7411
 version: 1
 name: burn-in
 fabric:

@@ -152,6 +152,12 @@ def _hosts_in(name: str, text: str) -> Iterator[str]:
         elif name.endswith(".yaml"):
             document = yaml.safe_load(text)
     waiting: list[tuple[str, Any]] = [("", document)]
+    for path, value in re.findall(r"^# --set ([^=\n]+)=(.*)", text, re.MULTILINE):
+        with suppress(yaml.YAMLError):
+            value = yaml.safe_load(value)
+        for part in reversed(path.split(".")):
+            value = {part.partition("[")[0]: value}
+        waiting.append(("", value))
     while waiting:
         key, value = waiting.pop()
         if isinstance(value, dict):
