@@ -1,7 +1,23 @@
-"""Entry point of ``python -m chakram_agent``, the same as ``chakram-agent``."""
+"""Entry point of ``chakram-agent`` and of ``python -m chakram_agent``."""
 
 import sys
 
-from chakram_agent.cli import main
+from chakram.foundation.errors import EnvironmentProblem
+from chakram.foundation.platform_support import require_linux
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    try:
+        require_linux("chakram-agent")
+    except EnvironmentProblem as error:
+        print(f"chakram-agent: {error}", file=sys.stderr)
+        return error.exit_code
+    # Its modules cannot be imported on other systems.
+    from chakram_agent.cli import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
