@@ -136,7 +136,8 @@ installed-hot:
 	$(call try_installed,require,dist/chakram-*-cp3*.whl)
 
 installed-pure:
-	$(call try_installed,off,--resolution lowest-direct dist/chakram-*-py3-none-any.whl)
+	$(call try_installed,off,--resolution lowest-direct -r pyproject.toml \
+		dist/chakram-*-py3-none-any.whl)
 
 .PHONY: coverage
 coverage: $(TOOLS) ## Say which lines and branches the quick tests miss
