@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bokeh.models import GlyphRenderer, HoverTool
 
 from chakram.report.blocks import Facts, Table
-from chakram.report.page import Plot, Section
+from chakram.report.page import Group, Plot, Section
 
 
 def renderers(plot: Any, kind: type | None = None) -> list[Any]:
@@ -39,6 +40,15 @@ def legend_of(plot: Any) -> list[str]:
         if legend.visible
         for item in legend.items
     ]
+
+
+def sections_of(groups: Sequence[Group | Section]) -> dict[str, Section]:
+    """Return the sections of a page by title."""
+    return {
+        section.title: section
+        for each in groups
+        for section in (each.sections if isinstance(each, Group) else [each])
+    }
 
 
 def plots_in(section: Section) -> dict[str, Plot]:

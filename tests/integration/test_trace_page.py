@@ -36,8 +36,8 @@ def test_page_draws_all_plots_offline_without_errors(
     assert page.complaints == []
     assert any("document idle" in line for line in page.console)
     plots = text.count("data-root-id")
-    assert plots == 5
-    assert len(re.findall(r'data-root-id="[^"]*"[^>]*><div class="bk-', page.dom)) == 5
+    assert plots == 4
+    assert len(re.findall(r'data-root-id="[^"]*"[^>]*><div class="bk-', page.dom)) == 4
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from chakram.console.number_format import MISSING
@@ -21,19 +22,22 @@ class Link(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Names with their values; ``observed`` as in ``Table``."""
+    """Names with their values."""
 
     rows: tuple[tuple[str, str], ...]
-    observed: str | None = None
+
+
+def facts(*rows: tuple[str, str]) -> Facts:
+    """Return rows of names and values as a block."""
+    return Facts(rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table; its first *left* columns contain text, the others numbers.
 
-    ``title`` appears above the table, ``note`` below it. ``observed`` is the letter of
-    the observation point; None: the first one of the section. A column whose heading
-    contains an observation point uses that one.
+    ``title`` appears above the table, ``note`` below it. ``bars`` is the column that
+    contains bars drawn with characters.
     """
 
     title: str
@@ -41,7 +45,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     left: int = 1
     note: str = ""
-    observed: str | None = None
+    bars: int | None = None
 
     def without_unknown(self) -> Table:
         """Return the table without number columns in which all values are unknown."""
@@ -60,3 +64,18 @@ class Table:
         left_out = f"{len(self.rows) - limit} more rows are left out."
         note = f"{left_out} {self.note}".rstrip()
         return replace(self, rows=self.rows[:limit], note=note)
+
+
+def table(
+    title: str,
+    columns: str,
+    rows: Iterable[tuple[str, ...]],
+    *,
+    left: int = 1,
+    note: str = "",
+    limit: int | None = None,
+) -> Table:
+    """Return a table of at most *limit* rows; ``|`` separates names of columns."""
+    header = tuple(map(str.strip, columns.split("|")))
+    made = Table(title=title, header=header, rows=tuple(rows), left=left, note=note)
+    return made if limit is None else made.cut(limit)

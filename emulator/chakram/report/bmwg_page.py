@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING
 
 from chakram.console.number_format import MISSING, percent_text
 from chakram.foundation.units import about_size, format_time
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import facts, table
 from chakram.report.columns import percentiles
 from chakram.report.page import Parts, Section, render_page, section
-from chakram.report.run import page as run_page
 from chakram.report.run import rows as run_rows
 from chakram.report.run.curves import completion_times
 from chakram.report.run.data import RunData
 from chakram.report.run.links_over_time import links_over_time
+from chakram.report.run.page import (
+    comparability,
+    lead_of,
+    raw_files,
+    run_document,
+    title_of,
+    warnings_of,
+)
 from chakram.report.run.sections import clocks_text, device
 from chakram.report.topology_page import topology_facts
 from chakram.run_directory.record_exports import pause_events
@@ -41,38 +48,32 @@ def bmwg_page(results: RunResults) -> str:
     data = RunData(results)
     rows = run_rows.report_rows(data)
     drawn = device(data)
-    facts = Facts(rows=tuple(topology_facts(data.topology)))
-    sections = [
+    known = facts(*topology_facts(data.topology))
+    found = warnings_of(data) or ["none"]
+    anomalies = facts(*((str(number), text) for number, text in enumerate(found, 1)))
+    groups = [
         Section(
             title="1. Identification of the device under test",
             observed=data.seen("f"),
             blocks=drawn.blocks[:1],
         ),
-        replace(drawn, title="2. Topology", blocks=drawn.blocks[1:] or (facts,)),
+        replace(drawn, title="2. Topology", blocks=drawn.blocks[1:] or (known,)),
         _configuration(data, rows),
         _hosts(data),
         _results(data, rows),
         *(flows for flows in (completion_times(data),) if flows.blocks),
-        _numbered(6, run_page.anomalies(data)),
+        Section(title="6. Anomalies", blocks=(anomalies,)),
         _repeatability(data, rows),
-        _numbered(8, run_page.comparability(data, rows)),
-        run_page.raw_files(results.path),
+        replace(comparability(data, rows), title="8. Comparability"),
+        raw_files(results.path),
     ]
     return render_page(
-        title=f"{run_page.title_of(data)}: BMWG report",
-        lead=(
-            "This page has the order of the drafts -05. They set no limits, so it "
-            "contains no verdict."
-        ),
-        notes=run_page.notes_of(data),
-        banners=data.summary.banners,
-        sections=sections,
-        document=run_page.run_document(data, rows),
+        title=f"{title_of(data)}: BMWG report",
+        lead=f"In the order of the drafts -05, without a verdict · {lead_of(data)}",
+        groups=groups,
+        document=run_document(data, rows),
+        letters="vmf" if data.is_simulated else "bcmf",
     )
-
-
-def _numbered(number: int, plain: Section) -> Section:
-    return replace(plain, title=f"{number}. {plain.title}")
 
 
 def deviations(
@@ -138,24 +139,19 @@ def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     ]
     version = manifest.versions.get("chakram", MISSING)
     barriers = f"between iterations: {manifest.sync}; those of the trace: replayed"
-    yield Facts(
-        rows=(
-            ("experiment", manifest.name),
-            ("workload", "; ".join(traces) or MISSING),
-            ("iterations", f"{manifest.measured} after {manifest.warmup} of warm-up"),
-            ("transport", manifest.transport),
-            ("barriers", barriers),
-            ("driven by", f"the trace's {', '.join(orders) or 'dependencies'}"),
-            ("stragglers", "those of the trace and of the endpoints; none is modelled"),
-            ("generator", f"Chakram {version}, software"),
-        )
+    yield facts(
+        ("experiment", manifest.name),
+        ("workload", "; ".join(traces) or MISSING),
+        ("iterations", f"{manifest.measured} after {manifest.warmup} of warm-up"),
+        ("transport", manifest.transport),
+        ("barriers", barriers),
+        ("driven by", f"the trace's {', '.join(orders) or 'dependencies'}"),
+        ("stragglers", "those of the trace and of the endpoints; none is modelled"),
+        ("generator", f"Chakram {version}, software"),
     )
-    yield Table(
-        title="Deviations from the drafts",
-        header=("required by the drafts", "this run"),
-        rows=tuple(deviations(data, rows)),
-        left=2,
-    )
+    unmet = deviations(data, rows)
+    header = "required by the drafts | this run"
+    yield table("Deviations from the drafts", header, unmet, left=2)
 
 
 @section("4. Host configuration")
@@ -167,21 +163,19 @@ def _hosts(data: RunData) -> Parts:
         f"receive at most {host.get('rmem_max_bytes')} B, send at most "
         f"{host.get('wmem_max_bytes')} B"
     )
-    yield Facts(
-        rows=(
-            ("CPU", f"{host.get('cpu_model')}, {host.get('usable_cores')} cores"),
-            ("memory", about_size(host.get("memory_bytes") or 0)),
-            ("socket buffers", buffers),
-            ("kernel", manifest.versions.get("kernel", MISSING)),
-            ("Python", manifest.versions.get("python", MISSING)),
-            ("accelerators", "none: compute is a delay"),
-        )
+    yield facts(
+        ("CPU", f"{host.get('cpu_model')}, {host.get('usable_cores')} cores"),
+        ("memory", about_size(host.get("memory_bytes") or 0)),
+        ("socket buffers", buffers),
+        ("kernel", manifest.versions.get("kernel", MISSING)),
+        ("Python", manifest.versions.get("python", MISSING)),
+        ("accelerators", "none: compute is a delay"),
     )
 
 
 @section("5. Results", "c")
 def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
-    facts = []
+    found = []
     for roofline in data.rooflines:
         took = f"{format_time(roofline.iteration_ns)} per iteration"
         ratio = MISSING if roofline.ratio is None else f"{roofline.ratio:.3f}"
@@ -189,14 +183,14 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             f" (compute {format_time(roofline.compute_ns)}, communication "
             f"at line rate {format_time(roofline.communication_ns)})"
         )
-        facts += [(f"JCT of {roofline.job}", took), ("JCT ratio", ratio)]
+        found += [(f"JCT of {roofline.job}", took), ("JCT ratio", ratio)]
     for job in dict.fromkeys(rank.job for rank in data.summary.ranks):
         ranks = [rank for rank in data.summary.ranks if rank.job == job]
         communication = sum(rank.communication_ns for rank in ranks)
         exposed = sum(rank.exposed_ns for rank in ranks)
         if communication:
             share = percent_text(1 - exposed / communication)
-            facts.append((f"overlap fraction of {job}", f"{share} %"))
+            found.append((f"overlap fraction of {job}", f"{share} %"))
     summary = data.summary
     # Without counters of queue pairs, packets are those of measured iterations only.
     # Do not relate them to the time and drops of the whole run.
@@ -219,26 +213,17 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
         balance = f"MMR {summary.uplinks.max_over_mean:.3f}, JFI "
         balance += f"{summary.uplinks.jain:.4f} {seen}"
     rates = run_rows.line_rates(rows)
-    yield Facts(
-        rows=(
-            *facts,
-            ("ECN ratio", marks),
-            ("retransmissions", again),
-            ("drops", drops),
-            *_switches(data),
-            ("link balance", balance),
-            ("B_acc", f"{rates} of layer 2" if rates else MISSING),
-        )
+    yield facts(
+        *(*found, ("ECN ratio", marks), ("retransmissions", again), ("drops", drops)),
+        *(*_switches(data), ("link balance", balance)),
+        ("B_acc", f"{rates} of layer 2" if rates else MISSING),
     )
-    yield Table(
-        title="Bus bandwidth per accelerator, Gb/s",
-        header=(
-            *("collective", "algorithm (verified)", "S", "S_fabric", "N"),
-            *("algo_factor", "mean"),
-            *(f"P{percent:02}" for percent in run_rows.BUSBW_PERCENTS),
-            "% of B_acc",
-        ),
-        rows=tuple(
+    names = " | ".join(f"P{percent:02}" for percent in run_rows.BUSBW_PERCENTS)
+    yield table(
+        "Bus bandwidth per accelerator, Gb/s",
+        "collective | algorithm (verified) | S | S_fabric | N | algo_factor | mean | "
+        f"{names} | % of B_acc",
+        (
             (
                 str(each.row.op),
                 each.row.algorithm,
@@ -250,12 +235,10 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             if each.percentiles_bps is not None and each.busbw_bps is not None
         ),
         left=2,
-        note=(
-            "Verified: schedules are executed symbolically, built-in ones in tests, "
-            "others before they run. Mean: bus bandwidth of the mean time. "
-            "Percentiles: nearest rank over the bus bandwidths of single collectives; "
-            "P01 is the slow end."
-        ),
+        note="Verified: schedules are executed symbolically, built-in ones in tests, "
+        "others before they run. Mean: bus bandwidth of the mean time. Percentiles: "
+        "nearest rank over the bus bandwidths of single collectives; P01 is the slow "
+        "end.",
     )
 
 
@@ -299,15 +282,13 @@ def _repeatability(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
         row = each.row
         what = f"{each.name}, {about_size(row.size_bytes)}, N {row.nranks}"
         cells.append((what, row.samples, row.time_ns, row.cv))
-    yield Table(
-        title="7. Repeatability",
-        header=("what", "n", "mean", "CV %"),
-        rows=tuple(
+    yield table(
+        "7. Repeatability",
+        "what | n | mean | CV %",
+        (
             (what, str(count), format_time(mean_ns), percent_text(cv))
             for what, count, mean_ns, cv in cells
         ),
-        note=(
-            f"The drafts give a CV of {100 * _CV:.0f} % as an illustration. These are "
-            "CVs within one run, not over repeated runs."
-        ),
+        note=f"The drafts give a CV of {100 * _CV:.0f} % as an illustration. These are "
+        "CVs within one run, not over repeated runs.",
     )

@@ -16,15 +16,17 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
-    "--disable-component-update",
+    *("--disable-component-update", "--window-size=1200,900"),
     "--host-resolver-rules=MAP * ~NOTFOUND",
     # Timers of the page fire at once in virtual time.
     "--virtual-time-budget=60000",
 )
 _LIMIT_S = 180
 _SCRIPT = """<script>
+for (const each of document.querySelectorAll("details")) each.open = true;
 (function collect() {
-  if (!Bokeh.documents.length || !Bokeh.documents.every((each) => each.is_idle)) {
+  const documents = typeof Bokeh === "undefined" ? [] : Bokeh.documents;
+  if (!documents.length || !documents.every((each) => each.is_idle)) {
     setTimeout(collect, 50);
     return;
   }
@@ -111,9 +113,6 @@ def drawn_figures(page: str) -> dict[str, dict[str, bytes]]:
         )
     figures = json.loads(base64.b64decode(found[1]))
     return {
-        name: {
-            "svg": forms["svg"].encode(),
-            "png": base64.b64decode(forms["png"]),
-        }
+        name: {"svg": forms["svg"].encode(), "png": base64.b64decode(forms["png"])}
         for name, forms in figures.items()
     }

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from chakram.analysis.comparison import compare, sentences, setting_text
+from chakram.analysis.comparison import Comparison, compare, sentences, setting_text
 from chakram.analysis.comparison_inputs import run_settings, side_of_runs
 from chakram.console.number_format import MISSING, percent_text
 from chakram.console.summary_document import summary_document
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import page
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import Table, facts, table
 from chakram.report.columns import percentiles
-from chakram.report.result_plots import WHOLE, Curve, curves
+from chakram.report.plots import WHOLE, Curve, curves
 from chakram.report.run import curves as run_curves
 from chakram.report.run.data import RunData
-from chakram.report.run.page import notes_of, raw_files, title_of
+from chakram.report.run.page import notes_of, raw_files, title_of, warnings_of
 from chakram.report.run.rows import RANK_PARTS, ReportRow, report_rows
 from chakram.report.run.traffic import SESSION_PERCENTS
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_RUNS = len(_LETTERS)
-_DIFFERENCES_SHOWN, _CAUSES_SHOWN = 100, 12
+_DIFFERENCES_SHOWN, _CAUSES_SHOWN, _BARS = 100, 12, 8
 
 
 class _Runs(dict[str, RunData]):
@@ -37,6 +38,40 @@ class _Runs(dict[str, RunData]):
         """Return the observation points of values, over all runs."""
         return ", ".join(dict.fromkeys(data.seen(*letters) for data in self.values()))
 
+    @cached_property
+    def rows(self) -> dict[str, tuple[ReportRow, ...]]:
+        """The rows of each run."""
+        return {letter: report_rows(data) for letter, data in self.items()}
+
+    @cached_property
+    def compared(self) -> dict[str, Comparison]:
+        """Each other run compared with the first one."""
+        (first, *others) = (
+            side_of_runs(data.results.path, [data.results]) for data in self.values()
+        )
+        found = (compare(first, other) for other in others)
+        return dict(zip(list(self)[1:], found, strict=True))
+
+    @cached_property
+    def kinds(self) -> list[dict[str, ReportRow]]:
+        """Rows by run, matched by job, collective, ranks and size."""
+        by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
+        for letter, own in self.rows.items():
+            for each in own:
+                row = each.row
+                kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
+                # The algorithm may be the difference to compare, so it does not
+                # distinguish rows unless a run has several.
+                more = (each.name,) * (letter in by_kind.get(kind, {}))
+                by_kind.setdefault((*kind, *more), {})[letter] = each
+        return list(by_kind.values())
+
+    def said(self, letter: str) -> list[str]:
+        """Return how a run differs from the first one, as sentences."""
+        first, *more = sentences(self.compared[letter])
+        first = first.replace(" in B", f" in {letter}")
+        return [first, *(each.replace("A -> B", f"A -> {letter}") for each in more)]
+
 
 def compare_page(results: Sequence[RunResults]) -> str:
     """Return the page of two to 26 runs as HTML; all are compared with the first one.
@@ -45,38 +80,38 @@ def compare_page(results: Sequence[RunResults]) -> str:
         RunDirectoryError: If a directory cannot be read.
     """
     runs = _Runs(zip(_LETTERS, map(RunData, results), strict=False))
-    rows = {letter: report_rows(data) for letter, data in runs.items()}
-    banners = [
-        f"{letter}: {banner}"
+    files = [
+        replace(raw_files(data.results.path), title=f"Raw files of {letter}")
         for letter, data in runs.items()
-        for banner in data.summary.banners
     ]
-    sections = [
-        _verdicts(runs),
-        _runs(runs),
-        _differences(runs),
-        _iterations(runs),
-        _collectives(runs, rows),
-        _bandwidth(runs, rows),
-        _completion_times(runs),
-        _sessions(runs),
-        *(
-            replace(raw_files(data.results.path), title=f"Raw files of {letter}")
-            for letter, data in runs.items()
-        ),
-    ]
+    details = [_completion_times(runs), _sessions(runs)]
+    worlds = {data.is_simulated for data in runs.values()}
     return page.render_page(
         title=_title(runs),
-        lead=(
-            "Differences below the spread within a run (CV) are not significant. "
-            "Factors are relative to A."
+        lead=" · ".join(
+            [
+                "differences below the spread within a run (CV) are not significant",
+                "factors are relative to A",
+                *_notes(runs),
+            ]
         ),
-        notes=_notes(runs),
-        banners=banners,
-        sections=sections,
+        answer=_answer(runs),
+        warnings=[
+            f"{letter}: {each}"
+            for letter, data in runs.items()
+            for each in warnings_of(data)
+        ],
+        groups=[
+            page.Group("Differences", [_verdicts(runs), _differences(runs)], True),
+            page.Group("Iterations", [_iterations(runs)], True),
+            page.Group("Collectives", [_collectives(runs), _bandwidth(runs)], True),
+            page.Group("Flows", details),
+            page.Group("Runs and raw files", [_runs(runs), *files]),
+        ],
         document={
             letter: summary_document(data.summary) for letter, data in runs.items()
         },
+        letters="bc" * (False in worlds) + "v" * (True in worlds) + "mf",
     )
 
 
@@ -105,23 +140,60 @@ def _notes(runs: Mapping[str, RunData]) -> list[str]:
     )
 
 
+def _answer(runs: _Runs) -> page.Answer:
+    """Return verdict, iteration times, and collectives of all runs."""
+    tiles = []
+    for letter, data in runs.items():
+        known = data.summary.iterations
+        longest = max(known, key=lambda each: each.mean_ns, default=None)
+        tiles.append(
+            page.Tile(
+                "" if longest is None else format_time(longest.mean_ns),
+                f"iteration of {letter}"
+                + (f", CV {percent_text(longest.cv)} %" if longest else ""),
+                "No iteration was measured.",
+            )
+        )
+    rows = []
+    for kind in runs.kinds[:_BARS]:
+        row = next(iter(kind.values())).row
+        times = [kind[each].row.time_ns if each in kind else None for each in runs]
+        rows.append(
+            (f"{row.op}, {row.nranks} ranks, {about_size(row.size_bytes)}", times)
+        )
+    bars = page.Bars(
+        title="Time of each collective", series=list(runs), rows=rows, text=format_time
+    )
+    return page.Answer(
+        verdict=" ".join(
+            runs.said(letter)[0]
+            if len(runs) == 2
+            else f"{letter}: {runs.said(letter)[0]}"
+            for letter in list(runs)[1:]
+        ),
+        tiles=tiles,
+        bars=bars if rows else None,
+        heading="Settings that differ",
+        points=[
+            (key, " · ".join(f"{k}: {v}" for k, v in zip(runs, values, strict=True)))
+            for key, *values in _settings_that_differ(runs)[:5]
+        ],
+    )
+
+
 @page.section("What differs", "c")
 def _verdicts(runs: _Runs) -> page.Parts:
     """Return the results of ``chakram compare`` for each run against the first one."""
-    (first, *others) = (
-        side_of_runs(data.results.path, [data.results]) for data in runs.values()
-    )
     rows: list[tuple[str, str]] = []
     parts: dict[str, dict[str, float]] = {}
-    for letter, other in zip(list(runs)[1:], others, strict=True):
-        found = compare(first, other)
-        told = sentences(found)
-        rows.append((f"{letter} against A", told[0].replace(" in B", f" in {letter}")))
-        rows += [("", each.replace("A -> B", f"A -> {letter}")) for each in told[1:]]
+    for letter, found in runs.compared.items():
+        told = runs.said(letter)
+        rows.append((f"{letter} against A", told[0]))
+        rows += [("", each) for each in told[1:]]
         for each in found.levels.get("part", ()):
             line = parts.setdefault(each.label, {"A": each.a.mean_ns})
             line[letter] = each.b.mean_ns
-    yield Facts(rows=tuple(rows), observed="")
+    yield facts(*rows)
     if parts:
         largest = sorted(parts.items(), key=lambda item: -max(item[1].values()))
         yield _table(
@@ -151,14 +223,8 @@ def _table(
     left: int | None = None,
     note: str = "",
 ) -> Table:
-    return Table(
-        title=title,
-        header=("", *runs),
-        rows=tuple(rows),
-        left=1 + len(runs) if left is None else left,
-        note=note,
-        observed="",
-    )
+    left = 1 + len(runs) if left is None else left
+    return table(title, "|".join(["", *runs]), rows, left=left, note=note)
 
 
 @page.section("Runs")
@@ -267,24 +333,15 @@ def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
 
 
 @page.section("Collectives", "c")
-def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
-    by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
-    for letter, own in rows.items():
-        for each in own:
-            row = each.row
-            kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
-            # The algorithm may be the difference to compare, so it does not distinguish
-            # rows unless a run has several.
-            key = kind if letter not in by_kind.get(kind, {}) else (*kind, each.name)
-            by_kind.setdefault(key, {})[letter] = each
-    if not by_kind:
+def _collectives(runs: _Runs) -> page.Parts:
+    if not runs.kinds:
         yield "none was measured."
         return
     cells = []
-    for found in by_kind.values():
+    for found in runs.kinds:
         example = next(iter(found.values())).row
         one = [str(example.op), about_size(example.size_bytes), str(example.nranks)]
-        others = [found.get(letter) for letter in rows]
+        others = [found.get(letter) for letter in runs]
         factors = _factors([other.row.time_ns if other else None for other in others])
         for number, (other, factor) in enumerate(zip(others, factors, strict=True)):
             if other is None:
@@ -300,25 +357,23 @@ def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.P
                 one.append(MISSING if factor is None else f"{factor:.3f}")
         cells.append(tuple(one))
     header = ["collective", "S", "N"]
-    for letter in rows:
+    for letter in runs:
         header += [f"{letter}: time (CV %)", f"{letter}: GB/s", f"{letter}: % of rate"]
         header += [f"{letter}/A"] * (letter != "A")
-    yield Table(
-        title="Collectives",
-        header=tuple(header),
-        rows=tuple(cells),
-        observed="",
-        note=(
-            "Mean times, bus bandwidths and their shares of the line rate. Rows are "
-            "matched by job, collective, ranks and size."
-        ),
-    ).cut(_DIFFERENCES_SHOWN)
+    yield table(
+        "Collectives",
+        "|".join(header),
+        cells,
+        note="Mean times, bus bandwidths and their shares of the line rate. Rows are "
+        "matched by job, collective, ranks and size.",
+        limit=_DIFFERENCES_SHOWN,
+    )
 
 
 @page.section("Bus bandwidth by size", "c")
-def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
+def _bandwidth(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
-    for letter, own in rows.items():
+    for letter, own in runs.rows.items():
         lines |= run_curves.bandwidth_lines(own, f"{letter}: ")
     yield (
         page.Plot(figure=curves(lines, **run_curves.BANDWIDTH))
@@ -335,13 +390,9 @@ def _completion_times(runs: _Runs) -> page.Parts:
     if not lines:
         yield page.NO_FLOWS
         return
-    yield page.Plot(
-        figure=curves(lines, **run_curves.COMPLETION, width=WHOLE),
-        caption=(
-            "Each line shows 200 evenly chosen points, and each of the 100 slowest "
-            "flows."
-        ),
-    )
+    caption = "Each line shows 200 evenly chosen points, and each of the 100 slowest "
+    figure = curves(lines, **run_curves.COMPLETION, width=WHOLE)
+    yield page.Plot(figure=figure, caption=f"{caption}flows.")
 
 
 @page.section("Session bandwidth", "c")

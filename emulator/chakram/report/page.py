@@ -1,12 +1,14 @@
-"""HTML pages: sections of text, facts, tables and plots in one file.
+"""HTML pages: an answer, then sections of text, facts, tables and plots, in one file.
 
-The file contains Bokeh's JavaScript, so it opens without a network and does not depend
-on later Bokeh versions. It also contains the numbers, as JSON in the element ``data``,
-so that programs can read the same data as people.
+The file contains Bokeh's JavaScript, compressed, so it opens without a network and does
+not depend on later Bokeh versions. It also contains the numbers, as JSON in the element
+``data``, so that programs can read the same data as people.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +25,24 @@ from markupsafe import Markup
 import chakram
 from chakram.foundation.text_escaping import plain
 from chakram.report.blocks import Facts, Table
+from chakram.report.palette import variables
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
+
+
+OBSERVED = {
+    "b": "counters of the device under test",
+    "c": "the software of the endpoints",
+    "m": "not observed, computed by a model",
+    "f": "not observed, stated in the experiment",
+    "v": "the simulated endpoints and switches, in virtual time",
+}
+"""Observation points: letters b and c of the BMWG drafts, and three of Chakram's own.
+
+Point (a) of the drafts, an instrument at the boundary of the device, does not occur
+here.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +58,7 @@ Block: TypeAlias = Facts | Table | Plot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A section: heading, text, observation point and blocks.
+    """A section: heading, text, observation points and blocks.
 
     A section without blocks is a single line that explains what is missing and why.
     """
@@ -50,6 +67,92 @@ class Section:
     text: str = ""
     observed: str = ""
     blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sections under one heading that a reader opens and closes."""
+
+    title: str
+    sections: Sequence[Section]
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure of the answer and its meaning.
+
+    Attributes:
+        value: The figure; empty if it does not apply.
+        label: What it is.
+        why: Why it does not apply.
+    """
+
+    value: str
+    label: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """Bars side by side: for each name, a value of each series.
+
+    Attributes:
+        title: Heading.
+        series: Names of the series.
+        rows: Names, each with the values of the series; None: unknown.
+        text: Function that writes a value.
+        note: Text below the bars.
+        colours: Number of each series' colour in the palette.
+    """
+
+    title: str
+    series: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float | None]]]
+    text: Callable[[float], str]
+    note: str = ""
+    colours: Sequence[int] = range(10)
+
+    @property
+    def highest(self) -> float:
+        """The largest value; 1 without any."""
+        values = [value or 0 for _, values in self.rows for value in values]
+        return max(values, default=0) or 1
+
+    @property
+    def words(self) -> str:
+        """All values as text."""
+        rows = (
+            f"{name}: "
+            + ", ".join(
+                f"{what} {self.text(value)}"
+                for what, value in zip(self.series, values, strict=True)
+                if value is not None
+            )
+            for name, values in self.rows
+        )
+        return f"{self.title}. {'; '.join(rows)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a page says first.
+
+    Attributes:
+        verdict: The answer in plain words.
+        status: Status of the run; empty if it has none.
+        tiles: Figures.
+        bars: Bars; None if there is nothing to draw.
+        heading: Heading of *points*.
+        points: Short statements, each with its details.
+    """
+
+    verdict: str
+    status: str = ""
+    tiles: Sequence[Tile] = ()
+    bars: Bars | None = None
+    heading: str = ""
+    points: Sequence[tuple[str, str]] = ()
 
 
 class Observed(str):
@@ -68,8 +171,10 @@ def section(
 ) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
     """Make a function that yields sentences and blocks return a section instead.
 
+    If it yields no block, its sentences say why the section is absent.
+
     Args:
-        title: Heading of the section.
+        title: Heading of the section; its ID is the heading in lower case.
         letters: Letters of the observation points of its values. The method ``seen`` of
             the function's first argument converts them to text.
     """
@@ -77,22 +182,18 @@ def section(
     def decorate(parts: Callable[P, Parts]) -> Callable[P, Section]:
         @wraps(parts)
         def made(*args: P.args, **kwargs: P.kwargs) -> Section:
-            source: Any = args[0]
-            observed, texts, blocks = "", [], []
-            for part in parts(*args, **kwargs):
-                if isinstance(part, Observed):
-                    observed = part
-                elif isinstance(part, str):
-                    texts.append(part)
-                else:
-                    blocks.append(part)
-            if blocks and letters:
-                observed = observed or source.seen(*letters)
+            found = list(parts(*args, **kwargs))
+            texts = [each for each in found if isinstance(each, str)]
+            points = [each for each in texts if isinstance(each, Observed)]
+            blocks = tuple(each for each in found if not isinstance(each, str))
+            if blocks and letters and not points:
+                source: Any = args[0]
+                points = [source.seen(*letters)]
+            text = " ".join(
+                each for each in texts if each and not isinstance(each, Observed)
+            )
             return Section(
-                title=title,
-                text=" ".join(filter(None, texts)),
-                observed=observed,
-                blocks=tuple(blocks),
+                title=title, text=text, observed="".join(points), blocks=blocks
             )
 
         return made
@@ -104,22 +205,32 @@ def render_page(
     *,
     title: str,
     lead: str,
-    sections: Sequence[Section],
+    groups: Sequence[Group | Section],
     document: Mapping[str, object],
-    banners: Sequence[str] = (),
-    notes: Sequence[str] = (),
+    answer: Answer | None = None,
+    warnings: Sequence[str] = (),
+    letters: str = "",
 ) -> str:
     """Return a page as HTML.
 
     Args:
         title: Title of the page.
         lead: Sentence below the title.
-        sections: Sections in order.
+        groups: Groups of sections in order; a section alone is an open group.
         document: Numbers for programs; plain values only.
-        banners: Warnings at the top of the page.
-        notes: Notes for the whole page, in small print below the title.
+        answer: What the page says first.
+        warnings: Warnings, folded below the answer.
+        letters: Letters of ``OBSERVED`` that the legend at the end explains.
     """
-    blocks = [block for section in sections for block in section.blocks]
+    grouped = [
+        each
+        if isinstance(each, Group)
+        else Group(each.title, (each,), bool(each.blocks))
+        for each in groups
+    ]
+    blocks = [
+        block for group in grouped for each in group.sections for block in each.blocks
+    ]
     figures = [block.figure for block in blocks if isinstance(block, Plot)]
     plots = {f"plot{number}": figure for number, figure in enumerate(figures, start=1)}
     script, divs = _embedded(plots) if plots else ("", {})
@@ -127,15 +238,18 @@ def render_page(
     page: str = _template().render(
         title=title,
         lead=lead,
-        banners=banners,
-        notes=notes,
-        sections=sections,
+        answer=answer,
+        warnings=warnings,
+        groups=grouped,
+        observed={letter: OBSERVED[letter] for letter in letters},
         version=chakram.__version__,
+        colours=Markup(variables()),
         bokeh=Markup(_bokeh()) if plots else "",
         script=Markup(_HIDDEN_IN_SCRIPT.sub(_shown, script)),
         div=lambda plot: Markup(divs[names[id(plot.figure)]]),
         kind=lambda block: type(block).__name__,
-        letter=_letter,
+        marked=_marked,
+        slug=lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-"),
         data=Markup(_for_script(document)),
     )
     return plain(page)
@@ -153,13 +267,12 @@ def _shown(match: re.Match[str]) -> str:
     return rf"{match[1]}\\\\{match[2]}" if hidden else match[0]
 
 
-def _letter(section: Section, block: Facts | Table, name: str) -> str:
-    """Return the observation point of a named value, unless the name contains it."""
-    if not name or re.search(r"\([a-z](, [a-z])*\)", name):
-        return ""
-    if block.observed is not None:
-        return block.observed
-    return section.observed.partition(",")[0]
+_MARK = re.compile(r"\(([bcmfv])\)")
+
+
+def _marked(text: str) -> tuple[str, list[str]]:
+    """Return a text without observation points, and their letters."""
+    return re.sub(r" ?\([bcmfv]\),?", "", text).strip(), _MARK.findall(text)
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
@@ -169,7 +282,7 @@ def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
     with document.models.freeze():
         for plot in plots.values():
             document.add_root(plot)
-    script, divs = components(plots)
+    script, divs = components(plots, wrap_script=False)
     return script, divs
 
 
@@ -193,6 +306,6 @@ def _template() -> Template:
 
 @lru_cache(maxsize=1)
 def _bokeh() -> str:
-    """Return Bokeh's core as a script element; widgets and tables are not used."""
-    script: str = Resources(mode="inline", components=["bokeh"]).render_js()
-    return script
+    """Return Bokeh's core, compressed; widgets and tables are not used."""
+    (code,) = Resources(mode="inline", components=["bokeh"]).js_raw[:1]
+    return base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()

@@ -1,22 +1,26 @@
-"""Plots of pages: matrix, bars, cumulative distributions, counts.
+"""Plots of pages: curves, bars, distributions, heat maps, time spans.
 
 Every plot shows exact numbers when the pointer is over it. It has at most a few
-thousand points, so pages stay small and open quickly.
+thousand points, so pages stay small and open quickly. A named plot can be exported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from bokeh import models
-from bokeh.palettes import Category10, Viridis256
 from bokeh.plotting import figure
 
 from chakram.foundation.units import about_size, format_rate, format_time
+from chakram.report.palette import BLUE, GREEN, GREY, LOADS, RED, SERIES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from chakram.chakra.summary.distribution import Distribution
 
 
@@ -24,8 +28,14 @@ MATRIX_CELLS: Final = 256
 """Maximum rows and columns of a drawn matrix. A larger matrix is drawn in blocks of
 cells."""
 
-_TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
-_WIDTH, _HEIGHT = 520, 340
+TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
+WHOLE, HALF = 1100, 540
+"""Widths of figures in pixels: the whole page, and one of two side by side."""
+
+_LEAST_WIDTHS = {WHOLE: 640, HALF: 440}
+"""Widths below which figures scroll in their boxes."""
+
+SINCE: Final = "time since the first rank began"
 
 
 def _ticks(base: int, *units: str) -> str:
@@ -48,10 +58,60 @@ TICKS: Final = {
 }
 """Tick format by unit; other units use plain numbers."""
 
+_TEXTS: Final[Mapping[str, Callable[[float], str]]] = {
+    "bytes": lambda value: about_size(int(value)),
+    "ns": format_time,
+    "bit/s": format_rate,
+}
 
-def new_figure(*, tools: str = _TOOLS, **look: Any) -> figure:
-    """Return an empty figure with its tools at the top."""
-    return figure(tools=tools, toolbar_location="above", **look)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of a line.
+
+    ``low`` and ``high`` are the ends of whiskers; ``text`` is shown when the pointer is
+    over a point.
+    """
+
+    x: Sequence[float] | NDArray[Any]
+    y: Sequence[float] | NDArray[Any]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    text: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """Time spans of one kind, each in a row."""
+
+    rows: Sequence[str]
+    starts: Sequence[float]
+    ends: Sequence[float]
+    texts: Sequence[str]
+
+
+def new_figure(
+    *, title: str, width: int = WHOLE, least: int | None = None, **look: Any
+) -> figure:
+    """Return an empty figure that is as wide as its box, with its tools at the top.
+
+    Args:
+        title: Title above the figure.
+        width: Width at which the figure is laid out.
+        least: Least width; in a narrower box it scrolls.
+        look: Other properties. An ``x_range`` of None is left out.
+    """
+    if look.get("x_range", look) is None:
+        del look["x_range"]
+    look = {"tools": TOOLS, "toolbar_location": "above", **look}
+    look |= {"sizing_mode": "stretch_width", "min_width": least or _LEAST_WIDTHS[width]}
+    plot = figure(title=title, width=width, **look)
+    plot.toolbar.autohide, plot.toolbar.logo = True, None
+    # Colours for either background; the page's style sheet sets more exact ones.
+    plot.background_fill_color = plot.border_fill_color = None
+    plot.title.text_color = plot.axis.axis_label_text_color = GREY
+    plot.axis.major_label_text_color = GREY
+    return plot
 
 
 def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") -> None:
@@ -59,10 +119,58 @@ def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") 
     plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
 
 
+def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
+    """Format the numbers of an axis in their unit."""
+    if unit in TICKS:
+        axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
+    if unit == "bytes":
+        axes.ticker = models.LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
+
+
+def legend_below(plot: figure) -> None:
+    """Move the legend below the plot, where it covers nothing; a click hides a line."""
+    if not plot.legend:
+        return
+    legend = plot.legend[0]
+    plot.add_layout(legend, "below")
+    legend.orientation, legend.click_policy = "horizontal", "hide"
+    legend.label_text_font_size, legend.label_text_color = "11px", GREY
+    legend.border_line_color = legend.background_fill_color = None
+    legend.margin, legend.padding, legend.spacing = 0, 4, 12
+    legend.visible = len(legend.items) > 1
+    longest = max(len(item.label.value) for item in legend.items)
+    legend.ncols = max(1, (plot.min_width - 60) // (40 + 6 * longest))
+    legend.location = "bottom_left"
+    plot.height += 20 * ((len(legend.items) - 1) // legend.ncols)
+
+
+def add_color_bar(plot: figure, colours: Any, unit: str, title: str = "") -> None:
+    """Add the scale of *colours* to the right of a plot."""
+    look: dict[str, Any] = {"title_text_color": GREY, "major_label_text_color": GREY}
+    look |= {"color_mapper": colours, "background_fill_color": None, "width": 12}
+    bar = models.ColorBar(title=title or None, **look)
+    if unit in TICKS:
+        bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
+    if unit == "bytes":
+        bar.ticker = _size_ticker()
+    plot.add_layout(bar, "right")
+
+
+def load_colours(high: float, **look: Any) -> models.LinearColorMapper:
+    """Return colours of loads from 0 to *high*."""
+    return models.LinearColorMapper(palette=LOADS, high=high, **{"low": 0, **look})
+
+
+def zero_line(plot: figure, dimension: str = "height") -> None:
+    """Draw a line at zero."""
+    line = models.Span(location=0, dimension=dimension, line_color=GREY)
+    plot.add_layout(line)
+
+
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
     """Return a heat map of bytes, with a row per sender and a column per receiver.
 
-    Cells without traffic stay white. With more than ``MATRIX_CELLS`` ranks, neighbors
+    Cells without traffic are empty. With more than ``MATRIX_CELLS`` ranks, neighbors
     are summed into blocks.
     """
     nranks = len(rows)
@@ -83,21 +191,16 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
             for src, dst in cells
         ],
     }
-    colours = models.LinearColorMapper(
-        palette=tuple(reversed(Viridis256)),
-        low=0,
-        high=max(cells.values(), default=1),
-    )
+    colours = load_colours(max(cells.values(), default=1))
     plot = new_figure(
         title=title,
-        width=560,
+        width=HALF,
         height=500,
         x_range=(-0.5, nranks - 0.5),
         # Rank 0 is at the top, as in a written matrix.
         y_range=(nranks - 0.5, -0.5),
         x_axis_label="to rank",
         y_axis_label="from rank",
-        x_axis_location="below",
         match_aspect=True,
     )
     plot.grid.visible = False
@@ -106,25 +209,11 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
             desired_num_ticks=8, min_interval=1, num_minor_ticks=0
         )
         axis.formatter = models.NumeralTickFormatter(format="0")
-    plot.rect(
-        x="dst",
-        y="src",
-        width=block,
-        height=block,
-        source=source,
-        fill_color={"field": "value", "transform": colours},
-        line_color=None,
-    )
-    plot.add_tools(models.HoverTool(tooltips=[("ranks", "@names"), ("bytes", "@text")]))
-    plot.add_layout(
-        models.ColorBar(
-            color_mapper=colours,
-            ticker=_size_ticker(),
-            formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
-            width=12,
-        ),
-        "right",
-    )
+    look: dict[str, Any] = {"width": block, "height": block, "line_color": None}
+    fill = {"field": "value", "transform": colours}
+    drawn = plot.rect(x="dst", y="src", source=source, fill_color=fill, **look)
+    hover(plot, drawn, [("ranks", "@names"), ("bytes", "@text")])
+    add_color_bar(plot, colours, "bytes")
     return plot
 
 
@@ -148,7 +237,6 @@ def bars(
     plot = new_figure(
         name=name,
         title=title,
-        width=2 * _WIDTH,
         height=120 + 24 * len(totals) * max(1, len(names)),
         y_range=list(reversed(names)),
         x_axis_label=unit if unit == "bytes" or unit not in TICKS else "",
@@ -164,122 +252,370 @@ def bars(
             "value": list(values),
             "text": [_text(value, unit) for value in values],
         }
-        drawn = plot.hbar(
-            y="y",
-            right="value",
-            height=height * 0.9,
-            source=source,
-            color=Category10[10][number % 10],
-            legend_label=what,
-        )
+        look = {"color": SERIES[number % 10], "legend_label": what, "source": source}
+        drawn = plot.hbar(y="y", right="value", height=height * 0.9, **look)
         hover(plot, drawn, [("", "@name"), (what, "@text")])
-    # Place the legend beside the plot, where it covers no bar.
-    plot.add_layout(plot.legend[0], "right")
-    plot.legend.visible = len(totals) > 1
+    legend_below(plot)
     plot.ygrid.visible = False
     return plot
 
 
-def cdf(
-    spreads: Mapping[str, Distribution], *, title: str, unit: str, log: bool = True
-) -> figure:
-    """Return cumulative distributions: the fraction of values not above x.
+def cdf(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> figure:
+    """Return cumulative distributions: the percentage of values not above x.
 
     Args:
         spreads: The distributions, by legend name.
         title: Title of the plot.
-        unit: Unit of the numbers: a key of ``TICKS``, or another word.
-        log: Use a logarithmic x axis, with zeros at 1.
+        unit: Unit of the numbers: a key of ``TICKS``, or another word. Known units have
+            a logarithmic axis.
     """
-    plot = new_figure(
-        title=title,
-        width=_WIDTH,
-        height=_HEIGHT,
-        x_axis_type="log" if log else "linear",
-        x_axis_label=unit,
-        y_axis_label="cumulative share",
-        y_range=(0, 1.02),
-    )
-    set_ticks(plot.xaxis, unit, log=log)
-    for number, (name, spread) in enumerate(spreads.items()):
-        values = [value for value, _ in spread.cdf]
-        parts = [up_to / spread.count for _, up_to in spread.cdf]
+    lines = {}
+    for name, spread in spreads.items():
         # A distribution with one value is a step from 0 to 1 at that value.
-        values.insert(0, values[0])
-        parts.insert(0, 0.0)
-        columns = {
-            "x": [max(value, 1) if log else value for value in values],
-            "part": parts,
-            "text": [_text(value, unit) for value in values],
-        }
-        source = models.ColumnDataSource(columns)
-        colour = Category10[10][number % 10]
-        plot.step(
-            x="x",
-            y="part",
-            source=source,
-            mode="after",
-            line_width=2,
-            color=colour,
-            legend_label=name,
-        )
-        points = plot.scatter(
-            x="x", y="part", source=source, size=5, color=colour, legend_label=name
-        )
-        hover(plot, points, [(name, "@text"), ("cumulative share", "@part{0.0 %}")])
-    plot.legend.location = "bottom_right"
-    plot.legend.click_policy = "hide"
-    return plot
+        points = [(spread.cdf[0][0], 0), *spread.cdf]
+        shares = [100 * up_to / spread.count for _, up_to in points]
+        texts = [
+            f"{_text(value, unit)}: {share:.4g} % of {spread.count}"
+            for (value, _), share in zip(points, shares, strict=True)
+        ]
+        lines[name] = Curve(x=[value for value, _ in points], y=shares, text=texts)
+    look: dict[str, Any] = {"x": unit, "y": "%", "x_log": unit in TICKS, "steps": True}
+    label = "cumulative share"
+    return curves(lines, name=None, title=title, y_label=label, **look)
 
 
-def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> figure:
-    """Return the number of occurrences of each value, as bars on a logarithmic scale.
+def curves(
+    lines: Mapping[str, Curve],
+    *,
+    name: str | None,
+    title: str,
+    x: str,
+    y: str,
+    x_label: str = "",
+    y_label: str = "",
+    x_log: bool = False,
+    y_log: bool = False,
+    steps: bool = False,
+    levels: Mapping[str, float] | None = None,
+    bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    x_range: models.Range1d | None = None,
+    width: int = HALF,
+    height: int = 340,
+) -> figure:
+    """Return a figure with lines and their legend.
 
     Args:
-        spreads: The distributions, by legend name; each of their steps is a bar.
-        title: Title of the plot.
-        unit: Unit of the numbers.
+        lines: Curves by legend name.
+        name: Name of the figure.
+        title: Title above the figure.
+        x: Unit of x: ``bytes``, ``ns``, ``bit/s`` or another word.
+        y: Unit of y.
+        x_label: Quantity on the x axis.
+        y_label: Quantity on the y axis.
+        x_log: Whether x is logarithmic; zeros are drawn at 1.
+        y_log: Whether y is logarithmic; zeros are drawn at 1.
+        steps: Draw steps without points, e.g. for distributions and time series.
+        levels: Horizontal lines, by label.
+        bands: Ranges of x in which something is in progress, by name; drawn as bars at
+            the top.
+        x_range: Range of x, shared with other figures.
+        width: Width in pixels.
+        height: Height in pixels.
     """
+    levels, bands = levels or {}, bands or {}
+    highest = [max(curve.y, default=0) for curve in lines.values()]
+    highest += [max(curve.high, default=0) for curve in lines.values() if curve.high]
+    top = max([*highest, *levels.values()], default=0) or 1
     plot = new_figure(
+        name=name,
         title=title,
-        width=_WIDTH,
-        height=_HEIGHT,
-        y_axis_type="log",
-        x_axis_label=unit,
-        y_axis_label="number of nodes",
+        width=width,
+        height=height,
+        x_axis_type="log" if x_log else "linear",
+        y_axis_type="log" if y_log else "linear",
+        x_axis_label=_label(x_label, x),
+        y_axis_label=_label(y_label, y),
+        x_range=x_range,
     )
-    for number, (name, spread) in enumerate(spreads.items()):
-        before = 0
-        rows: list[tuple[int, int]] = []
-        for value, up_to in spread.cdf:
-            rows.append((value, up_to - before))
-            before = up_to
-        width = 0.8 / len(spreads)
-        source = {
-            "x": [value - 0.4 + width * (number + 0.5) for value, _ in rows],
-            "value": [value for value, _ in rows],
-            "number": [count for _, count in rows],
+    if not y_log:
+        plot.y_range = models.Range1d(0, top * (1.12 + 0.06 * len(bands)))
+    set_ticks(plot.xaxis, x, log=x_log)
+    if x == "bytes" and not steps:
+        sizes = {max(1, int(size)) for line in lines.values() for size in line.x}
+        plot.xaxis.ticker = models.FixedTicker(ticks=_apart(sorted(sizes)))
+    set_ticks(plot.yaxis, y, log=y_log)
+    if y_log:
+        plot.yaxis.ticker = models.FixedTicker(ticks=_one_two_five(top))
+        if y not in TICKS:
+            plot.yaxis.formatter = models.BasicTickFormatter()
+    for number, (line, curve) in enumerate(lines.items()):
+        _curve(plot, line, curve, SERIES[number % 10], (x_log, y_log), steps)
+    for number, (level, at) in enumerate(levels.items()):
+        # Put labels above the highest line, side by side; curves approach it from
+        # below.
+        dash = ("dashed", "dotted")[number % 2]
+        look: dict[str, Any] = {"line_dash": dash, "line_color": GREY}
+        plot.add_layout(models.Span(location=at, dimension="width", **look))
+        place = {
+            "x": 8 + 160 * number,
+            "x_units": "screen",
+            "y": max(levels.values()),
         }
-        drawn = plot.vbar(
-            x="x",
-            top="number",
-            bottom=0.5,
-            width=width,
-            source=source,
-            color=Category10[10][number % 10],
-            legend_label=name,
-        )
-        hover(plot, drawn, [(name, "@value"), ("nodes", "@number{0,0}")])
-    plot.legend.click_policy = "hide"
+        look = {"text_baseline": "bottom", "text_color": GREY, **place}
+        plot.add_layout(models.Label(text=level, text_font_size="11px", **look))
+    _bands(plot, bands, top)
+    legend_below(plot)
     return plot
 
 
-def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
-    """Format the numbers of an axis in their unit."""
-    if unit in TICKS:
-        axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
-    if unit == "bytes":
-        axes.ticker = models.LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Return sizes whose ticks do not overlap on a logarithmic axis."""
+    least = (sizes[-1] / sizes[0]) ** (1 / 9) if sizes else 1.0
+    kept: list[int] = []
+    for size in sizes:
+        if not kept or size >= kept[-1] * max(least, 1.01):
+            kept.append(size)
+    return kept
+
+
+def _one_two_five(top: float) -> list[int]:
+    """Return ticks up to *top*: 1, 2, 5, 10 ...; fewer per decade for many decades."""
+    decades = len(str(int(top)))
+    steps = (1, 2, 5) if decades <= 2 else (1, 3) if decades == 3 else (1,)
+    return [step * 10**decade for decade in range(decades + 1) for step in steps]
+
+
+def _curve(
+    plot: figure,
+    line: str,
+    curve: Curve,
+    colour: str,
+    logs: tuple[bool, bool],
+    steps: bool,
+) -> None:
+    xs = [max(value, 1) if logs[0] else value for value in map(float, curve.x)]
+    ys = [max(value, 1) if logs[1] else value for value in map(float, curve.y)]
+    data: dict[str, Any] = {"x": xs, "y": ys}
+    # For time series with many points, the hover tool builds the text from numbers.
+    if curve.text is not None:
+        data["text"] = curve.text
+    if has_whiskers := curve.low is not None and curve.high is not None:
+        data |= {"low": curve.low, "high": curve.high}
+    source = models.ColumnDataSource(data)
+    if has_whiskers:
+        ends = {"x0": "x", "x1": "x", "y0": "low", "y1": "high"}
+        plot.segment(**ends, line_color=colour, source=source)
+    look = {"color": colour, "legend_label": line, "source": source}
+    if steps:
+        drawn = plot.step(x="x", y="y", mode="after", line_width=1.5, **look)
+    else:
+        plot.line(x="x", y="y", line_width=2, **look)
+        drawn = plot.scatter(x="x", y="y", size=6, **look)
+    hover(plot, drawn, [(line, "@y" if curve.text is None else "@text")])
+
+
+def _bands(
+    plot: figure, bands: Mapping[str, Sequence[tuple[float, float]]], top: float
+) -> None:
+    for number, (name, stretches) in enumerate(bands.items()):
+        high = top * (1.10 + 0.06 * (len(bands) - number))
+        plot.quad(
+            left=[start for start, _ in stretches],
+            right=[end for _, end in stretches],
+            top=high,
+            bottom=high - 0.045 * top,
+            color=SERIES[9 - number],
+            line_color=None,
+            legend_label=f"{name} in progress",
+        )
+
+
+def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
+    """Shade time spans over the whole height of a figure."""
+    for left, right in stretches:
+        look: dict[str, Any] = {"fill_color": colour, "fill_alpha": 0.15}
+        box = models.BoxAnnotation(left=left, right=right, line_color=None, **look)
+        plot.add_layout(box)
+
+
+def heat_map(
+    cells: NDArray[Any],
+    *,
+    name: str,
+    title: str,
+    end_ns: float,
+    y_label: str,
+    y_names: Sequence[str] = (),
+    y_end: float | None = None,
+    legend: str,
+    high: float,
+    x_range: models.Range1d | None = None,
+    height: int = 260,
+) -> figure:
+    """Return a heat map of percentages over time; zeros are empty.
+
+    Args:
+        cells: Percentages by row and time bin.
+        name: Name of the figure.
+        title: Title above the figure.
+        end_ns: Time at the end of the last bin.
+        y_label: Meaning of the rows.
+        y_names: Names of the rows, first one at the top. Without names, y is a number
+            from 0.
+        y_end: Value of that number at the end of the last row.
+        legend: Meaning of the colors.
+        high: Percentage of the darkest color.
+        x_range: Range of x, shared with other figures.
+        height: Height in pixels.
+    """
+    rows = cells.shape[0]
+    top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
+    plot = new_figure(
+        name=name,
+        title=title,
+        height=height,
+        x_axis_label=SINCE,
+        y_axis_label=y_label,
+        x_range=x_range or models.Range1d(0, end_ns),
+        y_range=models.Range1d(top, -0.5) if y_names else models.Range1d(0, top),
+    )
+    plot.grid.visible = False
+    set_ticks(plot.xaxis, "ns")
+    colours = load_colours(high, low=0.5, low_color="rgba(0, 0, 0, 0)")
+    drawn = plot.image(
+        image=[np.clip(np.rint(cells), 0, 255).astype(np.uint8)],
+        x=0,
+        y=-0.5 if y_names else 0,
+        dw=end_ns,
+        dh=rows if y_names else top,
+        color_mapper=colours,
+    )
+    if y_names:
+        every = range(0, rows, -(-rows // 16))
+        plot.yaxis.ticker = list(every)
+        plot.yaxis.major_label_overrides = {row: y_names[row] for row in every}
+    hover(plot, drawn, [(legend, "@image %")])
+    add_color_bar(plot, colours, "%", legend)
+    return plot
+
+
+def spans(
+    kinds: Mapping[str, Spans],
+    *,
+    rows: Sequence[str],
+    name: str,
+    title: str,
+    y_label: str,
+    x_range: models.Range1d,
+    path: Sequence[tuple[str, float, float, str]] = (),
+) -> figure:
+    """Return time spans as bars in rows, with a separate lane for each kind.
+
+    *path* is a line through the rows: time spans, each with its row and text.
+    """
+    plot = new_figure(
+        name=name,
+        title=title,
+        height=min(1400, 130 + max(14, 9 * len(kinds)) * len(rows)),
+        tools="xpan,xwheel_zoom,box_zoom,reset,save",
+        x_axis_label=SINCE,
+        y_axis_label=y_label,
+        x_range=x_range,
+        y_range=models.FactorRange(*reversed(rows)),
+    )
+    set_ticks(plot.xaxis, "ns")
+    plot.ygrid.visible = False
+    lane = 0.9 / max(1, len(kinds))
+    for number, (kind, found) in enumerate(kinds.items()):
+        offset = 0.45 - lane * (number + 0.5)
+        source = {
+            "y": [(row, offset) for row in found.rows],
+            "left": found.starts,
+            "right": found.ends,
+            "text": found.texts,
+        }
+        colour = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
+        # The outline keeps bars visible below one pixel.
+        look = {"fill_color": colour, "line_color": colour, "legend_label": kind}
+        ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
+        drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **look)
+        hover(plot, drawn, [(kind, "@text")])
+    if path:
+        _path(plot, path)
+    legend_below(plot)
+    return plot
+
+
+_OF_SPANS = tuple(each for each in SERIES if each not in (RED, GREY))
+"""The critical path is red, and computation is grey."""
+
+
+def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
+    rows, starts, ends, texts = zip(*path, strict=True)
+    source = {"row": rows, "start": starts, "end": ends, "text": texts}
+    along = {"x0": "start", "x1": "end", "y0": "row", "y1": "row", "source": source}
+    drawn = plot.segment(
+        **along, legend_label="critical path", line_color=RED, line_width=2.5
+    )
+    hover(plot, drawn, [("path", "@text")])
+    steps = [
+        (before, row, start)
+        for before, row, start in zip(rows, rows[1:], starts[1:], strict=False)
+        if before != row
+    ]
+    at = [start for _, _, start in steps]
+    befores, afters = [each[0] for each in steps], [each[1] for each in steps]
+    plot.segment(x0=at, x1=at, y0=befores, y1=afters, line_color=RED, line_width=1.2)
+
+
+def parts(
+    shares: Mapping[str, Sequence[float]],
+    *,
+    names: Sequence[str],
+    texts: Mapping[str, Sequence[str]],
+    name: str,
+    title: str,
+    x_label: str,
+    colours: Sequence[str] = (GREEN, BLUE, GREY),
+) -> figure:
+    """Return parts of a whole as stacked bars, one bar per name, left to right."""
+    plot = new_figure(
+        name=name,
+        title=title,
+        width=WHOLE if len(names) > 16 else HALF,
+        height=340,
+        x_range=models.FactorRange(*names),
+        y_range=models.Range1d(0, 100),
+        x_axis_label=x_label,
+        y_axis_label="share of the iteration (%)",
+    )
+    plot.xgrid.visible = False
+    if len(names) > 40:
+        plot.xaxis.major_label_text_font_size = "0px"
+        plot.xaxis.major_tick_line_color = None
+        plot.xaxis.axis_label = f"{x_label}: {names[0]} to {names[-1]}"
+    below = np.zeros(len(names))
+    for (kind, values), colour in zip(shares.items(), colours, strict=True):
+        above = below + np.asarray(values)
+        source = {
+            "x": list(names),
+            "bottom": below.tolist(),
+            "top": above.tolist(),
+            "text": list(texts[kind]),
+        }
+        look = {"color": colour, "line_color": None, "legend_label": kind}
+        ends: dict[str, Any] = {"x": "x", "bottom": "bottom", "top": "top"}
+        drawn = plot.vbar(**ends, width=0.9, source=source, **look)
+        hover(plot, drawn, [("rank", "@x"), (kind, "@text")])
+        below = above
+    legend_below(plot)
+    return plot
+
+
+def _label(what: str, unit: str) -> str:
+    if not what:
+        return unit
+    return what if unit in (*TICKS, "") else f"{what} ({unit})"
 
 
 def _size_ticker() -> models.AdaptiveTicker:
@@ -293,9 +629,7 @@ def _size_ticker() -> models.AdaptiveTicker:
 
 
 def _text(value: float, unit: str) -> str:
-    if unit == "bytes":
-        return about_size(int(value))
-    return {"ns": format_time, "bit/s": format_rate}.get(unit, "{:g}".format)(value)
+    return _TEXTS.get(unit, "{:g}".format)(value)
 
 
 def _block(index: int, block: int, nranks: int) -> str:

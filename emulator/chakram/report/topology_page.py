@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bokeh import models
-from bokeh.palettes import Viridis256
 
 from chakram.console.summary_document import fabric_document
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import facts, table
 from chakram.report.page import Plot, Section, render_page
-from chakram.report.plots import TICKS, hover, new_figure
-from chakram.report.result_plots import COLOURS, TOOLS, WHOLE
+from chakram.report.palette import GREY, SERIES
+from chakram.report.plots import (
+    WHOLE,
+    add_color_bar,
+    hover,
+    legend_below,
+    load_colours,
+    new_figure,
+)
 from chakram.topology.drawing import Drawing, laid_out
 
 if TYPE_CHECKING:
@@ -66,18 +72,15 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         title="Topology; colour: bytes of a link, both directions"
         if loads
         else "Topology; colour: rate of a link",
-        width=WHOLE,
+        least=max(440, min(WHOLE, 60 * max(map(len, drawing.tiers)))),
         height=120 + 110 * ntiers,
-        tools=TOOLS,
         x_range=models.Range1d(-0.02, 1.02),
         y_range=models.Range1d(-0.5, ntiers - 0.5),
     )
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colours = models.LinearColorMapper(
-        palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
-    )
+    colours = load_colours(highest or 1)
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
     for number, rate in enumerate([None] if highest else rates):
         own = [ends for ends in lines if highest or lines[ends].rate_bps == rate]
@@ -85,7 +88,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             {"line_color": {"field": "bytes", "transform": colours}}
             if highest
             else {
-                "line_color": COLOURS[number % 10],
+                "line_color": SERIES[number % 10],
                 "legend_label": "no rate" if rate is None else format_rate(rate),
             }
         )
@@ -102,20 +105,10 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             **look,
         )
         hover(plot, drawn, "@text")
-    if plot.legend:
-        plot.add_layout(plot.legend[0], "below")
-        plot.legend.orientation = "horizontal"
-        plot.legend.border_line_color = None
+    legend_below(plot)
     _add_nodes(plot, drawing)
     if highest:
-        plot.add_layout(
-            models.ColorBar(
-                color_mapper=colours,
-                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
-                width=12,
-            ),
-            "right",
-        )
+        add_color_bar(plot, colours, "bytes")
     return plot
 
 
@@ -130,7 +123,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         "label": [labels[node] for node in places],
         "shown": [labels[node] if sizes[node] else "" for node in places],
         "size": [sizes[node] or "8px" for node in places],
-        "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
+        "colour": ["#f5f7fa" if tier else "#b9d4ef" for _, tier in places.values()],
         "offset": [-16 if tier else 16 for _, tier in places.values()],
     }
     nodes = models.ColumnDataSource(columns)
@@ -144,18 +137,9 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         source=nodes,
     )
     hover(plot, boxes, "@label")
-    plot.text(
-        x="x",
-        y="y",
-        text="shown",
-        y_offset="offset",
-        text_align="center",
-        text_baseline="middle",
-        text_font_size="size",
-        background_fill_color="white",
-        background_fill_alpha=0.8,
-        source=nodes,
-    )
+    look = {"text_align": "center", "text_baseline": "middle", "text_color": GREY}
+    place = {"x": "x", "y": "y", "text": "shown", "y_offset": "offset"}
+    plot.text(**place, text_font_size="size", source=nodes, **look)
 
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
@@ -208,11 +192,10 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
         description: Description of the fabric in words.
     """
     plot = topology_plot(topology, {})
-    facts = Facts(rows=(("fabric", description), *topology_facts(topology)))
-    links = Table(
-        title="Links",
-        header=("link", "from", "to", "rate", "delay", "queue"),
-        rows=tuple(
+    links = table(
+        "Links",
+        "link | from | to | rate | delay | queue",
+        (
             (
                 *(link.name, str(link.a), str(link.b)),
                 "no limit" if link.rate_bps is None else format_rate(link.rate_bps),
@@ -222,18 +205,18 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
             for link in topology.links
         ),
         left=3,
-    ).cut(_LINKS_LISTED)
+        limit=_LINKS_LISTED,
+    )
     left_out = "" if plot else "No topology is drawn: it has too many links."
-    blocks = (facts, *((Plot(figure=plot),) if plot else ()))
+    about = facts(("fabric", description), *topology_facts(topology))
+    blocks = (about, *((Plot(figure=plot),) if plot else ()))
     return render_page(
         title=f"Fabric of {name}",
         lead=description,
-        sections=[
+        groups=[
             Section(title="Topology", text=left_out, observed="(f)", blocks=blocks),
             Section(title="Links", observed="(f)", blocks=(links,)),
         ],
-        notes=[
-            "Where values were observed: (f) not observed, stated in the experiment."
-        ],
+        letters="f",
         document=fabric_document(topology, description),
     )

@@ -88,7 +88,7 @@ def test_pages_and_plots_are_plain() -> None:
     page = render_page(
         title=EVIL,
         lead="",
-        sections=[Section(title="t", blocks=(Plot(figure=figure),))],
+        groups=[Section(title="t", blocks=(Plot(figure=figure),))],
         document={"name": EVIL},
     )
     assert plain(page) == page

@@ -14,7 +14,7 @@ from chakram.report.bmwg_page import deviations
 from chakram.report.run.data import RunData
 from chakram.report.run.links_over_time import LinksOverTime
 from chakram.report.run.rows import report_rows
-from tests.drawn_plots import facts_in, plots_in, tables_in
+from tests.drawn_plots import facts_in, plots_in, sections_of, tables_in
 from tests.made_runs import COUNTED, ODD_LINKS, link, made_run
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def page_of(results: RunResults) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bmwg_page, "render_page", lambda **page: taken.update(page) or "")
         bmwg_page.bmwg_page(results)
-    taken["sections"] = {section.title: section for section in taken["sections"]}
+    taken["sections"] = sections_of(taken["groups"])
     return taken
 
 

@@ -11,12 +11,13 @@ from bokeh.models import Step
 from chakram.analysis.comparison import NOMINAL, Side, times_of
 from chakram.report import compare_page
 from chakram.report.page import Section
-from chakram.report.result_plots import WHOLE
+from chakram.report.plots import WHOLE
 from chakram.report.run.data import RunData
 from tests.drawn_plots import (
     data_of,
     legend_of,
     plots_in,
+    sections_of,
     tables_in,
 )
 from tests.made_runs import EXPERIMENT, ODD_LINKS, made_run
@@ -39,7 +40,7 @@ def page_of(
             compare_page.page, "render_page", lambda **page: taken.update(page) or ""
         )
         compare_page.compare_page(runs)
-    taken["sections"] = {section.title: section for section in taken["sections"]}
+    taken["sections"] = sections_of(taken["groups"])
     return taken
 
 
@@ -74,11 +75,14 @@ def test_runs_have_letters_and_what_holds_for_all_is_said_once(
     page: dict[str, Any],
 ) -> None:
     assert page["title"] == "A: Run quick start against B: Run quick start, case slow"
-    assert page["notes"][0].startswith("Where values were observed: ")
-    assert page["notes"][1].startswith("B: Time was stretched by 2; ")
-    assert len(page["notes"]) == 2
-    assert [each[:3] for each in page["banners"]] == ["B: ", "B: "]
-    assert "B: LATE" in page["banners"]
+    assert page["letters"] == "bcmf"
+    assert (
+        page["lead"]
+        .partition("relative to A · ")[2]
+        .startswith("B: time was stretched by 2; ")
+    )
+    assert "B: LATE" in page["warnings"]
+    assert [each[:3] for each in page["warnings"]].count("A: ") == 2
     assert list(page["document"]) == ["A", "B"]
     titles = list(page["sections"])
     assert titles[-2:] == ["Raw files of A", "Raw files of B"]

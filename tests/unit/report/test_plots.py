@@ -11,9 +11,7 @@ from bokeh.models import (
     HBar,
     LogTicker,
     Rect,
-    Scatter,
     Step,
-    VBar,
 )
 
 from chakram.chakra.summary.distribution import Distribution, distribution
@@ -145,56 +143,41 @@ def test_a_distribution_begins_at_its_smallest_with_nothing() -> None:
     plot = plots.cdf({"m": spread(4, 4, 16, 64)}, title="t", unit="bytes")
     (step,) = data_of(plot, Step)
     assert step["x"] == [4, 4, 16, 64]
-    assert step["part"] == [0, 0.5, 0.75, 1]
-    assert step["text"] == ["4B", "4B", "16B", "64B"]
-    assert data_of(plot, Scatter) == [step]
-    assert tips_of(plot) == [[("m", "@text"), ("cumulative share", "@part{0.0 %}")]]
-    assert (plot.y_range.start, plot.y_range.end) == (0, 1.02)
-    assert legend_of(plot) == ["m"]
+    assert step["y"] == [0, 50, 75, 100]
+    assert step["text"] == [
+        "4B: 0 % of 4", "4B: 50 % of 4", "16B: 75 % of 4", "64B: 100 % of 4",
+    ]  # fmt: skip
+    assert tips_of(plot) == [[("m", "@text")]]
+    assert plot.y_range.start == 0
+    # A single line needs no legend.
+    assert legend_of(plot) == []
     assert isinstance(plot.xaxis[0].ticker, LogTicker)
 
 
-@pytest.mark.parametrize(("log", "first"), [(True, 1), (False, 0)])
+@pytest.mark.parametrize(("unit", "first"), [("ns", 1), ("nodes", 0)])
 def test_a_zero_stands_at_one_where_the_axis_is_logarithmic(
-    log: bool, first: int
+    unit: str, first: int
 ) -> None:
-    plot = plots.cdf({"m": spread(0, 8)}, title="t", unit="ns", log=log)
+    plot = plots.cdf({"m": spread(0, 8)}, title="t", unit=unit)
     (step,) = data_of(plot, Step)
     assert step["x"] == [first, first, 8]
     # What is told is what it was.
-    assert step["text"][0] == "0ns"
+    assert step["text"][0] == f"0{'ns' if unit == 'ns' else ''}: 0 % of 2"
 
 
-def test_counts_stand_beside_one_another_around_their_number() -> None:
-    plot = plots.counts(
-        {"waits": spread(1, 1, 2), "is waited for": spread(1, 3, 3, 3)},
-        title="t",
-        unit="nodes",
-    )
-    first, second = renderers(plot, VBar)
-    one, other = first.data_source.data, second.data_source.data
-    assert (one["value"], one["number"]) == ([1, 2], [2, 1])
-    assert (other["value"], other["number"]) == ([1, 3], [1, 3])
-    assert one["x"] == pytest.approx([0.8, 1.8])
-    assert other["x"] == pytest.approx([1.2, 3.2])
-    assert first.glyph.width == second.glyph.width == pytest.approx(0.4)
-    # A logarithmic bar of one node is seen, too.
-    assert 0 < first.glyph.bottom < 1
-    assert tips_of(plot) == [
-        [("waits", "@value"), ("nodes", "@number{0,0}")],
-        [("is waited for", "@value"), ("nodes", "@number{0,0}")],
-    ]
-    assert legend_of(plot) == ["waits", "is waited for"]
+def test_counts_have_a_linear_axis() -> None:
+    plot = plots.cdf({"waits": spread(0, 1, 1, 2)}, title="t", unit="nodes")
+    (step,) = data_of(plot, Step)
+    assert (step["x"], step["y"]) == ([0, 0, 1, 2], [0, 25, 75, 100])
+    assert step["text"][2] == "1: 75 % of 4"
+    assert plot.xaxis[0].axis_label == "nodes"
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_ticks_of_sizes_are_at_powers_of_two(log: bool) -> None:
-    plot = plots.cdf({"m": spread(1)}, title="t", unit="bytes", log=log)
-    ticker: Any = plot.xaxis[0].ticker
-    if log:
-        assert (ticker.base, ticker.mantissas) == (2, [1])
-    else:
-        assert isinstance(ticker, AdaptiveTicker)
-        assert ticker.base == 1024
-        assert ticker.mantissas == [2**power for power in range(10)]
-        assert ticker.num_minor_ticks == 0
+def test_ticks_of_sizes_are_at_powers_of_two() -> None:
+    ticker: Any = plots.cdf({"m": spread(1)}, title="t", unit="bytes").xaxis[0].ticker
+    assert (ticker.base, ticker.mantissas) == (2, [1])
+    ticker = plots.bars({"m": [1]}, names=["a"], title="", unit="bytes").xaxis[0].ticker
+    assert isinstance(ticker, AdaptiveTicker)
+    assert ticker.base == 1024
+    assert ticker.mantissas == [2**power for power in range(10)]
+    assert ticker.num_minor_ticks == 0

@@ -23,7 +23,8 @@ from bokeh.models import (
     VBar,
 )
 
-from chakram.report.result_plots import (
+from chakram.report.palette import GREY
+from chakram.report.plots import (
     HALF,
     WHOLE,
     Curve,
@@ -215,7 +216,7 @@ def test_a_legend_is_there_where_there_is_something_to_tell_apart(
 
 @pytest.mark.parametrize(
     ("longest", "width", "columns"),
-    [(4, HALF, 5), (60, HALF, 1), (100, HALF, 1), (4, WHOLE, 12)],
+    [(4, HALF, 5), (40, HALF, 1), (100, HALF, 1), (4, WHOLE, 9)],
 )
 def test_a_legend_has_as_many_columns_as_fit(
     longest: int, width: int, columns: int
@@ -274,8 +275,10 @@ def test_a_heat_map_covers_its_time_and_its_rows() -> None:
     assert (plot.y_range.start, plot.y_range.end) == (0, 2)
     assert one.data_source.data["image"][0].tolist() == [[0, 50], [255, 0]]
     colours = glyph.color_mapper
-    # What rounds to nothing is white.
-    assert (colours.low, colours.high, colours.low_color) == (0.5, 100, "white")
+    # What rounds to nothing is empty.
+    assert (colours.low, colours.high, colours.low_color) == (
+        *(0.5, 100, "rgba(0, 0, 0, 0)"),
+    )
     assert tips_of(plot) == [[("busy", "@image %")]]
 
 
@@ -330,8 +333,8 @@ def test_spans_of_a_kind_have_a_lane_of_their_row() -> None:
         pytest.approx(0.45 * 0.95)
     ] * 2
     # Computation is grey: communication is what is looked for.
-    assert compute.glyph.fill_color == "#c9c9c9"
-    assert reduce.glyph.fill_color != "#c9c9c9"
+    assert compute.glyph.fill_color == GREY
+    assert reduce.glyph.fill_color != GREY
     assert legend_of(plot) == ["all_reduce", "compute"]
     assert tips_of(plot) == [[("all_reduce", "@text")], [("compute", "@text")]]
     assert not renderers(plot, Segment)

@@ -15,7 +15,8 @@ from bokeh.models import (
     Text,
 )
 
-from chakram.report.result_plots import HALF, WHOLE
+from chakram.report.palette import GREY
+from chakram.report.plots import HALF, WHOLE
 from chakram.report.sweep.figures import (
     CellValue,
     Change,
@@ -192,8 +193,8 @@ def test_changes_stand_with_where_they_may_be() -> None:
     assert tips_of(plot) == ["@tip", "@tip"]
     # What does not tell apart is grey.
     colours = [each.glyph.line_color for each in renderers(plot, Segment)]
-    assert colours[1] == "#999"
-    assert colours[0] != "#999"
+    assert colours[1] == GREY
+    assert colours[0] != GREY
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 
 from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report.blocks import Table
+from chakram.report.blocks import Table, table
 from chakram.report.columns import cdf_points, percentiles
 from chakram.report.page import NO_BANDWIDTHS, NO_FLOWS, Parts, Plot, section
-from chakram.report.result_plots import WHOLE, Curve, curves
+from chakram.report.plots import WHOLE, Curve, curves
 
 if TYPE_CHECKING:
     from chakram.report.run.data import Flows, RunData
@@ -183,11 +183,9 @@ def _fct_table(flows: Flows) -> Table:
             slowdown = known["fct_ns"] / known["bound_ns"]
             slow = [f"{each:.3g}" for each in percentiles(slowdown, (50, 99))]
         rows.append((str(op), f"{len(own):,}", *map(format_time, times), *slow))
-    return Table(
-        title="Percentiles of all flows",
-        header=(
-            *("collective", "flows", "P50", "P95", "P99", "P99.9", "largest"),
-            *("slowdown P50 (m)", "slowdown P99 (m)"),
-        ),
-        rows=tuple(rows),
+    return table(
+        "Percentiles of all flows",
+        "collective | flows | P50 | P95 | P99 | P99.9 | largest | slowdown P50 (m) | "
+        "slowdown P99 (m)",
+        rows,
     )

@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
 
-OBSERVED = {
-    "b": "counters of the device under test",
-    "c": "the software of the endpoints",
-    "m": "not observed, computed by a model",
-    "f": "not observed, stated in the experiment",
-    "v": "the simulated endpoints and switches, in virtual time",
-}
-"""Observation points: letters b and c of the BMWG drafts, and three of Chakram's own.
-
-Point (a) of the drafts, an instrument at the boundary of the device, does not occur
-here.
-"""
-
 WHY_FLOWS = 200_000
 """Limit on flows for the critical path. With more flows, it takes longer to compute
 than the rest of the page."""
@@ -218,7 +205,7 @@ class RunData:
         return self.manifest.world == SIMULATE
 
     def seen(self, *letters: str) -> str:
-        """Return observation points, by letters of ``OBSERVED``."""
+        """Return observation points, by letters of ``page.OBSERVED``."""
         found = dict.fromkeys(
             "v" if self.is_simulated and letter in "bc" else letter
             for letter in letters

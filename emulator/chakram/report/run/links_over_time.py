@@ -55,9 +55,7 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
     names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
     _, first, rows = np.unique(
-        mixed_keys([found[key] for key in keys]),
-        return_index=True,
-        return_inverse=True,
+        mixed_keys([found[key] for key in keys]), return_index=True, return_inverse=True
     )
     ports = tuple(port_names[at] for at in found["port"][first].tolist())
     shape = (len(first), TIME_BINS)

@@ -9,10 +9,10 @@ import numpy as np
 
 from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_time
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import Table, facts, table
 from chakram.report.columns import spread
 from chakram.report.page import Block, Plot
-from chakram.report.result_plots import WHOLE, Curve, curves
+from chakram.report.plots import SINCE, WHOLE, Curve, curves
 from chakram.report.run.data import TIME_BINS, RunData
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.report.run.rows import time_or_missing
@@ -41,7 +41,7 @@ def switch_blocks(
             title=title,
             x="ns",
             y=unit,
-            x_label="time since the first rank began",
+            x_label=SINCE,
             steps=True,
             bands=bands,
             x_range=x_range,
@@ -90,10 +90,9 @@ def switch_blocks(
             why = f"{sum(frames)} pause frames were counted, but not sampled"
         unknown.append(("PFC pauses over time", why))
     if unknown:
-        yield Facts(rows=tuple(unknown), observed="")
-    table = link_table(data)
-    if table is not None:
-        yield table
+        yield facts(*unknown)
+    if (found_links := link_table(data)) is not None:
+        yield found_links
 
 
 def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -140,14 +139,12 @@ def link_table(data: RunData) -> Table | None:
             rows.append((-sum(filter(None, odd)), row))
     if not rows:
         return None
-    return Table(
-        title=f"Links that dropped, marked, were paused or were down {data.seen('b')}",
-        header=("link", "port", "drops", "marked", "pauses", "paused", "down", "bytes"),
-        rows=tuple(row for _, row in sorted(rows)),
+    return table(
+        f"Links that dropped, marked, were paused or were down {data.seen('b')}",
+        "link | port | drops | marked | pauses | paused | down | bytes",
+        (row for _, row in sorted(rows)),
         left=2,
-        observed="",
-        note=(
-            "Whole run, warm-up included. paused: by pause frames, over all classes. "
-            f"{MISSING}: not counted on this fabric."
-        ),
-    ).cut(_LINKS_LISTED)
+        note="Whole run, warm-up included. paused: by pause frames, over all classes. "
+        f"{MISSING}: not counted on this fabric.",
+        limit=_LINKS_LISTED,
+    )

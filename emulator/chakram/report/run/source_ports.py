@@ -19,16 +19,16 @@ from chakram.predict.source_ports import (
     loads_of,
 )
 from chakram.program.operations import POINT_TO_POINT
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import facts, table
+from chakram.report.page import Parts, section
 from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:
-    from chakram.report.page import Block
     from chakram.report.run.data import RunData
     from chakram.topology.topology import Topology
 
 
-_MOST_PAIRS = 2048
+_MOST_PAIRS, _PAIRS_SHOWN = 2048, 16
 _EVEN = 1.05
 """Ratio of busiest to mean link below which no change is needed."""
 _GAIN = 0.01
@@ -195,43 +195,31 @@ def _imbalance(loads: Loads, topology: Topology) -> dict[str, float]:
     return found
 
 
-def source_port_blocks(data: RunData) -> list[Block]:
-    """Return the blocks about source ports in the section of uplinks."""
+@section("Balancing source ports", "m")
+def source_ports(data: RunData) -> Parts:
+    """Return source ports that would balance the uplinks."""
     advice = source_port_advice(data)
     if isinstance(advice, str):
-        why = f"none proposed: {advice}"
-        return [Facts(rows=(("balancing source ports (m)", why),))]
+        yield f"none are proposed: {advice}."
+        return
     turn = ", ".join(map(str, advice.source_ports))
+    more = max(advice.after.values())
     said = "; ".join(
         f"{direction} {advice.before[direction]:.3f} now, {after:.3f} with the proposal"
         for direction, after in advice.after.items()
     )
-    return [
-        Facts(
-            rows=(
-                ("balancing source ports (m)", f"MMR {said}"),
-                ("for the experiment", f"transport: {{source_ports: [{turn}]}}"),
-                *(
-                    [("remaining imbalance", _DIVIDE)]
-                    if max(advice.after.values()) > _EVEN
-                    else []
-                ),
-            ),
-            observed="",
-        ),
-        Table(
-            title="Source ports by queue pair (m)",
-            header=("ranks", "group and channel", "now", "proposed"),
-            rows=tuple(
-                (ranks, what, str(now), str(then))
-                for ranks, what, now, then in advice.pairs
-            ),
-            left=2,
-            observed="",
-            note=(
-                "Queue pairs take the listed ports round robin. The proposal applies "
-                "to this placement, these bytes and this seed, which determines the "
-                "hash of the switches. Both ends of a queue pair use the same port."
-            ),
-        ).cut(32),
-    ]
+    yield facts(
+        ("busiest uplink over the mean (MMR)", said),
+        ("for the experiment", f"transport: {{source_ports: [{turn}]}}"),
+        *([("remaining imbalance", _DIVIDE)] if more > _EVEN else []),
+    )
+    yield table(
+        "Source ports by queue pair",
+        "ranks | group and channel | now | proposed",
+        ((ranks, what, str(a), str(b)) for ranks, what, a, b in advice.pairs),
+        left=2,
+        note="Queue pairs take the listed ports round robin. The proposal applies to "
+        "this placement, these bytes and this seed, which determines the hash of the "
+        "switches. Both ends of a queue pair use the same port.",
+        limit=_PAIRS_SHOWN,
+    )

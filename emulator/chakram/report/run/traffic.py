@@ -11,13 +11,12 @@ import numpy as np
 from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
-from chakram.report.blocks import Table
+from chakram.report.blocks import table
 from chakram.report.columns import joined_spans, percentiles, spread
 from chakram.report.page import NO_FLOWS, Observed, Parts, Plot, section
-from chakram.report.result_plots import WHOLE, Curve, curves, heat_map
+from chakram.report.plots import SINCE, WHOLE, Curve, curves, heat_map
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
-from chakram.report.run.source_ports import source_port_blocks
 from chakram.run_directory.message_columns import paths_of_text
 from chakram.summary.bandwidth import jain_index
 
@@ -56,17 +55,12 @@ def sessions(data: RunData) -> Parts:
         name="sessions",
     )
     yield Plot(figure=drawn)
-    yield Table(
-        title="Percentiles",
-        header=(
-            *("collective", "sessions", "P01", "P50", "P99"),
-            *("Jain's index", "P99 over P01"),
-        ),
-        rows=tuple(
+    yield table(
+        "Percentiles",
+        "collective | sessions | P01 | P50 | P99 | Jain's index | P99 over P01",
+        (
             (
-                op,
-                f"{len(rates[op]):,}",
-                *map(format_rate, each),
+                *(op, f"{len(rates[op]):,}", *map(format_rate, each)),
                 f"{jain_index(rates[op].tolist()) or 0:.4f}",
                 f"{each[2] / each[0]:.3g}" if each[0] else MISSING,
             )
@@ -89,9 +83,7 @@ def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
         return None
     wire = flows["bytes"] + flows["packets"] * data.transport.overhead_bytes
     by_path = np.bincount(
-        flows["path"][known],
-        weights=wire[known],
-        minlength=len(flows.names["path"]),
+        flows["path"][known], weights=wire[known], minlength=len(flows.names["path"])
     )
     link_at = {}
     for link in topology.uplinks():
@@ -169,14 +161,12 @@ def uplinks(data: RunData) -> Parts:
         name="uplinks",
     )
     yield Plot(figure=drawn, caption=caption)
-    yield Table(
-        title="Balance",
-        header=("direction", "links", "bytes", "MMR", "Jain's index", "drops"),
-        rows=tuple(rows),
-        observed="",
+    yield table(
+        "Balance",
+        "direction | links | bytes | MMR | Jain's index | drops",
+        rows,
         note="MMR: bytes of the busiest link over the mean. Up: away from the hosts.",
     )
-    yield from source_port_blocks(data)
 
 
 _COUNTED = (
@@ -236,7 +226,7 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
             title=f"Packets in {format_time(data.bin_ns)}",
             x="ns",
             y="packets",
-            x_label="time since the first rank began",
+            x_label=SINCE,
             steps=True,
             bands=bands,
             x_range=x_range,
@@ -251,19 +241,15 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
             "sent."
         )
     packets, marked, again = summary.packets, summary.marked, summary.retransmitted
-    yield Table(
-        title="Of measured iterations"
+    marks = f"{marked:,}", f"{100 * marked / packets:.3f} %"
+    repeats = f"{again:,}", f"{100 * again / packets:.3f} %"
+    yield table(
+        "Of measured iterations"
         if summary.traffic is None
         else "Of the whole run, warm-up included",
-        header=("data packets", "marked CE", "CE share", "retransmitted", "share"),
+        "data packets | marked CE | CE share | retransmitted | share",
+        [(f"{packets:,}", *marks, *repeats)],
         left=0,
-        rows=(
-            (
-                f"{packets:,}",
-                *(f"{marked:,}", f"{100 * marked / packets:.3f} %"),
-                *(f"{again:,}", f"{100 * again / packets:.3f} %"),
-            ),
-        ),
     )
     yield from switch_blocks(data, x_range, bands)
 
@@ -405,16 +391,11 @@ def slowest_flows(data: RunData) -> Parts:
         if known
         else "Ordered by completion time, because no flow has a bound."
     )
-    yield Table(
-        title="Slowest flows",
-        header=(
-            *("ranks", "collective", "path (m)", "iteration", "size", "FCT"),
-            *("slowdown (m)", "mean rate", "rate at start", "retransmitted", "CNP"),
-        ),
-        rows=tuple(rows),
+    yield table(
+        "Slowest flows",
+        "ranks | collective | path (m) | iteration | size | FCT | slowdown (m) | "
+        "mean rate | rate at start | retransmitted | CNP",
+        rows,
         left=3,
-        note=(
-            f"{order} Rate at start: the rate that congestion control allowed at the "
-            "start."
-        ),
+        note=f"{order} Rate at start: the rate that congestion control allowed then.",
     )

@@ -6,16 +6,27 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bokeh import models
 from bokeh.palettes import RdYlBu11, Viridis256
 
 from chakram.console.number_format import percent_text
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report import result_plots
 from chakram.report.page import NO_BANDWIDTHS, Parts, Plot, section
-from chakram.report.plots import TICKS, hover, new_figure
+from chakram.report.palette import BLUE, GREY
+from chakram.report.plots import (
+    HALF,
+    TICKS,
+    WHOLE,
+    Curve,
+    add_color_bar,
+    curves,
+    hover,
+    legend_below,
+    new_figure,
+    zero_line,
+)
 from chakram.report.run.curves import BANDWIDTH
 from chakram.report.sweep.data import CASE, SuiteData, change_of, spread_of
 
@@ -96,10 +107,10 @@ def bandwidth(suite: SuiteData) -> Parts:
         look = {
             "name": "busbw" if number == 0 else f"busbw-{number + 1}",
             "title": f"Case {case}" if case else "Bus bandwidth against S",
-            "width": result_plots.WHOLE if len(by_case) == 1 else result_plots.HALF,
+            "width": WHOLE if len(by_case) == 1 else HALF,
         }
         chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
-        plot = result_plots.curves(chosen, **{**BANDWIDTH, **look})
+        plot = curves(chosen, **{**BANDWIDTH, **look})
         plot.y_range.end = 1.12 * max(highest.values())
         yield Plot(figure=plot)
     yield "Means over the repetitions; whiskers: minimum and maximum."
@@ -107,9 +118,9 @@ def bandwidth(suite: SuiteData) -> Parts:
         yield f"{left_out} lines with less bandwidth are left out."
 
 
-def _curve(sizes: Mapping[int, Sequence[float]]) -> result_plots.Curve:
+def _curve(sizes: Mapping[int, Sequence[float]]) -> Curve:
     xs = sorted(sizes)
-    return result_plots.Curve(
+    return Curve(
         x=xs,
         y=[fmean(sizes[x]) for x in xs],
         low=[min(sizes[x]) for x in xs],
@@ -295,21 +306,20 @@ def grid(
     """
     low, high = span
     if middle is None:
-        palette: tuple[str, ...] = tuple(reversed(Viridis256[60:]))
         low = min(low, 0)
+        palette: tuple[str, ...] = tuple(reversed(Viridis256[60:]))
     else:
-        palette = tuple(RdYlBu11)
         reach = max(high - middle, middle - low, 0.01)
         low, high = middle - reach, middle + reach
+        palette = tuple(RdYlBu11)
     colours = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
+    turned = 5 * longest if longest > _SHORTEST_LABELS else 0
     plot = new_figure(
         name=name,
         title=title,
-        width=result_plots.HALF if len(columns) <= 8 else result_plots.WHOLE,
-        height=160
-        + 34 * len(rows)
-        + (5 * longest if longest > _SHORTEST_LABELS else 0),
+        width=HALF if len(columns) <= 8 else WHOLE,
+        height=160 + 34 * len(rows) + turned,
         tools="save",
         x_range=models.FactorRange(*columns),
         y_range=models.FactorRange(*reversed(rows)),
@@ -317,47 +327,29 @@ def grid(
         y_axis_label=y_label,
     )
     plot.grid.visible = False
-    if longest > _SHORTEST_LABELS:
+    if turned:
         plot.xaxis.major_label_orientation = 0.6
+    two_sided = middle is not None
+    values = list(cells.values())
     found = {
         "x": [column for column, _ in cells],
         "y": [row for _, row in cells],
-        "value": [each.value for each in cells.values()],
-        "text": [each.text for each in cells.values()],
-        "tip": [each.tip for each in cells.values()],
-        "ink": [
-            _ink(each.value, low, high, two_sided=middle is not None)
-            for each in cells.values()
-        ],
+        "value": [each.value for each in values],
+        "text": [each.text for each in values],
+        "tip": [each.tip for each in values],
+        "ink": [_ink(each.value, low, high, two_sided=two_sided) for each in values],
     }
     source = models.ColumnDataSource(found)
-    drawn = plot.rect(
-        x="x",
-        y="y",
-        width=0.97,
-        height=0.95,
-        source=source,
-        fill_color={"field": "value", "transform": colours},
-        line_color=None,
-    )
+    fill = {"field": "value", "transform": colours}
+    look: dict[str, Any] = {"width": 0.97, "height": 0.95, "line_color": None}
+    drawn = plot.rect(x="x", y="y", source=source, fill_color=fill, **look)
     if len(columns) <= 16:
-        plot.text(
-            x="x",
-            y="y",
-            text="text",
-            text_color="ink",
-            text_align="center",
-            text_baseline="middle",
-            text_font_size="12px" if len(columns) <= 6 else "10px",
-            source=source,
-        )
+        size = "12px" if len(columns) <= 6 else "10px"
+        look = {"text_align": "center", "text_baseline": "middle", "text_color": "ink"}
+        place = {"x": "x", "y": "y", "text": "text", "source": source}
+        plot.text(**place, text_font_size=size, **look)
     hover(plot, drawn)
-    bar = models.ColorBar(color_mapper=colours, width=12)
-    if unit in TICKS:
-        bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
-    else:
-        bar.title = unit
-    plot.add_layout(bar, "right")
+    add_color_bar(plot, colours, unit, "" if unit in TICKS else unit)
     return plot
 
 
@@ -368,49 +360,49 @@ def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
     return "white" if dark else "#1c2430"
 
 
-def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
-    """Return changes from baselines with their ranges, the first one at the top."""
-    names = [each.name for each in found]
+def _points(
+    cells: Sequence[str], *, height: int, name: str, title: str, label: str
+) -> figure:
+    """Return a figure with a row per cell and a line at zero."""
     plot = new_figure(
         name=name,
         title=title,
-        width=result_plots.WHOLE,
-        height=120 + 22 * len(found),
-        tools=result_plots.TOOLS,
-        y_range=models.FactorRange(*reversed(names)),
-        x_axis_label="change of the iteration from its baseline (%)",
+        height=height,
+        y_range=models.FactorRange(*reversed(cells)),
+        x_axis_label=label,
     )
-    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
+    zero_line(plot)
     plot.ygrid.visible = False
-    for what, own, colour in (
-        (
-            "significant",
-            [each for each in found if each.significant],
-            result_plots.COLOURS[0],
-        ),
-        ("not significant", [each for each in found if not each.significant], "#999"),
+    return plot
+
+
+def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
+    """Return changes from baselines with their ranges, the first one at the top."""
+    label = "change of the iteration from its baseline (%)"
+    names = [each.name for each in found]
+    plot = _points(
+        names, height=120 + 22 * len(names), name=name, title=title, label=label
+    )
+    for what, is_sure, colour in (
+        ("significant", True, BLUE),
+        ("not significant", False, GREY),
     ):
+        own = [each for each in found if each.significant is is_sure]
         if not own:
             continue
-        columns = {
+        columns: dict[str, list[Any]] = {
             "y": [each.name for each in own],
             "percent": [each.percent for each in own],
             "low": [each.low for each in own],
             "high": [each.high for each in own],
             "tip": [each.tip for each in own],
         }
-        source = models.ColumnDataSource(columns)
-        plot.segment(
-            x0="low", x1="high", y0="y", y1="y", color=colour, source=source,
-            line_width=2,
-        )  # fmt: skip
-        drawn = plot.scatter(
-            x="percent", y="y", size=8, color=colour, source=source, legend_label=what
-        )
+        look: dict[str, Any] = {"color": colour, "source": columns}
+        plot.segment(x0="low", x1="high", y0="y", y1="y", line_width=2, **look)
+        drawn = plot.scatter(x="percent", y="y", size=8, legend_label=what, **look)
         hover(plot, drawn)
-    plot.add_layout(plot.legend[0], "below")
-    plot.legend.orientation = "horizontal"
-    plot.legend.border_line_color = None
+    legend_below(plot)
+    plot.legend.visible = True
     return plot
 
 
@@ -424,32 +416,18 @@ def spread_plot(
         name: Name of the figure.
         title: Title above the figure.
     """
-    names = list(deviations)
-    widest = max(
-        (abs(percent) for each in deviations.values() for percent, _ in each),
-        default=0,
-    )
-    plot = new_figure(
-        name=name,
-        title=title,
-        width=result_plots.WHOLE,
-        height=110 + 20 * len(names),
-        tools=result_plots.TOOLS,
-        y_range=models.FactorRange(*reversed(names)),
-        x_range=models.Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
-        x_axis_label="deviation of a repetition from the mean of its cell (%)",
-    )
-    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
-    drawn = plot.scatter(
-        x="percent",
-        y="y",
-        size=8,
-        fill_alpha=0.5,
-        source={
-            "y": [cell for cell, each in deviations.items() for _ in each],
-            "percent": [p for each in deviations.values() for p, _ in each],
-            "tip": [tip for each in deviations.values() for _, tip in each],
-        },
-    )
-    hover(plot, drawn)
+    label = "deviation of a repetition from the mean of its cell (%)"
+    height = 110 + 20 * len(deviations)
+    look: dict[str, Any] = {"name": name, "title": title, "label": label}
+    plot = _points(list(deviations), height=height, **look)
+    points = [(cell, *each) for cell, own in deviations.items() for each in own]
+    widest = 1.1 * (max((abs(percent) for _, percent, _ in points), default=0) or 1)
+    plot.x_range = models.Range1d(-widest, widest)
+    source = {
+        "y": [cell for cell, _, _ in points],
+        "percent": [percent for _, percent, _ in points],
+        "tip": [tip for _, _, tip in points],
+    }
+    look = {"size": 8, "fill_alpha": 0.5, "color": BLUE}
+    hover(plot, plot.scatter(x="percent", y="y", source=source, **look))
     return plot

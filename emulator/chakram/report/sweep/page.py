@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from chakram.config.suite import text
 from chakram.console.number_format import MISSING, errors_text, percent_text
 from chakram.foundation.units import format_time
-from chakram.report.blocks import Facts, Table
-from chakram.report.page import Parts, render_page, section
-from chakram.report.run.data import OBSERVED
+from chakram.report.blocks import facts, table
+from chakram.report.page import Answer, Bars, Group, Parts, Tile, render_page, section
 from chakram.report.run.page import raw_files
 from chakram.report.sweep import figures
 from chakram.report.sweep.data import SuiteData, change_of, spread_of
@@ -27,7 +26,7 @@ _KEPT = (
 )
 """Fields of a cell's document that the document of the page contains."""
 
-_ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
+_ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN, _BARS = 1000, 64, 20, 10
 _NOISY = 0.05
 """Coefficient of variation of repetitions above which they are reported as noisy."""
 
@@ -43,30 +42,25 @@ def suite_page(folder: Path, out: Path) -> str:
         RunDirectoryError: If the folder cannot be read.
     """
     suite = SuiteData(folder, out)
-    points = "; ".join(
-        f"{letter} {OBSERVED[letter[1]]}" for letter in suite.seen("c", "f").split(", ")
-    )
+    files = [folder / "suite.json", *sorted(folder.glob("results.*"))]
+    compared = [
+        figures.bandwidth(suite),
+        figures.heat_maps(suite),
+        figures.change_section(suite),
+    ]
     return render_page(
         title=f"Suite {suite.facts['name']}",
         lead=f"{len(suite.cells)} cells of {suite.facts['base']}, each "
         f"{suite.facts['repetitions']} times; {' and '.join(suite.worlds)}.",
-        notes=[f"Where values were observed: {points}."],
-        banners=[]
-        if not suite.missing
-        else [f"{len(suite.missing)} of {suite.planned} results are missing."],
-        sections=[
-            _varied(suite),
-            _best_and_worst(suite),
-            _table(suite),
-            figures.bandwidth(suite),
-            figures.heat_maps(suite),
-            figures.change_section(suite),
-            figures.spread(suite),
-            _anomalies(suite),
-            _runs(suite),
-            raw_files(
-                folder, [folder / "suite.json", *sorted(folder.glob("results.*"))]
-            ),
+        answer=_answer(suite),
+        warnings=_warnings(suite),
+        groups=[
+            Group("Best and worst", [_best_and_worst(suite)], is_open=True),
+            Group("Cells", [_table(suite)], is_open=True),
+            Group("Comparisons", compared, is_open=True),
+            Group("Repetitions", [figures.spread(suite)]),
+            Group("Settings", [_varied(suite)]),
+            Group("Runs and raw files", [_runs(suite), raw_files(folder, files)]),
         ],
         document={
             "suite": dict(suite.facts),
@@ -75,34 +69,97 @@ def suite_page(folder: Path, out: Path) -> str:
                 for document in map(cell_document, suite.results)
             ],
         },
+        letters="".join(each[1] for each in suite.seen("c", "f").split(", ")),
     )
+
+
+def _answer(suite: SuiteData) -> Answer:
+    """Return the best cell, the largest changes, and the iterations of cells."""
+    timed = sorted((each for each in suite.results if each.iteration), key=_time)
+    changes = sorted(
+        ((change, each) for each in timed if (change := change_of(each)) is not None),
+        key=lambda item: item[0],
+    )
+    sure = [
+        each for _, each in changes if each.difference and each.difference.significant
+    ]
+    verdict = "No cell has a result."
+    if timed:
+        best, worst = timed[0], timed[-1]
+        verdict = (
+            f"The fastest cell is {suite.name(best.cell)} with "
+            f"{format_time(_time(best))} per iteration, the slowest "
+            f"{suite.name(worst.cell)} with {format_time(_time(worst))}."
+        )
+        if suite.work:
+            verdict += " Cells differ in their work, so compare those with equal work."
+    none = "No cell has another cell as its baseline."
+    cvs = [spread_of(own) for own in suite.repeated.values()]
+    tiles = [
+        Tile(f"{len(suite.runs)} of {suite.planned}", "results"),
+        Tile(format_time(_time(timed[0])) if timed else "", "fastest iteration"),
+        Tile(_percent(changes[0][0]) if changes else "", "largest gain", none),
+        Tile(_percent(changes[-1][0]) if changes else "", "largest loss", none),
+        Tile(
+            f"{percent_text(max(cvs))} %" if cvs else "",
+            "largest CV of repetitions",
+            "Every cell ran once.",
+        ),
+    ]
+    bars = Bars(
+        title="Iteration of each cell",
+        series=["mean of the repetitions"],
+        rows=[
+            (f"{each.cell.number}: {suite.name(each.cell)}", [_time(each)])
+            for each in timed[:_BARS]
+        ],
+        text=format_time,
+        note=f"The fastest {_BARS} of {len(timed)}." * (len(timed) > _BARS),
+    )
+    largest = sorted(changes, key=lambda item: -abs(item[0]))[:3]
+    return Answer(
+        verdict=verdict,
+        tiles=tiles,
+        bars=bars if timed else None,
+        heading="Largest changes from baselines",
+        points=[
+            (
+                f"{suite.name(each.cell)}: {_percent(change)}",
+                f"cell {each.cell.number}, {format_time(_time(each))} per iteration, "
+                + ("significant" if each in sure else "not significant"),
+            )
+            for change, each in largest
+        ],
+    )
+
+
+def _percent(change: float) -> str:
+    return f"{percent_text(change, sign='+')} %"
 
 
 @section("Varied settings", "f")
 def _varied(suite: SuiteData) -> Parts:
-    facts = suite.facts
+    known = suite.facts
     rows = [(key, ", ".join(values)) for key, values in suite.axes.items()]
-    for case in facts["cases"]:
+    for case in known["cases"]:
         changed = "; ".join(
             f"{key}: {text(value)}" for key, value in case["set"].items()
         )
         rows.append((f"case {case['name']}", changed or "the unchanged base"))
-    said = ", ".join(f"{key} {text(v)}" for key, v in facts["baseline"].items())
+    said = ", ".join(f"{key} {text(v)}" for key, v in known["baseline"].items())
     order = "each cell once"
-    if facts["repetitions"] > 1:
+    if known["repetitions"] > 1:
         order = (
             "each repetition runs all cells with the next seed, every second one in "
             "reverse order"
         )
-    yield Facts(
-        rows=(
-            *rows,
-            ("base", str(facts["base"])),
-            ("baseline", f"the same cell with {said}" if said else "the first cell"),
-            ("world", ", ".join(suite.worlds)),
-            ("results", f"{len(suite.runs)} of {suite.planned}"),
-            ("order", order),
-        )
+    yield facts(
+        *rows,
+        ("base", str(known["base"])),
+        ("baseline", f"the same cell with {said}" if said else "the first cell"),
+        ("world", ", ".join(suite.worlds)),
+        ("results", f"{len(suite.runs)} of {suite.planned}"),
+        ("order", order),
     )
 
 
@@ -136,7 +193,7 @@ def _best_and_worst(suite: SuiteData) -> Parts:
         for number, each in enumerate(suite.results)
         if (change := change_of(each)) is not None
     )
-    facts = []
+    largest = []
     for what, found in (("largest gain", gains[:1]), ("largest loss", gains[-1:])):
         for change, number in found:
             if (change < 0) == (what == "largest gain"):
@@ -145,20 +202,18 @@ def _best_and_worst(suite: SuiteData) -> Parts:
                 if each.difference and each.difference.significant is False:
                     weight = " (not significant)"
                 said = f"{percent_text(change, sign='+')} % over its baseline{weight}"
-                facts.append((what, f"{suite.name(each.cell)}: {said}"))
-    if facts:
-        yield Facts(rows=tuple(facts))
-    yield Table(
-        title="Ordered by the time of an iteration",
-        header=(
-            *(suite.short[axis] for axis in suite.work),
-            *("best", "worst", "best iteration", "worst iteration", "ratio"),
-            "of cells",
-        ),
-        rows=tuple(rows),
+                largest.append((what, f"{suite.name(each.cell)}: {said}"))
+    if largest:
+        yield facts(*largest)
+    columns = "best | worst | best iteration | worst iteration | ratio | of cells"
+    yield table(
+        "Ordered by the time of an iteration",
+        " | ".join([*(suite.short[axis] for axis in suite.work), columns]),
+        rows,
         left=len(suite.work) + 2,
         note="Cells with the same work are compared with each other.",
-    ).cut(_WORK_SHOWN)
+        limit=_WORK_SHOWN,
+    )
 
 
 def _time(each: CellResult) -> float:
@@ -194,23 +249,22 @@ def _table(suite: SuiteData) -> Parts:
                 *([percent_text(each.generator_bound_share)] if real else []),
             )
         )
-    yield Table(
-        title="Cells",
-        header=(
-            *("cell", *(suite.short[axis] for axis in suite.axes), "n"),
-            *("iteration", "+-", "ratio", "errors", "busbw GB/s"),
-            *("retransmitted %", "CE %", *(["generator-bound %"] if real else [])),
-        ),
-        rows=tuple(rows),
+    columns = (
+        "n | iteration | +- | ratio | errors | busbw GB/s | retransmitted % | CE %"
+    )
+    axes = (suite.short[axis] for axis in suite.axes)
+    yield table(
+        "Cells",
+        " | ".join(["cell", *axes, columns, *(["generator-bound %"] if real else [])]),
+        rows,
         left=1 + len(suite.axes),
-        note=(
-            "n: repetitions. iteration: mean time of the job that takes longest. +-: "
-            "its standard error. ratio: relative to the baseline. errors: the "
-            "difference in standard errors; below 2 it is not significant. busbw: mean "
-            "over the rows of the run's table. Cell numbers link to the run directory "
-            "of the first repetition."
-        ),
-    ).cut(_ROWS_LISTED)
+        note="n: repetitions. iteration: mean time of the job that takes longest. +-: "
+        "its standard error. ratio: relative to the baseline. errors: the difference "
+        "in standard errors; below 2 it is not significant. busbw: mean over the rows "
+        "of the run's table. Cell numbers link to the run directory of the first "
+        "repetition.",
+        limit=_ROWS_LISTED,
+    )
 
 
 def _error(times: Times | None) -> str:
@@ -219,12 +273,15 @@ def _error(times: Times | None) -> str:
     return format_time(times.error_ns) if times.error_ns else "exact"
 
 
-@section("Anomalies")
-def _anomalies(suite: SuiteData) -> Parts:
-    found = [f"no result: {name}: {reason}" for name, reason in suite.missing[:20]]
-    if len(suite.missing) > len(found):
-        found.append(f"and {len(suite.missing) - len(found)} more without a result")
-    limit = _BANNERS_SHOWN + len(suite.missing[:20])
+def _warnings(suite: SuiteData) -> list[str]:
+    """Return what is missing or unusual."""
+    found = []
+    if suite.missing:
+        found = [f"{len(suite.missing)} of {suite.planned} results are missing."]
+    found += [f"no result: {name}: {reason}" for name, reason in suite.missing[:20]]
+    if (unnamed := len(suite.missing) - 20) > 0:
+        found.append(f"and {unnamed} more without a result")
+    limit = _BANNERS_SHOWN + len(found)
     banners: dict[str, list[str]] = {}
     for run in suite.runs:
         said = list(run.document["run"]["banners"])
@@ -266,10 +323,8 @@ def _anomalies(suite: SuiteData) -> Parts:
             f"{percent_text(_NOISY)} % (CV), most in cell {worst}: "
             f"{percent_text(noisy[worst])} %"
         )
-    rows = [(str(number), each) for number, each in enumerate(found[:limit], 1)]
-    if len(found) > limit:
-        rows.append(("", f"and {len(found) - limit} more"))
-    yield Facts(rows=tuple(rows) or (("none", ""),))
+    cut = len(found) - limit
+    return found[:limit] + ([f"and {cut} more"] if cut > 0 else [])
 
 
 @section("Runs of the cells", "c")
@@ -292,12 +347,5 @@ def _runs(suite: SuiteData) -> Parts:
             )
         )
     yield "You can use chakram report, why, show and timeline on every run directory."
-    yield Table(
-        title="Runs of the cells",
-        header=(
-            *("cell", "what", "run directory", "repetition"),
-            *("iteration", "CV %", "busbw GB/s"),
-        ),
-        rows=tuple(rows),
-        left=3,
-    ).cut(_ROWS_LISTED)
+    columns = "cell | what | run directory | repetition | iteration | CV % | busbw GB/s"
+    yield table("Runs of the cells", columns, rows, left=3, limit=_ROWS_LISTED)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.chakra.read.reader_options import merge_warnings
 from chakram.foundation.units import about_size
 from chakram.report import plots
-from chakram.report.page import Parts, Plot, Section, render_page, section
+from chakram.report.page import (
+    Answer,
+    Bars,
+    Group,
+    Parts,
+    Plot,
+    Section,
+    Tile,
+    render_page,
+    section,
+)
 from chakram.report.trace import tables
 from chakram.report.trace.document import trace_document
 
@@ -16,7 +27,7 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.summary import CommunicationRow, TraceSummary
 
 
-_PAIRS_SHOWN = 20
+_PAIRS_SHOWN, _BARS = 20, 12
 
 _ROWS_SHOWN = 256
 """Limit on rows of a table: a page with a thousand groups would be unreadable."""
@@ -40,41 +51,87 @@ def trace_page(
     """
     unit = bytes_per_element
     sizes = tables.sizes_table(summary).cut(_ROWS_SHOWN)
-    sections = [
-        Section(
-            title="Trace set",
-            blocks=(tables.trace_facts(traces, summary, bytes_per_element=unit),),
+    groups = tables.groups_table(traces, summary).cut(_ROWS_SHOWN)
+    operations = Section(
+        title="Operations of each rank",
+        text=_OPERATIONS,
+        blocks=(tables.operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
+    )
+    about = tables.trace_facts(traces, summary, bytes_per_element=unit)
+    found = [
+        Group(
+            "Communication",
+            [
+                _communication(summary, unit),
+                Section(
+                    title="Sizes of collectives", blocks=(sizes,) if sizes.rows else ()
+                ),
+            ],
+            is_open=True,
         ),
-        Section(
-            title="Operations of each rank",
-            text=_OPERATIONS,
-            blocks=(tables.operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
-        ),
-        _communication(summary, unit),
-        Section(title="Sizes of collectives", blocks=(sizes,) if sizes.rows else ()),
-        _matrix(summary),
-        Section(
-            title="Process groups",
-            blocks=(tables.groups_table(traces, summary).cut(_ROWS_SHOWN),),
-        ),
-        _distributions(summary),
+        Group("Traffic between ranks", [_matrix(summary)], is_open=True),
+        Group("Process groups", [Section(title="Process groups", blocks=(groups,))]),
+        Group("Operations", [operations]),
+        Group("Times and dependencies", [_distributions(summary)]),
+        Group("Trace set", [Section(title="Trace set", blocks=(about,))], is_open=True),
     ]
-    banners = list(merge_warnings(traces.warnings).values())
+    warnings = list(merge_warnings(traces.warnings).values())
     if summary.traffic.unplaced:
-        banners.insert(
+        warnings.insert(
             0,
             f"{summary.traffic.unplaced} nodes do not name their destination, so they "
             "are not in the traffic. See chakram trace lint.",
         )
+    kept = (replace(g, sections=[s for s in g.sections if s.blocks]) for g in found)
     return render_page(
         title=f"Trace set {traces.name.rpartition('/')[2]}",
-        lead=(
-            "One iteration of every rank. Traffic is that of the default algorithms of "
-            "an experiment."
-        ),
-        banners=banners,
-        sections=[each for each in sections if each.blocks],
+        lead="One iteration of every rank · traffic is that of the default algorithms",
+        answer=_answer(traces, summary),
+        warnings=warnings,
+        groups=[group for group in kept if group.sections],
         document=trace_document(traces, summary, bytes_per_element=unit),
+    )
+
+
+def _answer(traces: TraceSet, summary: TraceSummary) -> Answer:
+    """Return how much is sent by what, and by whom."""
+    sent = sum(summary.traffic.sent_bytes)
+    rows = summary.communication
+    largest = max(rows, key=lambda row: row.sent_bytes, default=None)
+    verdict = f"{traces.nranks} ranks send {about_size(sent)} in one iteration"
+    if largest is not None and largest.sent_bytes:
+        share = f"{100 * largest.sent_bytes / max(1, sent):.0f} %"
+        verdict += f", {share} of it by {_name(largest)}"
+    pairs = summary.largest_pairs
+    none = "No node sends to another rank."
+    tiles = [
+        Tile(str(traces.nranks), "ranks"),
+        Tile(f"{summary.nodes:,}", "nodes"),
+        Tile(about_size(sent) if sent else "", "sent by all ranks", none),
+        Tile(f"{pairs.all_pairs:,}" if pairs else "", "pairs of ranks send", none),
+        Tile(f"{len(summary.groups):,}", "process groups communicate"),
+    ]
+    bars = Bars(
+        title="Bytes by collective and size of group",
+        series=["contributed", "sent", "on the wire"],
+        rows=[
+            (_name(row), [row.total_bytes, row.sent_bytes, row.wire_bytes])
+            for row in rows[:_BARS]
+        ],
+        text=lambda size: about_size(int(size)),
+        note=f"The first {_BARS} of {len(rows)}." * (len(rows) > _BARS),
+    )
+    shown = pairs.pairs[:3] if pairs else ()
+    return Answer(
+        verdict=f"{verdict}.",
+        tiles=tiles,
+        bars=bars if rows else None,
+        heading="Most bytes from rank to rank",
+        points=[
+            (f"rank {src} to {dst}: {about_size(size)}", f"{100 * size / sent:.2f} %")
+            for src, dst, size in shown
+            if sent
+        ],
     )
 
 
@@ -83,17 +140,6 @@ def _communication(summary: TraceSummary, bytes_per_element: int | None) -> Part
     rows = summary.communication
     if rows:
         yield tables.communication_table(summary, bytes_per_element=bytes_per_element)
-        drawn = plots.bars(
-            {
-                "contributed": [row.total_bytes for row in rows],
-                "sent": [row.sent_bytes for row in rows],
-                "on the wire": [row.wire_bytes for row in rows],
-            },
-            names=[_name(row) for row in rows],
-            title="Bytes by collective and size of group, all ranks",
-            unit="bytes",
-        )
-        yield Plot(figure=drawn)
 
 
 def _name(row: CommunicationRow) -> str:
@@ -108,8 +154,8 @@ def _matrix(summary: TraceSummary) -> Parts:
     if traffic.matrix is None or not any(traffic.sent_bytes):
         return
     yield (
-        "Rows send, columns receive. Dark cells mean many bytes, bright cells few, "
-        "white cells none. Traffic between neighbouring ranks is next to the diagonal. "
+        "Rows send, columns receive. Strong cells mean many bytes, faint cells few, "
+        "empty cells none. Traffic between neighbouring ranks is next to the diagonal. "
         "Traffic far from the diagonal crosses the fabric if ranks are placed in "
         "order."
     )
@@ -154,9 +200,6 @@ def _distributions(summary: TraceSummary) -> Parts:
     if degrees:
         unit = "dependencies or dependents of a node"
         yield Plot(
-            figure=plots.counts(degrees, title="Dependencies of nodes", unit=unit),
-            caption=(
-                "Number of nodes by their number of dependencies and dependents; each "
-                "colour counts all nodes."
-            ),
+            figure=plots.cdf(degrees, title="Dependencies of nodes", unit=unit),
+            caption="Share of nodes with up to this number of others.",
         )

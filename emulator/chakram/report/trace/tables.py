@@ -339,6 +339,7 @@ def sizes_table(summary: TraceSummary) -> Table:
             *("contributed", "share", ""),
         ),
         left=2,
+        bars=7,
         rows=tuple(rows),
         note=(
             "size: contribution of one rank to one collective; more than a dozen sizes "

@@ -23,21 +23,23 @@ from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Operation, Part, Piece
 from chakram.analysis.critical_path import Path as CriticalPath
 from chakram.report.page import Plot, Section
+from chakram.report.palette import ORANGE, RED
 from chakram.report.run import page as run_page
-from chakram.report.run import sections as run_sections
+from chakram.report.run import timeline
+from chakram.report.run.causes import why_section
 from chakram.report.run.curves import bandwidth, completion_times
 from chakram.report.run.data import Flows, RunData
-from chakram.report.run.page import anomalies, comparability, why_section
+from chakram.report.run.page import comparability, warnings_of
 from chakram.report.run.rows import report_rows
 from chakram.report.run.sections import (
     against_simulation,
+    collectives,
     device,
-    gantt,
     generator,
-    headline,
+    iterations,
     rank_times,
-    top_collectives,
 )
+from chakram.report.run.timeline import gantt
 from chakram.run_directory.manifest import ClockReading
 from chakram.summary.generator_advice import KeepingUp
 from chakram.summary.generator_health import GeneratorSummary
@@ -48,6 +50,7 @@ from tests.drawn_plots import (
     laid_over,
     legend_of,
     plots_in,
+    sections_of,
     tables_in,
 )
 from tests.made_runs import ODD_LINKS, changed_flows, made_run
@@ -113,23 +116,24 @@ def test_of_many_hosts_the_caption_says_that_a_box_stands_for_all(
     assert ("A box represents all hosts of a switch" in caption) == told
 
 
-def test_the_headline_has_the_rows_of_the_run(data: RunData) -> None:
-    section = headline(data, report_rows(data))
-    assert tables_in(section)["Headline"].rows == (
+def test_bandwidths_and_iterations_are_those_of_the_run(data: RunData) -> None:
+    rows = report_rows(data)
+    # 3 x 440, 6 x 100 and 3 x 50 us.
+    assert tables_in(collectives(data, rows))["Bandwidth"].rows == (
         (
             *("all_reduce, ring", "1MiB", "1.5MiB", "4", "1.5", "3", "440us", "7.4"),
-            *("3.575", "28.6Gbit/s", "2859.8"),
+            *("3.575", "28.6Gbit/s", "2859.8", "3.277", "63.8"),
         ),
         (
             *("all_to_all, direct", "256KiB", "128KiB", "2", "0.5", "6", "100us"),
-            *("0.0", "1.311", "10.5Gbit/s", "1048.6"),
+            *("0.0", "1.311", "10.5Gbit/s", "1048.6", "1.311", "29.0"),
         ),
         (
             *("send_recv", "64KiB", "64KiB", "2", "1", "3", "50us", "0.0"),
-            *("1.311", "10.5Gbit/s", "1048.6"),
+            *("1.311", "10.5Gbit/s", "1048.6", "1.311", "7.2"),
         ),
     )
-    facts = facts_in(section)
+    facts = facts_in(iterations(data, rows))
     assert facts["JCT of moe"] == (
         "750us per iteration, mean of 3 (P50 750us, P99 750us, CV 0.0 %)"
     )
@@ -158,10 +162,10 @@ def test_a_stretched_run_has_the_numbers_of_the_one_that_is_not(
     assert roofline.communication_ns == pytest.approx(1_415_577.6)
 
 
-def test_a_run_of_nothing_has_no_headline(tmp_path: Path) -> None:
+def test_a_run_of_nothing_has_no_results(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, iterations=()))
-    assert headline(data, ()).text == "nothing was measured."
-    assert top_collectives(data, ()).text == "none was measured."
+    assert iterations(data, ()).text == "nothing was measured."
+    assert collectives(data, ()).text == "none was measured."
     assert rank_times(data).text == "no rank completed a measured iteration."
     assert gantt(data, Range1d()).text == "no rank completed a measured iteration."
     none = bandwidth(data, ())
@@ -320,59 +324,29 @@ def test_ranks_of_several_jobs_are_told_apart(data: RunData) -> None:
     assert names == ["j0:0", "j1:1", "j0:2"]
 
 
-def test_top_collectives_are_those_with_the_largest_sum_of_times(data: RunData) -> None:
-    (table,) = tables_in(top_collectives(data, report_rows(data))).values()
-    assert table.header[-6:] == (
-        *("busbw GB/s", "P01", "busbw alone (m)", "ratio (m)", "bound (m)"),
-        "% of bound (m)",
-    )
-    # 3 x 440, 6 x 100 and 3 x 50 us.
-    assert table.rows == (
-        (
-            *("all_reduce, ring", "1MiB", "4", "440us", "63.8", "3.575", "3.277"),
-            *("4.369", "0.818", "320us", "72.7"),
-        ),
-        (
-            *("all_to_all, direct", "256KiB", "2", "100us", "29.0", "1.311", "1.311"),
-            *("1.456", "0.900", "80us", "80.0"),
-        ),
-        (
-            *("send_recv", "64KiB", "2", "50us", "7.2", "1.311", "1.311"),
-            *("N/A", "N/A", "N/A", "N/A"),
-        ),
-    )
+def test_rows_of_several_jobs_are_told_apart(data: RunData) -> None:
+    row = report_rows(data)[0]
+    two = [row, replace(row, row=replace(row.row, job="other"))]
+    for table in tables_in(collectives(data, two)).values():
+        assert [each[0] for each in table.rows] == [
+            "moe: all_reduce, ring", "other: all_reduce, ring",
+        ]  # fmt: skip
 
 
-def test_ten_rows_are_top_and_jobs_are_told_apart(data: RunData) -> None:
-    rows = report_rows(data)
-    many = [
-        replace(rows[2], row=replace(rows[2].row, time_ns=float(number)))
-        for number in range(12)
-    ]
-    (table,) = tables_in(top_collectives(data, many)).values()
-    assert [row[3] for row in table.rows] == [f"{each}ns" for each in range(11, 1, -1)]
-    two = [rows[0], replace(rows[0], row=replace(rows[0].row, job="other"))]
-    (table,) = tables_in(top_collectives(data, two)).values()
-    assert [row[0] for row in table.rows] == [
-        "moe: all_reduce, ring", "other: all_reduce, ring",
-    ]  # fmt: skip
-    (table,) = tables_in(headline(data, two)).values()
-    assert [row[0] for row in table.rows] == [
-        "moe: all_reduce, ring", "other: all_reduce, ring",
-    ]  # fmt: skip
-
-
-def test_a_long_headline_is_cut(data: RunData) -> None:
+def test_a_long_table_is_cut(data: RunData) -> None:
     rows = report_rows(data)[:1] * 66
-    table = tables_in(headline(data, rows))["Headline"]
+    table = tables_in(collectives(data, rows))["Bandwidth"]
     assert len(table.rows) == 64
     assert table.note.startswith("2 more rows are left out. S as in nccl-tests")
 
 
 def test_measured_times_stand_beside_models(data: RunData) -> None:
-    section = against_simulation(data, report_rows(data))
-    (table,) = tables_in(section).values()
-    # A message has none: it stands in no row.
+    rows = report_rows(data)
+    table = tables_in(collectives(data, rows))["Times and models"]
+    assert table.header[3:] == (
+        *("time", "simulated (m)", "deviation % (m)", "alone (m)", "% of alone (m)"),
+        *("bound (m)", "% of bound (m)"),
+    )
     assert table.rows == (
         (
             *("all_reduce, ring", "1MiB", "4", "440us", "350us", "+25.7", "360us"),
@@ -382,11 +356,19 @@ def test_measured_times_stand_beside_models(data: RunData) -> None:
             *("all_to_all, direct", "256KiB", "2", "100us", "N/A", "N/A", "90us"),
             *("90.0", "80us", "80.0"),
         ),
+        ("send_recv", "64KiB", "2", "50us", *("N/A",) * 6),
     )
-    measured, simulated = data_of(plots_in(section)["simulated"].figure, Line)
+    plot = plots_in(against_simulation(data, rows))["simulated"]
+    measured, simulated = data_of(plot.figure, Line)
     assert (measured["x"], measured["y"]) == ([350_000], [440_000])
     assert measured["text"] == ["all_reduce, ring 1MiB: 440us"]
     assert (simulated["x"], simulated["y"]) == ([350_000], [350_000])
+
+
+def test_without_models_only_bandwidths_are_told(tmp_path: Path) -> None:
+    ending = {"predictions": {}, "bound": {}, "alone": {}}
+    data = RunData(made_run(tmp_path, ending=ending))
+    assert list(tables_in(collectives(data, report_rows(data)))) == ["Bandwidth"]
 
 
 def test_points_stand_by_their_simulated_time(tmp_path: Path) -> None:
@@ -546,18 +528,17 @@ def test_causes_are_told_as_means_and_shares(data: RunData) -> None:
     data.why = why_of_two()
     section = why_section(data)
     facts = facts_in(section)
-    assert facts["largest charge"] == "slow link at leaf0-spine1: 30.0 %"
     assert facts["critical path"] == "500us, mean of 2"
     assert facts["lost on it"] == "175us, 35.0 %"
     assert facts["unknown"] == "2.0 % of the path"
     tables = tables_in(section)
-    assert tables["Causes of lost time"].rows == (
+    assert tables["Causes"].rows == (
         ("slow link", "leaf0-spine1", "150us", "30.0"),
         ("straggler", "rank 3", "25us", "5.0"),
     )
-    assert tables["Causes of lost time"].note == "2 causes in total."
+    assert tables["Causes"].note == ""
     # Cause and place are texts, the others numbers.
-    assert tables["Causes of lost time"].left == 2
+    assert tables["Causes"].left == 2
     ranks = tables["Lost time by rank"].rows
     assert ranks[0] == ("0", "4.5us", "0.9")
     assert len(ranks) == 5
@@ -571,8 +552,8 @@ def test_many_causes_are_counted_and_ten_are_listed(data: RunData) -> None:
     cause = why_of_two().causes[1]
     data.why = why_of_two(causes=(cause,) * 12, by_rank=())
     tables = tables_in(why_section(data))
-    assert len(tables["Causes of lost time"].rows) == 10
-    assert tables["Causes of lost time"].note == "12 causes in total."
+    assert len(tables["Causes"].rows) == 10
+    assert tables["Causes"].note == "2 more rows are left out."
     assert "Lost time by rank" not in tables
 
 
@@ -583,13 +564,6 @@ def test_stretched_causes_are_told_as_of_the_fabric(tmp_path: Path) -> None:
     assert facts_in(section)["critical path"] == "50us, mean of 2"
     (parts,) = data_of(plots_in(section)["path-parts"].figure, HBar)
     assert parts["value"] == [44_000, 5_000, 1_000]
-
-
-def test_no_cause_is_first_where_none_is_large(data: RunData) -> None:
-    small = Cause(cause="slow link", place="x", lost_ns=1000, share=0.001)
-    data.why = why_of_two(causes=(small,))
-    facts = facts_in(why_section(data))
-    assert facts["largest charge"] == "no charge reaches 3 % of the iterations"
 
 
 @pytest.mark.parametrize(
@@ -679,7 +653,7 @@ def test_the_critical_path_is_drawn_over_the_operations_of_its_iteration(
 def test_of_many_ranks_those_on_the_path_are_drawn_first(
     data: RunData, monkeypatch: pytest.MonkeyPatch, limit: int, drawn: list[str]
 ) -> None:
-    monkeypatch.setattr(run_sections, "_RANKS_SHOWN", limit)
+    monkeypatch.setattr(timeline, "_RANKS_SHOWN", limit)
     data.why = why_of_two()
     data.operations = [
         operation(rank, "compute", 2_000_000, 2_200_000) for rank in range(4)
@@ -695,7 +669,7 @@ def test_of_many_ranks_those_on_the_path_are_drawn_first(
 def test_of_many_bars_the_longest_are_drawn(
     data: RunData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_sections, "_BARS_SHOWN", 3)
+    monkeypatch.setattr(timeline, "_BARS_SHOWN", 3)
     data.why = why_of_two()
     data.operations = [
         operation(0, "compute", 2_000_000, 2_000_000 + 1000 * number)
@@ -710,13 +684,11 @@ def test_of_many_bars_the_longest_are_drawn(
 # ---- what stands at the end ----------------------------------------------------------
 
 
-def test_what_is_odd_is_numbered(tmp_path: Path) -> None:
+def test_what_is_odd_is_a_warning(tmp_path: Path) -> None:
     preflight = {"findings": [{"verdict": "failed"}, {"what": "odd"}]}
     made = made_run(tmp_path, links=ODD_LINKS, preflight=preflight, banners=("LATE",))
     data = with_summary(RunData(made), unfinished=2)
-    facts = facts_in(anomalies(data))
-    found = list(facts.values())
-    assert list(facts) == [str(number) for number in range(1, len(found) + 1)]
+    found = warnings_of(data)
     assert found[-5:] == [
         "2 collectives were not finished",
         "4 packets were dropped in link queues (b)",
@@ -727,11 +699,11 @@ def test_what_is_odd_is_numbered(tmp_path: Path) -> None:
     assert "LATE" in found
 
 
-def test_nothing_odd_is_said_too(tmp_path: Path) -> None:
+def test_a_run_without_oddities_has_no_warning(tmp_path: Path) -> None:
     data = with_summary(
         RunData(made_run(tmp_path, iterations=())), banners=(), unfinished=0
     )
-    assert facts_in(anomalies(data)) == {"none": ""}
+    assert warnings_of(data) == []
 
 
 def test_what_has_to_be_equal_is_told(tmp_path: Path) -> None:
@@ -796,7 +768,7 @@ def page_of(data: RunData) -> dict[str, Section]:
             run_page.page, "render_page", lambda **page: taken.update(page) or ""
         )
         run_page.run_page(data.results)
-    return {section.title: section for section in taken["sections"]}
+    return sections_of(taken["groups"])
 
 
 @pytest.fixture(scope="module")
@@ -850,10 +822,10 @@ def test_figures_over_time_are_shaded_where_there_were_faults(
     )
     boxes = laid_over(plot.figure, BoxAnnotation)
     assert [(box.left, box.right, box.fill_color) for box in boxes] == [
-        (1_000_000, 1_500_000, "#d62728"),
+        (1_000_000, 1_500_000, RED),
         # Without an end it lasts to that of the run.
-        (-5, 3_750_000, "#d62728"),
-        (1_500_000, 1_700_000, "#ff7f0e"),
+        (-5, 3_750_000, RED),
+        (1_500_000, 1_700_000, ORANGE),
     ]
     plot = plots_in(plain[title])[name]
     assert laid_over(plot.figure, BoxAnnotation) == []

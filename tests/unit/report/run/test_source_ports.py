@@ -15,7 +15,7 @@ from chakram.report.run.data import RunData
 from chakram.report.run.source_ports import (
     Advice,
     source_port_advice,
-    source_port_blocks,
+    source_ports,
 )
 from chakram.run_directory.schemas import SCHEMAS
 from tests.made_runs import EXPERIMENT, made_run
@@ -122,11 +122,8 @@ def test_one_pair_cannot_be_divided(
     found = source_port_advice(data)
     assert isinstance(found, str)
     assert found.startswith("no other ports are better; single flows are this large")
-    (facts,) = source_port_blocks(data)
-    assert isinstance(facts, Facts)
-    ((name, value),) = facts.rows
-    assert name == "balancing source ports (m)"
-    assert value == f"none proposed: {found}"
+    section = source_ports(data)
+    assert (section.text, section.blocks) == (f"none are proposed: {found}.", ())
 
 
 def test_what_remains_uneven_is_told(
@@ -137,13 +134,13 @@ def test_what_remains_uneven_is_told(
     data = with_pairs(results, monkeypatch, ends, r0q1=4 * 10**6, r2q1=4 * 10**6)
     advice = advice_of(data)
     assert advice.after["up"] == pytest.approx(4 / 3.5)
-    facts, table = source_port_blocks(data)
+    facts, table = source_ports(data).blocks
     assert isinstance(facts, Facts)
     assert isinstance(table, Table)
     told = dict(facts.rows)
     before = advice.before
-    assert told["balancing source ports (m)"] == (
-        f"MMR up {before['up']:.3f} now, 1.143 with the proposal; "
+    assert told["busiest uplink over the mean (MMR)"] == (
+        f"up {before['up']:.3f} now, 1.143 with the proposal; "
         f"down {before['down']:.3f} now, "
         "1.143 with the proposal"
     )
@@ -161,7 +158,7 @@ def test_an_even_proposal_leaves_nothing(
     results: RunResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = in_turn((0, 2), (0, 3), (1, 2), (1, 3))
-    facts, _ = source_port_blocks(with_pairs(results, monkeypatch, ends))
+    facts, _ = source_ports(with_pairs(results, monkeypatch, ends)).blocks
     assert isinstance(facts, Facts)
     assert "remaining imbalance" not in dict(facts.rows)
 

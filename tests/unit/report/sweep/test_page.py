@@ -24,6 +24,7 @@ from tests.drawn_plots import (
     facts_in,
     legend_of,
     plots_in,
+    sections_of,
     tables_in,
 )
 from tests.made_sweeps import (
@@ -49,7 +50,7 @@ def page_of(folder: Path) -> dict[str, Any]:
             suite_page, "render_page", lambda **page: taken.update(page) or ""
         )
         suite_page.suite_page(folder, folder / "pages" / "page.html")
-    taken["sections"] = {section.title: section for section in taken["sections"]}
+    taken["sections"] = sections_of(taken["groups"])
     return taken
 
 
@@ -80,9 +81,19 @@ def only_table(section: Section) -> tuple[tuple[str, ...], ...]:
 def test_the_head_says_how_much_there_is(page: dict[str, Any]) -> None:
     assert page["title"] == "Suite shapes"
     assert page["lead"] == "8 cells of base.yaml, each 2 times; run."
-    assert page["banners"] == []
-    (note,) = page["notes"]
-    assert "(c) the software of the endpoints; (f) not observed" in note
+    assert page["letters"] == "cf"
+    answer = page["answer"]
+    assert answer.verdict == (
+        "The fastest cell is case plain, ranks 2, all_reduce tree with 900us per "
+        "iteration, the slowest case slow, ranks 4, all_reduce ring with 3.2ms. Cells "
+        "differ in their work, so compare those with equal work."
+    )
+    assert [tile.value for tile in answer.tiles[:4]] == [
+        "16 of 16", "900us", "-10.0 %", "+60.0 %",
+    ]  # fmt: skip
+    assert ("case slow, ranks 4, all_reduce ring: +60.0 %") in dict(answer.points)
+    assert {each.rpartition(", ")[2] for _, each in answer.points} == {"significant"}
+    assert answer.bars.rows[0][1] == [pytest.approx(900_000)]
 
 
 def test_the_document_has_the_cells(page: dict[str, Any]) -> None:
@@ -238,7 +249,8 @@ def test_a_sweep_without_results_says_so(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, kept=lambda number, repetition: False)
     page = page_of(folder)
     found = page["sections"]
-    assert page["banners"] == ["16 of 16 results are missing."]
+    assert page["warnings"][0] == "16 of 16 results are missing."
+    assert page["answer"].verdict == "No cell has a result."
     for title, text in (
         ("Cells", "no cell has a result."),
         ("Runs of the cells", "no cell has a result."),
@@ -248,9 +260,9 @@ def test_a_sweep_without_results_says_so(tmp_path: Path) -> None:
         assert (found[title].text, found[title].blocks) == (text, ())
     measured = found["Bus bandwidth by size"]
     assert measured.text == "no collective with a bus bandwidth was measured."
-    facts = facts_in(found["Anomalies"])
-    assert len(facts) == 16
-    assert facts["1"] == (
+    warnings = page["warnings"]
+    assert len(warnings) == 17
+    assert warnings[1] == (
         "no result: plain ranks=2 collectives.all_reduce=ring, repetition 0: not run"
     )
 
@@ -262,10 +274,10 @@ def test_of_many_missing_results_twenty_are_named(
     folder = made_sweep(
         tmp_path, repetitions=repetitions, kept=lambda number, repetition: False
     )
-    facts = facts_in(page_of(folder)["sections"]["Anomalies"])
-    assert len(facts) == told
+    warnings = page_of(folder)["warnings"][1:]
+    assert len(warnings) == told
     if repetitions == 3:
-        assert facts["21"] == "and 4 more without a result"
+        assert warnings[20] == "and 4 more without a result"
 
 
 def test_a_failed_cell_says_why(tmp_path: Path) -> None:
@@ -275,10 +287,9 @@ def test_a_failed_cell_says_why(tmp_path: Path) -> None:
         folder, run, {"digest": run.digest, "status": "failed", "reason": "no lab"}
     )
     page = page_of(folder)
-    assert page["banners"] == ["2 of 16 results are missing."]
-    facts = facts_in(page["sections"]["Anomalies"])
-    assert facts["1"].endswith("repetition 0: no lab")
-    assert facts["2"].endswith("repetition 1: not run")
+    assert page["warnings"][0] == "2 of 16 results are missing."
+    assert page["warnings"][1].endswith("repetition 0: no lab")
+    assert page["warnings"][2].endswith("repetition 1: not run")
     assert facts_in(page["sections"]["Varied settings"])["results"] == "14 of 16"
     assert len(tables_in(page["sections"]["Cells"])["Cells"].rows) == 7
 
@@ -286,9 +297,8 @@ def test_a_failed_cell_says_why(tmp_path: Path) -> None:
 # ---- anomalies -----------------------------------------------------------------------
 
 
-def test_what_is_odd_of_cells_is_told(sections: dict[str, Section]) -> None:
-    facts = list(facts_in(sections["Anomalies"]).values())
-    assert facts == [
+def test_what_is_odd_of_cells_is_told(page: dict[str, Any]) -> None:
+    assert page["warnings"] == [
         "packets were retransmitted in 8 of 8 cells, most in cell 0: 1.0 %",
         "collectives were generator-bound in 8 of 8 cells, most in cell 0: 10.0 %",
     ]
@@ -318,7 +328,7 @@ def test_banners_are_told_once_with_their_cells(tmp_path: Path) -> None:
         results={3: wrong},
     )
     folder = made_sweep(tmp_path, document=make)
-    facts = list(facts_in(page_of(folder)["sections"]["Anomalies"]).values())
+    facts = page_of(folder)["warnings"]
     # That of most runs first; three of its cells are named, each once.
     assert facts[0] == (
         "cell 0 (case plain, ranks 2, all_reduce ring); "
@@ -344,8 +354,8 @@ def test_repetitions_that_vary_are_told(tmp_path: Path) -> None:
         return found
 
     folder = made_sweep(tmp_path, document=make)
-    found = page_of(folder)["sections"]
-    facts = list(facts_in(found["Anomalies"]).values())
+    page = page_of(folder)
+    facts, found = page["warnings"], page["sections"]
     assert facts[-1] == (
         "repetitions of 2 cells vary by more than 5.0 % (CV), most in cell 5: 30.0 %"
     )
@@ -368,16 +378,16 @@ def test_nothing_odd_is_said_too(tmp_path: Path) -> None:
         generator_bound=dict.fromkeys(range(8)),
     )
     folder = made_sweep(tmp_path, document=make)
-    assert facts_in(page_of(folder)["sections"]["Anomalies"]) == {"none": ""}
+    assert page_of(folder)["warnings"] == []
 
 
 def test_very_many_banners_are_cut(tmp_path: Path) -> None:
     said = {"world": "run", "banners": [f"banner {number:02}" for number in range(30)]}
     folder = made_sweep(tmp_path, document=changed(run={0: said}))
-    facts = facts_in(page_of(folder)["sections"]["Anomalies"])
-    assert list(facts) == [*(str(number) for number in range(1, 21)), ""]
+    warnings = page_of(folder)["warnings"]
+    assert len(warnings) == 21
     # 30 banners, packets sent again, and the generator.
-    assert facts[""] == "and 12 more"
+    assert warnings[20] == "and 12 more"
 
 
 # ---- figures -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bokeh.models import HBar, Rect, Step, VBar
+from bokeh.models import Rect, Step
 
 from chakram.chakra.summary.distribution import distribution
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
@@ -22,7 +22,7 @@ from chakram.report.trace.tables import (
     operations_table,
     trace_facts,
 )
-from tests.drawn_plots import data_of, facts_in, legend_of, tables_in
+from tests.drawn_plots import data_of, facts_in, legend_of, sections_of, tables_in
 from tests.made_graphs import collective, receive, send
 from tests.unit.report.trace.test_tables import made, pair
 
@@ -52,7 +52,7 @@ def page_of(traces: Any, summary: Any, unit: int | None = None) -> dict[str, Any
             trace_page, "render_page", lambda **page: taken.update(page) or ""
         )
         trace_page.trace_page(traces, summary, bytes_per_element=unit)
-    taken["sections"] = {section.title: section for section in taken["sections"]}
+    taken["sections"] = sections_of(taken["groups"])
     return taken
 
 
@@ -74,15 +74,22 @@ def test_a_page_is_called_like_the_last_part_of_its_path(two: Made) -> None:
     page = page_of(replace(traces, name="folder/of/mine"), summary)
     assert page["title"] == "Trace set mine"
     assert list(page["sections"]) == [
-        *("Trace set", "Operations of each rank", "Communication"),
-        *("Sizes of collectives", "Traffic between ranks", "Process groups"),
-        "Times and dependencies",
+        *("Communication", "Sizes of collectives", "Traffic between ranks"),
+        *("Process groups", "Operations of each rank", "Times and dependencies"),
+        "Trace set",
     ]
+    answer = page["answer"]
+    assert answer.verdict == (
+        "2 ranks send 15KiB in one iteration, 53 % of it by all_reduce, 2 ranks."
+    )
+    assert [tile.value for tile in answer.tiles] == ["2", "8", "15KiB", "2", "1"]
+    assert answer.points[0] == ("rank 0 to 1: 8KiB", "53.33 %")
     assert facts_in(page["sections"]["Trace set"])["ranks"] == "2"
 
 
 def test_communication_is_drawn_as_it_is_listed(two: Made) -> None:
-    section = page_of(*two, unit=2)["sections"]["Communication"]
+    page = page_of(*two, unit=2)
+    section = page["sections"]["Communication"]
     assert [row[:9] for row in table_of(section).rows] == [
         *(
             ("all_reduce", "2", "1", "4", "2KiB", "2KiB", "4096", "8KiB", "8KiB"),
@@ -91,24 +98,22 @@ def test_communication_is_drawn_as_it_is_listed(two: Made) -> None:
             ("receive", "", "", "1", "1KiB", "1KiB", "512", "1KiB", "0B"),
         )
     ]
-    (plot,) = figures(section).values()
-    contributed, sent, wire = data_of(plot.figure, HBar)
-    assert contributed["name"] == [
-        "all_reduce, 2 ranks", "all_gather, 2 ranks", "send", "receive",
-    ]  # fmt: skip
-    assert contributed["value"] == [8192, 6144, 1024, 1024]
-    assert sent["value"] == [8192, 6144, 1024, 0]
+    bars = page["answer"].bars
+    assert bars.series == ["contributed", "sent", "on the wire"]
     # Each packet has 78 bytes more: one each, of 2 KiB or less.
-    assert wire["value"] == [8192 + 4 * 78, 6144 + 2 * 78, 1024 + 78, 0]
-    assert legend_of(plot.figure) == ["contributed", "sent", "on the wire"]
+    assert bars.rows == [
+        ("all_reduce, 2 ranks", [8192, 8192, 8192 + 4 * 78]),
+        ("all_gather, 2 ranks", [6144, 6144, 6144 + 2 * 78]),
+        ("send", [1024, 1024, 1024 + 78]),
+        ("receive", [1024, 0, 0]),
+    ]
 
 
 def test_a_group_that_is_not_defined_is_told() -> None:
     rows = [collective(1, size=2048, group="7")]
     traces, summary = made(rows, rows, purposes={})
-    (plot,) = figures(page_of(traces, summary)["sections"]["Communication"]).values()
-    (contributed, *_) = data_of(plot.figure, HBar)
-    assert contributed["name"] == ["all_reduce, group not defined"]
+    ((name, _),) = page_of(traces, summary)["answer"].bars.rows
+    assert name == "all_reduce, group not defined"
     assert groups_table(traces, summary).rows == (
         ("7", "not defined", "2 all_reduce", "", "0B"),
     )
@@ -152,12 +157,11 @@ def test_durations_and_dependencies_are_drawn(two: Made) -> None:
     assert first[0] == "Durations of nodes"
     assert first[1].caption == "3 of 8 nodes state a duration."
     (step,) = data_of(first[1].figure, Step)
-    assert step["text"] == ["1us", "1us", "3us"]
+    assert step["text"][1:] == ["1us: 66.67 % of 3", "3us: 100 % of 3"]
     assert second[0] == "Dependencies of nodes"
-    waits, waited = data_of(second[1].figure, VBar)
+    waits, waited = data_of(second[1].figure, Step)
     # Seven nodes wait for none, one for one.
-    assert (waits["value"], waits["number"]) == ([0, 1], [7, 1])
-    assert (waited["value"], waited["number"]) == ([0, 1], [7, 1])
+    assert waits["y"] == waited["y"] == [0, 87.5, 100]
     assert legend_of(second[1].figure) == ["dependencies", "dependents"]
     assert table_of(section).rows == (
         ("duration of compute", "3", "1us", "1us", "3us", "3us", "3us", "3us"),
@@ -177,8 +181,8 @@ def test_warnings_of_a_kind_are_one_banner(two: Made) -> None:
         TraceWarning(kinds[0], 1, "w.1, node 1", "has no size", count=4),
     )
     page = page_of(replace(two[0], warnings=warnings), lost)
-    assert page_of(*two)["banners"] == []
-    assert page["banners"] == [
+    assert page_of(*two)["warnings"] == []
+    assert page["warnings"] == [
         "3 nodes do not name their destination, so they are not in the traffic. See "
         "chakram trace lint.",
         f"w.0, node 1: has no size [{kinds[0]}: 5 times in 2 ranks]",

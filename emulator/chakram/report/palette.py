@@ -1,0 +1,45 @@
+"""The colours of all pages; dashboards and the site may use the same ones.
+
+Colours of series have a contrast of at least 3:1 with both the light and the dark
+background, text colours at least 4.5:1 with theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SERIES: Final = (
+    *("#2b7bba", "#d9730d", "#2f9155", "#cf453d", "#8a63c2"),
+    *("#96704f", "#c2559d", "#74808c", "#8f8a1c", "#1793a5"),
+)
+"""Colours of categories, in the order in which plots use them."""
+
+BLUE, ORANGE, GREEN, RED, *_ = SERIES
+GREY: Final = SERIES[7]
+
+LOADS: Final = tuple(f"{BLUE}{alpha:02x}" for alpha in range(45, 256))
+"""From little to much: transparent to opaque blue, for either background."""
+
+_LIGHT: Final = {
+    **{"bg": "#ffffff", "ink": "#16202a", "faint": "#5b6875", "line": "#dfe5ea"},
+    **{"card": "#f6f8fa", "link": "#0b62a8", "good": "#1a7f4b", "bad": "#b3261e"},
+    "warn": "#8a5a00",
+}
+_DARK: Final = {
+    **{"bg": "#10161c", "ink": "#e7edf2", "faint": "#9fb0bf", "line": "#26323d"},
+    **{"card": "#172029", "link": "#5aa9e6", "good": "#4cc38a", "bad": "#ff7a70"},
+    "warn": "#ffc46b",
+}
+
+
+def variables() -> str:
+    """Return the colours as CSS variables, for light and for dark."""
+    series = {f"series-{number}": colour for number, colour in enumerate(SERIES)}
+    light, dark = (
+        ";".join(f"--{name}:{colour}" for name, colour in colours.items())
+        for colours in ({**_LIGHT, **series}, _DARK)
+    )
+    return (
+        f":root{{color-scheme:light dark;{light}}}"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not(.print){{{dark}}}}}"
+    )

@@ -1,0 +1,179 @@
+"""What the page of a run says first, of runs made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chakram.analysis.charged_causes import Cause, Why
+from chakram.analysis.critical_path import Part
+from chakram.report.page import OBSERVED, render_page
+from chakram.report.run.answer import answer, deviation
+from chakram.report.run.data import RunData
+from chakram.report.run.rows import report_rows
+from tests.made_runs import COUNTED, made_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.run_directory.reader import RunResults
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
+    return made_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def data(results: RunResults) -> RunData:
+    found = RunData(results)
+    found.why = why(("own port", "rank 6", 300_000), ("own port", "rank 2", 100_000))
+    return found
+
+
+def why(*charges: tuple[str, str, int]) -> Why:
+    """Return causes of two iterations of 1 ms in all."""
+    return Why(
+        iterations=2,
+        time_ns=1_000_000,
+        parts_ns={Part.TRANSFER: 1_000_000},
+        causes=tuple(
+            Cause(cause=cause, place=place, lost_ns=lost_ns, share=lost_ns / 1e6)
+            for cause, place, lost_ns in charges
+        ),
+        by_rank=(),
+        by_collective=(),
+        path=None,
+    )
+
+
+def test_verdict_states_time_deviation_and_absence_of_faults(data: RunData) -> None:
+    found = answer(data, report_rows(data))
+    assert found.verdict == (
+        "One iteration takes <b>750us</b>; its collectives take 25.7 % longer than "
+        "simulated. No fault was found on its critical path. Most of the lost time is "
+        "charged to <b>own port</b> at ranks 6, 2."
+    )
+    assert found.status == "complete"
+
+
+def test_faults_are_named_before_limits_of_the_design(data: RunData) -> None:
+    data.why = why(("own port", "rank 1", 400_000), ("slow link", "a-b up", 50_000))
+    found = answer(data, report_rows(data))
+    fault = "A fault was found: <b>slow link at a-b up</b> takes 5.0 % of the iteration"
+    assert fault in found.verdict
+    assert "No fault" not in found.verdict
+    assert [str(point) for point, _ in found.points] == [
+        "<b>Own port at rank 1</b>: 40.0 % of the iteration",
+        "<b>Slow link at a-b up</b>: 5.0 % of the iteration",
+    ]
+    limit, fault = (details for _, details in found.points)
+    assert limit == "limit of the design · 200us of an iteration"
+    assert fault.startswith("fault · 25us of an iteration · check the speed")
+
+
+def test_causes_below_three_percent_are_not_named(data: RunData) -> None:
+    data.why = why(("slow link", "a-b up", 29_000))
+    found = answer(data, report_rows(data))
+    assert found.points == []
+    assert "No fault was found" in found.verdict
+
+
+def test_many_places_of_a_cause_are_shortened(data: RunData) -> None:
+    data.why = why(*(("contention", f"l{at} up", 50_000) for at in range(6)))
+    ((point, _),) = answer(data, report_rows(data)).points
+    assert "at l0 up, l1 up, l2 up and 3 more</b>: 30.0 %" in point
+    data.why = why(*(("contention", f"l{at} up", 50_000) for at in range(4)))
+    ((point, _),) = answer(data, report_rows(data)).points
+    assert "at l0 up, l1 up, l2 up, l3 up</b>" in point
+
+
+def test_five_figures_are_those_of_the_summary(
+    data: RunData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data.results, "traffic", lambda: COUNTED)
+    tiles = answer(data, report_rows(data)).tiles
+    assert [tile.value for tile in tiles] == [
+        *("750us", "2859.8 %", "72.4 %", "+25.7 %", "30"),
+    ]
+    assert tiles[0].label == "iteration, CV 0.0 %, n = 3"
+    assert tiles[1].label.endswith("of all_reduce, 4 ranks, 1MiB")
+    assert tiles[4].label == "packets sent again of 6,720"
+
+
+def test_figures_that_do_not_apply_are_blank_with_a_reason(tmp_path: Path) -> None:
+    data = RunData(made_run(tmp_path, iterations=(), world="simulate"))
+    found = answer(data, ())
+    assert [tile.value for tile in found.tiles[:4]] == [""] * 4
+    assert found.tiles[3].why == "This run is itself a simulation."
+    assert all(tile.why for tile in found.tiles)
+    assert found.bars is None
+    assert found.verdict.startswith("No iteration was measured.")
+    page = render_page(title="t", lead="", groups=[], document={}, answer=found)
+    assert 'data-tip="This run is itself a simulation."' in page
+
+
+def test_bars_compare_measured_simulated_and_bound(data: RunData) -> None:
+    bars = answer(data, report_rows(data)).bars
+    assert bars is not None
+    assert bars.title == "Measured, simulated and bound time of each collective"
+    assert bars.series == ["measured", "simulated", "bound"]
+    # The largest total time first.
+    assert bars.rows[0] == ("all_reduce, 4 ranks, 1MiB", [440_000, 350_000, 320_000])
+    assert bars.rows[1][1] == [100_000, None, 80_000]
+    assert "all_reduce, 4 ranks, 1MiB: measured 440us, simulated 350us" in bars.words
+
+
+def test_deviation_weighs_rows_by_their_time(data: RunData) -> None:
+    rows = report_rows(data)
+    assert deviation(rows) == pytest.approx(440 / 350 - 1)
+    found = rows[0].row.predictions["simulate"]
+    second = {"simulate": replace(found, time_ns=100_000, deviation=0.0)}
+    known = replace(rows[1], row=replace(rows[1].row, predictions=second))
+    # 3 x 440 of 3 x 350 us, and 6 x 100 of as much.
+    assert deviation([rows[0], known]) == pytest.approx(1920 / 1650 - 1)
+    assert deviation(rows[1:]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"generator_wait_share": 0.2},
+            "The <b>traffic generator</b>, not the network",
+        ),
+        (
+            {"status": "aborted"},
+            "The run is <b>aborted</b>, so this page covers a part",
+        ),
+    ],
+)
+def test_doubtful_runs_are_called_so_in_the_verdict(
+    data: RunData, changes: dict[str, Any], text: str
+) -> None:
+    if "status" in changes:
+        changes = {"facts": replace(data.summary.facts, **changes)}
+    data.summary = replace(data.summary, **changes)
+    assert text in answer(data, report_rows(data)).verdict
+
+
+def test_an_unknown_cause_is_said(data: RunData) -> None:
+    data.why = "it has no records of operations"
+    found = answer(data, report_rows(data))
+    assert found.verdict.endswith("is unknown: it has no records of operations.")
+    assert found.points == []
+
+
+def test_marks_lead_to_the_legend_at_the_end(data: RunData) -> None:
+    from chakram.report.run.sections import collectives
+
+    groups = [collectives(data, report_rows(data))]
+    page = render_page(title="t", lead="", groups=groups, document={}, letters="bcmf")
+    for letter in "cmf":
+        assert (
+            f'href="#observed-{letter}" data-tip="Observed: {OBSERVED[letter]}"' in page
+        )
+        assert f'<dt id="observed-{letter}">' in page
+    assert page.index('id="observed-c"') > page.index("<tbody>")
