@@ -227,30 +227,32 @@ def _table(
     return table(title, "|".join(["", *runs]), rows, left=left, note=note)
 
 
-@page.section("Runs")
-def _runs(runs: _Runs) -> page.Parts:
-    manifests = [data.manifest for data in runs.values()]
-    clocks_ns = (each.clock_uncertainty_ns / each.dilation for each in manifests)
-    names = (each.name + f" ({each.case})" * bool(each.case) for each in manifests)
-    bound = (
+_FACTS: Mapping[str, Callable[[RunData], str]] = {
+    "run": lambda data: data.manifest.run_id,
+    "directory": lambda data: str(data.results.path),
+    "name": lambda data: (
+        data.manifest.name + (f" ({data.manifest.case})" if data.manifest.case else "")
+    ),
+    "world": lambda data: data.manifest.world,
+    "status": lambda data: data.manifest.status,
+    "device under test": lambda data: data.manifest.fabric,
+    "transport": lambda data: data.manifest.transport,
+    "iterations": lambda data: f"{data.manifest.measured} after {data.manifest.warmup}",
+    "ranks": lambda data: str(len(data.summary.ranks)),
+    "generator-bound": lambda data: (
         "virtual time"
         if data.is_simulated
         else f"{data.summary.generator_bound} of {data.summary.verdicts}"
-        for data in runs.values()
-    )
-    rows = [
-        ("run", *(each.run_id for each in manifests)),
-        ("directory", *(str(data.results.path) for data in runs.values())),
-        ("name", *names),
-        ("world", *(each.world for each in manifests)),
-        ("status", *(each.status for each in manifests)),
-        ("device under test", *(each.fabric for each in manifests)),
-        ("transport", *(each.transport for each in manifests)),
-        ("iterations", *(f"{each.measured} after {each.warmup}" for each in manifests)),
-        ("ranks", *(str(len(data.summary.ranks)) for data in runs.values())),
-        ("generator-bound", *bound),
-        ("clock bound", *map(format_time, clocks_ns)),
-    ]
+    ),
+    "clock bound": lambda data: format_time(
+        data.manifest.clock_uncertainty_ns / data.dilation
+    ),
+}
+
+
+@page.section("Runs")
+def _runs(runs: _Runs) -> page.Parts:
+    rows = [(what, *map(text, runs.values())) for what, text in _FACTS.items()]
     yield _table("Runs", runs, rows)
 
 
@@ -335,8 +337,7 @@ def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
 @page.section("Collectives", "c")
 def _collectives(runs: _Runs) -> page.Parts:
     if not runs.kinds:
-        yield "none was measured."
-        return
+        raise page.Absent("none was measured.")
     cells = []
     for found in runs.kinds:
         example = next(iter(found.values())).row
@@ -388,8 +389,7 @@ def _completion_times(runs: _Runs) -> page.Parts:
     for letter, data in runs.items():
         lines |= run_curves.fct_curves(data.measured, f"{letter}: ")
     if not lines:
-        yield page.NO_FLOWS
-        return
+        raise page.Absent(page.NO_FLOWS)
     caption = "Each line shows 200 evenly chosen points, and each of the 100 slowest "
     figure = curves(lines, **run_curves.COMPLETION, width=WHOLE)
     yield page.Plot(figure=figure, caption=f"{caption}flows.")

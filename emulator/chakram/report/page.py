@@ -155,6 +155,10 @@ class Answer:
     points: Sequence[tuple[str, str]] = ()
 
 
+class Absent(Exception):
+    """Why a section is absent: the run lacks its data."""
+
+
 class Observed(str):
     """Observation point of a section's values; overrides the letters of ``section``."""
 
@@ -171,7 +175,7 @@ def section(
 ) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
     """Make a function that yields sentences and blocks return a section instead.
 
-    If it yields no block, its sentences say why the section is absent.
+    The function raises ``Absent`` if the section has no data.
 
     Args:
         title: Heading of the section; its ID is the heading in lower case.
@@ -182,7 +186,10 @@ def section(
     def decorate(parts: Callable[P, Parts]) -> Callable[P, Section]:
         @wraps(parts)
         def made(*args: P.args, **kwargs: P.kwargs) -> Section:
-            found = list(parts(*args, **kwargs))
+            try:
+                found = list(parts(*args, **kwargs))
+            except Absent as reason:
+                return Section(title=title, text=str(reason))
             texts = [each for each in found if isinstance(each, str)]
             points = [each for each in texts if isinstance(each, Observed)]
             blocks = tuple(each for each in found if not isinstance(each, str))

@@ -80,32 +80,27 @@ class Curve:
     text: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
-    """Time spans of one kind, each in a row."""
-
-    rows: Sequence[str]
-    starts: Sequence[float]
-    ends: Sequence[float]
-    texts: Sequence[str]
-
-
 def new_figure(
-    *, title: str, width: int = WHOLE, least: int | None = None, **look: Any
+    *,
+    width: int = WHOLE,
+    least: int | None = None,
+    x_label: str = "",
+    y_label: str = "",
+    **look: Any,
 ) -> figure:
     """Return an empty figure that is as wide as its box, with its tools at the top.
 
     Args:
-        title: Title above the figure.
         width: Width at which the figure is laid out.
         least: Least width; in a narrower box it scrolls.
-        look: Other properties. An ``x_range`` of None is left out.
+        x_label: Quantity on the x axis.
+        y_label: Quantity on the y axis.
+        look: Other properties, such as ``name`` and ``title``.
     """
-    if look.get("x_range", look) is None:
-        del look["x_range"]
     look = {"tools": TOOLS, "toolbar_location": "above", **look}
+    look |= {"x_axis_label": x_label, "y_axis_label": y_label}
     look |= {"sizing_mode": "stretch_width", "min_width": least or _LEAST_WIDTHS[width]}
-    plot = figure(title=title, width=width, **look)
+    plot = figure(width=width, **look)
     plot.toolbar.autohide, plot.toolbar.logo = True, None
     # Colours for either background; the page's style sheet sets more exact ones.
     plot.background_fill_color = plot.border_fill_color = None
@@ -199,8 +194,8 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
         x_range=(-0.5, nranks - 0.5),
         # Rank 0 is at the top, as in a written matrix.
         y_range=(nranks - 0.5, -0.5),
-        x_axis_label="to rank",
-        y_axis_label="from rank",
+        x_label="to rank",
+        y_label="from rank",
         match_aspect=True,
     )
     plot.grid.visible = False
@@ -221,39 +216,34 @@ def bars(
     totals: Mapping[str, Sequence[float]],
     *,
     names: Sequence[str],
-    title: str,
     unit: str,
-    name: str | None = None,
+    **look: Any,
 ) -> figure:
     """Return a bar chart of totals, with bars side by side for every name.
 
     Args:
         totals: Series by legend name, each with one number for each of *names*.
         names: Names of the bar groups, top to bottom; they must be unique.
-        title: Title of the plot.
         unit: Unit of the numbers, for the axis: a key of ``TICKS``, or another word.
-        name: Name of the figure.
+        look: Other properties of the figure, such as ``name`` and ``title``.
     """
-    plot = new_figure(
-        name=name,
-        title=title,
-        height=120 + 24 * len(totals) * max(1, len(names)),
-        y_range=list(reversed(names)),
-        x_axis_label=unit if unit == "bytes" or unit not in TICKS else "",
-    )
+    label = unit if unit == "bytes" or unit not in TICKS else ""
+    height = 120 + 24 * len(totals) * max(1, len(names))
+    rows = list(reversed(names))
+    plot = new_figure(height=height, y_range=rows, x_label=label, **look)
     set_ticks(plot.xaxis, unit)
     plot.x_range.start = 0
-    height = 0.8 / max(1, len(totals))
+    thick = 0.8 / max(1, len(totals))
     for number, (what, values) in enumerate(totals.items()):
-        offset = 0.4 - height * (number + 0.5)
+        offset = 0.4 - thick * (number + 0.5)
         source = {
             "y": [(name, offset) for name in names],
             "name": list(names),
             "value": list(values),
             "text": [_text(value, unit) for value in values],
         }
-        look = {"color": SERIES[number % 10], "legend_label": what, "source": source}
-        drawn = plot.hbar(y="y", right="value", height=height * 0.9, **look)
+        bar = {"color": SERIES[number % 10], "legend_label": what, "source": source}
+        drawn = plot.hbar(y="y", right="value", height=thick * 0.9, **bar)
         hover(plot, drawn, [("", "@name"), (what, "@text")])
     legend_below(plot)
     plot.ygrid.visible = False
@@ -280,15 +270,12 @@ def cdf(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> figure
         ]
         lines[name] = Curve(x=[value for value, _ in points], y=shares, text=texts)
     look: dict[str, Any] = {"x": unit, "y": "%", "x_log": unit in TICKS, "steps": True}
-    label = "cumulative share"
-    return curves(lines, name=None, title=title, y_label=label, **look)
+    return curves(lines, title=title, y_label="cumulative share", **look)
 
 
 def curves(
     lines: Mapping[str, Curve],
     *,
-    name: str | None,
-    title: str,
     x: str,
     y: str,
     x_label: str = "",
@@ -298,16 +285,12 @@ def curves(
     steps: bool = False,
     levels: Mapping[str, float] | None = None,
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    x_range: models.Range1d | None = None,
-    width: int = HALF,
-    height: int = 340,
+    **look: Any,
 ) -> figure:
     """Return a figure with lines and their legend.
 
     Args:
         lines: Curves by legend name.
-        name: Name of the figure.
-        title: Title above the figure.
         x: Unit of x: ``bytes``, ``ns``, ``bit/s`` or another word.
         y: Unit of y.
         x_label: Quantity on the x axis.
@@ -318,25 +301,16 @@ def curves(
         levels: Horizontal lines, by label.
         bands: Ranges of x in which something is in progress, by name; drawn as bars at
             the top.
-        x_range: Range of x, shared with other figures.
-        width: Width in pixels.
-        height: Height in pixels.
+        look: Other properties of the figure.
     """
     levels, bands = levels or {}, bands or {}
     highest = [max(curve.y, default=0) for curve in lines.values()]
     highest += [max(curve.high, default=0) for curve in lines.values() if curve.high]
     top = max([*highest, *levels.values()], default=0) or 1
-    plot = new_figure(
-        name=name,
-        title=title,
-        width=width,
-        height=height,
-        x_axis_type="log" if x_log else "linear",
-        y_axis_type="log" if y_log else "linear",
-        x_axis_label=_label(x_label, x),
-        y_axis_label=_label(y_label, y),
-        x_range=x_range,
-    )
+    for axis, is_log in (("x", x_log), ("y", y_log)):
+        look[f"{axis}_axis_type"] = "log" if is_log else "linear"
+    look |= {"x_label": _label(x_label, x), "y_label": _label(y_label, y)}
+    plot = new_figure(**{"width": HALF, "height": 340, **look})
     if not y_log:
         plot.y_range = models.Range1d(0, top * (1.12 + 0.06 * len(bands)))
     set_ticks(plot.xaxis, x, log=x_log)
@@ -354,15 +328,15 @@ def curves(
         # Put labels above the highest line, side by side; curves approach it from
         # below.
         dash = ("dashed", "dotted")[number % 2]
-        look: dict[str, Any] = {"line_dash": dash, "line_color": GREY}
-        plot.add_layout(models.Span(location=at, dimension="width", **look))
+        drawn: dict[str, Any] = {"line_dash": dash, "line_color": GREY}
+        plot.add_layout(models.Span(location=at, dimension="width", **drawn))
         place = {
             "x": 8 + 160 * number,
             "x_units": "screen",
             "y": max(levels.values()),
         }
-        look = {"text_baseline": "bottom", "text_color": GREY, **place}
-        plot.add_layout(models.Label(text=level, text_font_size="11px", **look))
+        text = {"text_baseline": "bottom", "text_color": GREY, **place}
+        plot.add_layout(models.Label(text=level, text_font_size="11px", **text))
     _bands(plot, bands, top)
     legend_below(plot)
     return plot
@@ -441,44 +415,30 @@ def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -
 def heat_map(
     cells: NDArray[Any],
     *,
-    name: str,
-    title: str,
     end_ns: float,
-    y_label: str,
     y_names: Sequence[str] = (),
     y_end: float | None = None,
     legend: str,
     high: float,
-    x_range: models.Range1d | None = None,
-    height: int = 260,
+    **look: Any,
 ) -> figure:
     """Return a heat map of percentages over time; zeros are empty.
 
     Args:
         cells: Percentages by row and time bin.
-        name: Name of the figure.
-        title: Title above the figure.
         end_ns: Time at the end of the last bin.
-        y_label: Meaning of the rows.
         y_names: Names of the rows, first one at the top. Without names, y is a number
             from 0.
         y_end: Value of that number at the end of the last row.
         legend: Meaning of the colors.
         high: Percentage of the darkest color.
-        x_range: Range of x, shared with other figures.
-        height: Height in pixels.
+        look: Other properties of the figure.
     """
     rows = cells.shape[0]
     top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
-    plot = new_figure(
-        name=name,
-        title=title,
-        height=height,
-        x_axis_label=SINCE,
-        y_axis_label=y_label,
-        x_range=x_range or models.Range1d(0, end_ns),
-        y_range=models.Range1d(top, -0.5) if y_names else models.Range1d(0, top),
-    )
+    y_range = models.Range1d(top, -0.5) if y_names else models.Range1d(0, top)
+    look = {"height": 260, "x_range": models.Range1d(0, end_ns), **look}
+    plot = new_figure(x_label=SINCE, y_range=y_range, **look)
     plot.grid.visible = False
     set_ticks(plot.xaxis, "ns")
     colours = load_colours(high, low=0.5, low_color="rgba(0, 0, 0, 0)")
@@ -500,45 +460,38 @@ def heat_map(
 
 
 def spans(
-    kinds: Mapping[str, Spans],
+    kinds: Mapping[str, Mapping[str, Sequence[Any]]],
     *,
     rows: Sequence[str],
-    name: str,
-    title: str,
-    y_label: str,
-    x_range: models.Range1d,
     path: Sequence[tuple[str, float, float, str]] = (),
+    **look: Any,
 ) -> figure:
     """Return time spans as bars in rows, with a separate lane for each kind.
 
-    *path* is a line through the rows: time spans, each with its row and text.
+    Args:
+        kinds: By kind, the columns ``row``, ``left``, ``right`` and ``text``.
+        rows: Names of the rows, top to bottom.
+        path: A line through the rows: time spans, each with its row and text.
+        look: Other properties of the figure, such as ``x_range``.
     """
     plot = new_figure(
-        name=name,
-        title=title,
         height=min(1400, 130 + max(14, 9 * len(kinds)) * len(rows)),
         tools="xpan,xwheel_zoom,box_zoom,reset,save",
-        x_axis_label=SINCE,
-        y_axis_label=y_label,
-        x_range=x_range,
+        x_label=SINCE,
         y_range=models.FactorRange(*reversed(rows)),
+        **look,
     )
     set_ticks(plot.xaxis, "ns")
     plot.ygrid.visible = False
     lane = 0.9 / max(1, len(kinds))
     for number, (kind, found) in enumerate(kinds.items()):
         offset = 0.45 - lane * (number + 0.5)
-        source = {
-            "y": [(row, offset) for row in found.rows],
-            "left": found.starts,
-            "right": found.ends,
-            "text": found.texts,
-        }
+        source = {**found, "y": [(row, offset) for row in found["row"]]}
         colour = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
         # The outline keeps bars visible below one pixel.
-        look = {"fill_color": colour, "line_color": colour, "legend_label": kind}
+        bar = {"fill_color": colour, "line_color": colour, "legend_label": kind}
         ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
-        drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **look)
+        drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **bar)
         hover(plot, drawn, [(kind, "@text")])
     if path:
         _path(plot, path)
@@ -573,21 +526,19 @@ def parts(
     *,
     names: Sequence[str],
     texts: Mapping[str, Sequence[str]],
-    name: str,
-    title: str,
     x_label: str,
     colours: Sequence[str] = (GREEN, BLUE, GREY),
+    **look: Any,
 ) -> figure:
     """Return parts of a whole as stacked bars, one bar per name, left to right."""
     plot = new_figure(
-        name=name,
-        title=title,
         width=WHOLE if len(names) > 16 else HALF,
         height=340,
         x_range=models.FactorRange(*names),
         y_range=models.Range1d(0, 100),
-        x_axis_label=x_label,
-        y_axis_label="share of the iteration (%)",
+        x_label=x_label,
+        y_label="share of the iteration (%)",
+        **look,
     )
     plot.xgrid.visible = False
     if len(names) > 40:
@@ -603,9 +554,9 @@ def parts(
             "top": above.tolist(),
             "text": list(texts[kind]),
         }
-        look = {"color": colour, "line_color": None, "legend_label": kind}
+        bar = {"color": colour, "line_color": None, "legend_label": kind}
         ends: dict[str, Any] = {"x": "x", "bottom": "bottom", "top": "top"}
-        drawn = plot.vbar(**ends, width=0.9, source=source, **look)
+        drawn = plot.vbar(**ends, width=0.9, source=source, **bar)
         hover(plot, drawn, [("rank", "@x"), (kind, "@text")])
         below = above
     legend_below(plot)

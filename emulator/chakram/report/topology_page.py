@@ -9,17 +9,10 @@ from bokeh import models
 
 from chakram.console.summary_document import fabric_document
 from chakram.foundation.units import about_size, format_rate, format_time
+from chakram.report import plots
 from chakram.report.blocks import facts, table
 from chakram.report.page import Plot, Section, render_page
 from chakram.report.palette import GREY, SERIES
-from chakram.report.plots import (
-    WHOLE,
-    add_color_bar,
-    hover,
-    legend_below,
-    load_colours,
-    new_figure,
-)
 from chakram.topology.drawing import Drawing, laid_out
 
 if TYPE_CHECKING:
@@ -67,12 +60,12 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         )
         for ends, links in drawing.lines.items()
     }
-    plot = new_figure(
+    plot = plots.new_figure(
         name="topology",
         title="Topology; colour: bytes of a link, both directions"
         if loads
         else "Topology; colour: rate of a link",
-        least=max(440, min(WHOLE, 60 * max(map(len, drawing.tiers)))),
+        least=max(440, min(plots.WHOLE, 60 * max(map(len, drawing.tiers)))),
         height=120 + 110 * ntiers,
         x_range=models.Range1d(-0.02, 1.02),
         y_range=models.Range1d(-0.5, ntiers - 0.5),
@@ -80,7 +73,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colours = load_colours(highest or 1)
+    colours = plots.load_colours(highest or 1)
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
     for number, rate in enumerate([None] if highest else rates):
         own = [ends for ends in lines if highest or lines[ends].rate_bps == rate]
@@ -104,11 +97,11 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             },
             **look,
         )
-        hover(plot, drawn, "@text")
-    legend_below(plot)
+        plots.hover(plot, drawn, "@text")
+    plots.legend_below(plot)
     _add_nodes(plot, drawing)
     if highest:
-        add_color_bar(plot, colours, "bytes")
+        plots.add_color_bar(plot, colours, "bytes")
     return plot
 
 
@@ -136,7 +129,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         line_color="#345",
         source=nodes,
     )
-    hover(plot, boxes, "@label")
+    plots.hover(plot, boxes, "@label")
     look = {"text_align": "center", "text_baseline": "middle", "text_color": GREY}
     place = {"x": "x", "y": "y", "text": "shown", "y_offset": "offset"}
     plot.text(**place, text_font_size="size", source=nodes, **look)
@@ -144,7 +137,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
     """Return a label size at which a tier's labels do not overlap, or None."""
-    room = (WHOLE - 120) / len(tier)
+    room = (plots.WHOLE - 120) / len(tier)
     longest = max(len(drawing.labels[node]) for node in tier) + 1
     return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
 

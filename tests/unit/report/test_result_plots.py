@@ -28,7 +28,6 @@ from chakram.report.plots import (
     HALF,
     WHOLE,
     Curve,
-    Spans,
     curves,
     heat_map,
     parts,
@@ -313,8 +312,13 @@ def test_of_many_rows_sixteen_have_their_names(rows: int, every: int) -> None:
 
 
 KINDS = {
-    "all_reduce": Spans(rows=["0", "1"], starts=[1, 2], ends=[3, 4], texts=["a", "b"]),
-    "compute": Spans(rows=["1"], starts=[5], ends=[6], texts=["c"]),
+    "all_reduce": {
+        "row": ["0", "1"],
+        "left": [1, 2],
+        "right": [3, 4],
+        "text": ["a", "b"],
+    },
+    "compute": {"row": ["1"], "left": [5], "right": [6], "text": ["c"]},
 }
 
 
@@ -347,7 +351,7 @@ def test_spans_of_a_kind_have_a_lane_of_their_row() -> None:
 def test_figures_of_spans_grow_with_their_rows_up_to_a_limit(
     rows: int, kinds: int, height: int
 ) -> None:
-    empty = Spans(rows=[], starts=[], ends=[], texts=[])
+    empty: dict[str, list[Any]] = {"row": [], "left": [], "right": [], "text": []}
     plot = spans(
         {str(each): empty for each in range(kinds)},
         rows=[str(each) for each in range(rows)],

@@ -26,8 +26,7 @@ def why_section(data: RunData) -> page.Parts:
     """Return causes of lost time, and the parts of the critical path."""
     found = data.why
     if isinstance(found, str):
-        yield f"{found}."
-        return
+        raise page.Absent(f"{found}.")
     if not found.time_ns:
         yield "the critical paths take no time."
         return
@@ -102,8 +101,7 @@ def faults(data: RunData) -> page.Parts:
         if each.down_ns
     ]
     if not rows and not data.faults:
-        yield "none was injected."
-        return
+        raise page.Absent("none was injected.")
     if data.faults:
         yield table(
             "Injected faults",

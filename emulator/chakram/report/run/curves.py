@@ -11,7 +11,7 @@ from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report.blocks import Table, table
 from chakram.report.columns import cdf_points, percentiles
-from chakram.report.page import NO_BANDWIDTHS, NO_FLOWS, Parts, Plot, section
+from chakram.report.page import NO_BANDWIDTHS, NO_FLOWS, Absent, Parts, Plot, section
 from chakram.report.plots import WHOLE, Curve, curves
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return bus bandwidth by size."""
     lines = bandwidth_lines(rows)
     if not lines:
-        yield NO_BANDWIDTHS
-        return
+        raise Absent(NO_BANDWIDTHS)
     rates = {rate for each in rows if (rate := each.line_rate_bps)}
     levels = {}
     if len(rates) == 1 and data.payload_share is not None:
@@ -116,8 +115,7 @@ def completion_times(data: RunData) -> Parts:
     """Return FCT and slowdown of flows."""
     flows = data.measured
     if not len(flows):
-        yield NO_FLOWS
-        return
+        raise Absent(NO_FLOWS)
     lines = fct_curves(flows)
     points = sum(len(line.x) for line in lines.values())
     yield Plot(

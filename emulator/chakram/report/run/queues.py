@@ -29,70 +29,51 @@ def switch_blocks(
     data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Iterator[Block]:
     """Yield queues and pauses over time, and reasons why some are unknown."""
-
-    def plot(
-        name: str, title: str, unit: str, series: Mapping[str, NDArray[Any]], text: str
-    ) -> Plot:
-        count = len(next(iter(series.values())))
-        edges = np.arange(count) * (x_range.end / count)
-        drawn = curves(
-            {port: Curve(x=edges, y=each.round(3)) for port, each in series.items()},
-            name=name,
-            title=title,
-            x="ns",
-            y=unit,
-            x_label=SINCE,
-            steps=True,
-            bands=bands,
-            x_range=x_range,
-            width=WHOLE,
-            height=300,
-        )
-        return Plot(figure=drawn, caption=text)
-
-    found = links_over_time(data)
+    drawn: list[tuple[str, str, str, dict[str, NDArray[Any]], str]] = []
     unknown = []
     bin_time = format_time(data.bin_ns)
+    found, seen = links_over_time(data), data.seen("b")
     if isinstance(found, LinksOverTime):
-        seen = data.seen("b")
         names = [
             f"{port} class {each}" if len(set(found.classes)) > 1 else port
             for port, each in zip(found.ports, found.classes, strict=True)
         ]
-        if queues := _highest(names, found.queue_max_bytes):
-            text = f"Packets waiting at ports {seen}: of {len(names)} ports and "
-            text += f"classes, the {len(queues)} with the longest queues."
-            yield plot("queues", f"Longest queue in {bin_time}", "bytes", queues, text)
-        else:
+        queues = _highest(names, found.queue_max_bytes)
+        text = f"Packets waiting at ports {seen}: of {len(names)} ports and classes, "
+        text += f"the {len(queues)} with the longest queues."
+        drawn.append(("queues", f"Longest queue in {bin_time}", "bytes", queues, text))
+        if not queues:
             unknown.append(("queues", "all queues were always empty"))
-        if marked := _highest(names, found.marked):
-            title = f"Packets marked CE in {bin_time}, by port"
-            text = f"At the ports that marked them {seen}."
-            yield plot("marks", title, "packets", marked, text)
+        text, title = f"At the ports that marked them {seen}.", "Packets marked CE in "
+        marked = _highest(names, found.marked)
+        drawn.append(("marks", f"{title}{bin_time}, by port", "packets", marked, text))
         paused = _highest(names, 100 * found.paused)
     else:
         unknown.append(("depths of queues over time", found))
         paused, seen = _paused_hosts(data), data.seen("c")
-    if paused:
-        title, text = (
-            "PFC: time that a port was paused",
-            f"Ports that received pause frames {seen}.",
-        )
-        yield plot("pauses", title, "% of the time", paused, text)
-    else:
+    text, title = f"Ports that received pause frames {seen}.", "PFC: time that a port "
+    drawn.append(("pauses", f"{title}was paused", "% of the time", paused, text))
+    if not paused:
         frames = [each.pauses for each in data.summary.links if each.pauses is not None]
-        why = (
-            "no port received a pause frame"
-            if frames
-            else "they are not counted on this fabric"
-        )
+        why = "they are not counted on this fabric"
+        if frames:
+            why = "no port received a pause frame"
         if sum(frames):
             why = f"{sum(frames)} pause frames were counted, but not sampled"
         unknown.append(("PFC pauses over time", why))
+    look: dict[str, Any] = {"bands": bands, "x_range": x_range, "width": WHOLE}
+    look |= {"x": "ns", "x_label": SINCE, "steps": True, "height": 300}
+    for name, title, unit, series, text in drawn:
+        if series:
+            count = len(next(iter(series.values())))
+            edges = np.arange(count) * (x_range.end / count)
+            lines = {port: Curve(x=edges, y=y.round(3)) for port, y in series.items()}
+            figure = curves(lines, name=name, title=title, y=unit, **look)
+            yield Plot(figure=figure, caption=text)
     if unknown:
         yield facts(*unknown)
-    if (found_links := link_table(data)) is not None:
-        yield found_links
+    if (odd := link_table(data)) is not None:
+        yield odd
 
 
 def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:

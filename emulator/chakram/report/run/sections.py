@@ -12,7 +12,7 @@ from chakram.console.number_format import MISSING, percent_text
 from chakram.foundation.units import about_size, format_time
 from chakram.records.run_records import is_generator_bound
 from chakram.report.blocks import facts, table
-from chakram.report.page import Parts, Plot, section
+from chakram.report.page import Absent, Parts, Plot, section
 from chakram.report.plots import Curve, curves, parts
 from chakram.report.run.rows import RANK_PARTS, ReportRow, line_rates, time_or_missing
 from chakram.report.topology_page import HOSTS_DRAWN, topology_facts, topology_plot
@@ -58,8 +58,7 @@ def device(data: RunData) -> Parts:
 def iterations(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return the time of iterations, also relative to their serial execution."""
     if not data.summary.iterations:
-        yield "nothing was measured."
-        return
+        raise Absent("nothing was measured.")
     found = []
     known = {each.job: each for each in data.rooflines}
     for each in data.summary.iterations:
@@ -87,8 +86,7 @@ def iterations(data: RunData, rows: Sequence[ReportRow]) -> Parts:
 def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return all rows: bandwidths, and times compared with models."""
     if not rows:
-        yield "none was measured."
-        return
+        raise Absent("none was measured.")
     jobs = len({each.row.job for each in rows}) > 1
     names = [f"{each.row.job}: {each.name}" if jobs else each.name for each in rows]
     total = sum(each.row.time_ns * each.row.samples for each in rows)
@@ -146,8 +144,7 @@ def _models(each: ReportRow) -> tuple[str, ...]:
 def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return measured times over simulated ones."""
     if data.is_simulated:
-        yield "this run is itself a simulation."
-        return
+        raise Absent("this run is itself a simulation.")
     points = sorted(
         (
             found.time_ns,
@@ -158,8 +155,7 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
         if (found := each.row.predictions.get("simulate"))
     )
     if not points:
-        yield "the run has no predictions (key predict)."
-        return
+        raise Absent("the run has no predictions (key predict).")
     xs, ys = np.array([point[:2] for point in points]).T
     text = [f"{name}: {format_time(time_ns)}" for _, time_ns, name in points]
     lines = {
@@ -258,8 +254,7 @@ def rank_times(data: RunData) -> Parts:
     """Return compute, exposed communication and idle time of the ranks."""
     ranks = [rank for rank in data.summary.ranks if rank.iteration_ns]
     if not ranks:
-        yield "no rank completed a measured iteration."
-        return
+        raise Absent("no rank completed a measured iteration.")
     jobs = len({rank.job for rank in ranks}) > 1
     listed = ranks[:: -(-len(ranks) // 256)]
     times_ns = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.foundation.units import about_size, format_time
-from chakram.report.page import NO_FLOWS, Observed, Parts, Plot, section
-from chakram.report.plots import Spans, spans
+from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
+from chakram.report.plots import spans
 
 if TYPE_CHECKING:
     from bokeh.models import Range1d
@@ -37,8 +37,7 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
             first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
             spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
     if not spans_of:
-        yield "no rank completed a measured iteration."
-        return
+        raise Absent("no rank completed a measured iteration.")
     slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
     path = None if isinstance(data.why, str) else data.why.path
     bars = [] if path is None else _bars_of_operations(data, path.job)
@@ -52,8 +51,7 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
             "last one acknowledged"
         )
     if not bars:
-        yield NO_FLOWS
-        return
+        raise Absent(NO_FLOWS)
     x_range.start, x_range.end = map(data.undilated, spans_of[slowest])
     on_path = {} if path is None else {(path.job, each.rank): 0 for each in path.pieces}
     ranks = sorted({bar.place for bar in bars})
@@ -95,12 +93,12 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
     yield Observed(data.seen("c") if path is None else data.seen("c", "m"))
     figure = spans(
         {
-            kind: Spans(
-                rows=[names[bar.place] for bar in own],
-                starts=[bar.start_ns for bar in own],
-                ends=[bar.end_ns for bar in own],
-                texts=[bar.text for bar in own],
-            )
+            kind: {
+                "row": [names[bar.place] for bar in own],
+                "left": [bar.start_ns for bar in own],
+                "right": [bar.end_ns for bar in own],
+                "text": [bar.text for bar in own],
+            }
             for kind, own in sorted(kinds.items())
         },
         rows=list(names.values()),

@@ -13,7 +13,7 @@ from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.blocks import table
 from chakram.report.columns import joined_spans, percentiles, spread
-from chakram.report.page import NO_FLOWS, Observed, Parts, Plot, section
+from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
 from chakram.report.plots import SINCE, WHOLE, Curve, curves, heat_map
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
@@ -37,8 +37,7 @@ def sessions(data: RunData) -> Parts:
     """Return the bandwidth of sessions."""
     rates = data.session_rates
     if not rates:
-        yield NO_FLOWS
-        return
+        raise Absent(NO_FLOWS)
     numbers = {op: percentiles(each, SESSION_PERCENTS) for op, each in rates.items()}
     yield (
         "A session is a pair of ranks. Its bandwidth is its payload over the time with "
@@ -108,12 +107,11 @@ def uplinks(data: RunData) -> Parts:
         if link.kind == "uplink"
     }
     if not measured:
-        yield (
+        raise Absent(
             "no link between switches was counted."
             if data.summary.links
             else "the links of this fabric are not counted."
         )
-        return
     predicted = predicted_link_bytes(data)
     if predicted is None:
         yield "The paths of flows are unknown."
@@ -180,12 +178,10 @@ _COUNTED = (
 def congestion(data: RunData, x_range: Range1d) -> Parts:
     """Return marks, notifications and retransmissions over time."""
     if not data.end_ns:
-        yield "no rank completed an iteration."
-        return
+        raise Absent("no rank completed an iteration.")
     summary = data.summary
     if not summary.packets:
-        yield "no flow was recorded."
-        return
+        raise Absent("no flow was recorded.")
     sampled = data.deltas(
         "queue_pairs", ("job", "rank", "qpn"), tuple(name for _, name in _COUNTED)
     )
@@ -290,8 +286,7 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
     """Return the utilization of ports over time."""
     nics = data.nics
     if not isinstance(nics, NicTraffic):
-        yield f"{nics}."
-        return
+        raise Absent(f"{nics}.")
     if nics.is_sampled:
         yield Observed(data.seen("c"))
     sides = {"transmit": nics.transmit, "receive": nics.receive}
@@ -358,8 +353,7 @@ def slowest_flows(data: RunData) -> Parts:
     flows = data.measured
     flows = flows.where(flows["bytes"] > 0)
     if not len(flows):
-        yield NO_FLOWS
-        return
+        raise Absent(NO_FLOWS)
     known = bool((flows["bound_ns"] > 0).any())
     slow = flows["fct_ns"] / np.where(flows["bound_ns"] > 0, flows["bound_ns"], np.inf)
     badness = slow if known else flows["fct_ns"]

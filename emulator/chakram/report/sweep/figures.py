@@ -13,20 +13,9 @@ from bokeh.palettes import RdYlBu11, Viridis256
 
 from chakram.console.number_format import percent_text
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report.page import NO_BANDWIDTHS, Parts, Plot, section
+from chakram.report import plots
+from chakram.report.page import NO_BANDWIDTHS, Absent, Parts, Plot, section
 from chakram.report.palette import BLUE, GREY
-from chakram.report.plots import (
-    HALF,
-    TICKS,
-    WHOLE,
-    Curve,
-    add_color_bar,
-    curves,
-    hover,
-    legend_below,
-    new_figure,
-    zero_line,
-)
 from chakram.report.run.curves import BANDWIDTH
 from chakram.report.sweep.data import CASE, SuiteData, change_of, spread_of
 
@@ -90,8 +79,7 @@ def bandwidth(suite: SuiteData) -> Parts:
             sizes = by_case.setdefault(run.cell.case, {}).setdefault(line, {})
             sizes.setdefault(row["size"], []).append(busbw * 8e9)
     if not by_case:
-        yield NO_BANDWIDTHS
-        return
+        raise Absent(NO_BANDWIDTHS)
     left_out = 0
     highest = {
         (case, line): max(map(max, sizes.values()))
@@ -107,10 +95,10 @@ def bandwidth(suite: SuiteData) -> Parts:
         look = {
             "name": "busbw" if number == 0 else f"busbw-{number + 1}",
             "title": f"Case {case}" if case else "Bus bandwidth against S",
-            "width": WHOLE if len(by_case) == 1 else HALF,
+            "width": plots.WHOLE if len(by_case) == 1 else plots.HALF,
         }
         chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
-        plot = curves(chosen, **{**BANDWIDTH, **look})
+        plot = plots.curves(chosen, **{**BANDWIDTH, **look})
         plot.y_range.end = 1.12 * max(highest.values())
         yield Plot(figure=plot)
     yield "Means over the repetitions; whiskers: minimum and maximum."
@@ -118,9 +106,9 @@ def bandwidth(suite: SuiteData) -> Parts:
         yield f"{left_out} lines with less bandwidth are left out."
 
 
-def _curve(sizes: Mapping[int, Sequence[float]]) -> Curve:
+def _curve(sizes: Mapping[int, Sequence[float]]) -> plots.Curve:
     xs = sorted(sizes)
-    return Curve(
+    return plots.Curve(
         x=xs,
         y=[fmean(sizes[x]) for x in xs],
         low=[min(sizes[x]) for x in xs],
@@ -137,8 +125,7 @@ def heat_maps(suite: SuiteData) -> Parts:
     """Return heat maps over the two longest axes, one per combination of other axes."""
     several = [axis for axis, values in suite.axes.items() if len(values) > 1]
     if len(several) < 2:
-        yield "the suite varies fewer than two settings."
-        return
+        raise Absent("the suite varies fewer than two settings.")
     # The sort is stable: among equal axes the first wins; the longest is horizontal.
     x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
     yield f"{suite.short[x]} across, {suite.short[y]} down."
@@ -231,8 +218,7 @@ def change_section(suite: SuiteData) -> Parts:
             )
         )
     if not found:
-        yield "no cell has another cell as its baseline."
-        return
+        raise Absent("no cell has another cell as its baseline.")
     most = sorted(found, key=lambda each: -abs(each.percent))[:_ROWS_DRAWN]
     drawn = [each for each in found if each in most]
     caption = (
@@ -250,8 +236,7 @@ def spread(suite: SuiteData) -> Parts:
     """Return the spread of repetitions."""
     several = suite.repeated
     if not several:
-        yield "every cell ran once."
-        return
+        raise Absent("every cell ran once.")
     cvs = {number: spread_of(own) for number, own in several.items()}
     deviations = {}
     for number in sorted(sorted(cvs, key=lambda each: -cvs[each])[:_ROWS_DRAWN]):
@@ -315,16 +300,16 @@ def grid(
     colours = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
     turned = 5 * longest if longest > _SHORTEST_LABELS else 0
-    plot = new_figure(
+    plot = plots.new_figure(
         name=name,
         title=title,
-        width=HALF if len(columns) <= 8 else WHOLE,
+        width=plots.HALF if len(columns) <= 8 else plots.WHOLE,
         height=160 + 34 * len(rows) + turned,
         tools="save",
         x_range=models.FactorRange(*columns),
         y_range=models.FactorRange(*reversed(rows)),
-        x_axis_label=x_label,
-        y_axis_label=y_label,
+        x_label=x_label,
+        y_label=y_label,
     )
     plot.grid.visible = False
     if turned:
@@ -348,8 +333,8 @@ def grid(
         look = {"text_align": "center", "text_baseline": "middle", "text_color": "ink"}
         place = {"x": "x", "y": "y", "text": "text", "source": source}
         plot.text(**place, text_font_size=size, **look)
-    hover(plot, drawn)
-    add_color_bar(plot, colours, unit, "" if unit in TICKS else unit)
+    plots.hover(plot, drawn)
+    plots.add_color_bar(plot, colours, unit, "" if unit in plots.TICKS else unit)
     return plot
 
 
@@ -360,18 +345,11 @@ def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
     return "white" if dark else "#1c2430"
 
 
-def _points(
-    cells: Sequence[str], *, height: int, name: str, title: str, label: str
-) -> figure:
+def _points(cells: Sequence[str], **look: Any) -> figure:
     """Return a figure with a row per cell and a line at zero."""
-    plot = new_figure(
-        name=name,
-        title=title,
-        height=height,
-        y_range=models.FactorRange(*reversed(cells)),
-        x_axis_label=label,
-    )
-    zero_line(plot)
+    rows = models.FactorRange(*reversed(cells))
+    plot = plots.new_figure(y_range=rows, **look)
+    plots.zero_line(plot)
     plot.ygrid.visible = False
     return plot
 
@@ -380,9 +358,8 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     """Return changes from baselines with their ranges, the first one at the top."""
     label = "change of the iteration from its baseline (%)"
     names = [each.name for each in found]
-    plot = _points(
-        names, height=120 + 22 * len(names), name=name, title=title, label=label
-    )
+    look: dict[str, Any] = {"name": name, "title": title, "x_label": label}
+    plot = _points(names, height=120 + 22 * len(names), **look)
     for what, is_sure, colour in (
         ("significant", True, BLUE),
         ("not significant", False, GREY),
@@ -397,11 +374,11 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
             "high": [each.high for each in own],
             "tip": [each.tip for each in own],
         }
-        look: dict[str, Any] = {"color": colour, "source": columns}
+        look = {"color": colour, "source": columns}
         plot.segment(x0="low", x1="high", y0="y", y1="y", line_width=2, **look)
         drawn = plot.scatter(x="percent", y="y", size=8, legend_label=what, **look)
-        hover(plot, drawn)
-    legend_below(plot)
+        plots.hover(plot, drawn)
+    plots.legend_below(plot)
     plot.legend.visible = True
     return plot
 
@@ -418,7 +395,7 @@ def spread_plot(
     """
     label = "deviation of a repetition from the mean of its cell (%)"
     height = 110 + 20 * len(deviations)
-    look: dict[str, Any] = {"name": name, "title": title, "label": label}
+    look: dict[str, Any] = {"name": name, "title": title, "x_label": label}
     plot = _points(list(deviations), height=height, **look)
     points = [(cell, *each) for cell, own in deviations.items() for each in own]
     widest = 1.1 * (max((abs(percent) for _, percent, _ in points), default=0) or 1)
@@ -429,5 +406,5 @@ def spread_plot(
         "tip": [tip for _, _, tip in points],
     }
     look = {"size": 8, "fill_alpha": 0.5, "color": BLUE}
-    hover(plot, plot.scatter(x="percent", y="y", source=source, **look))
+    plots.hover(plot, plot.scatter(x="percent", y="y", source=source, **look))
     return plot

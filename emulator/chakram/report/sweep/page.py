@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.config.suite import text
 from chakram.console.number_format import MISSING, errors_text, percent_text
 from chakram.foundation.units import format_time
+from chakram.report import page
 from chakram.report.blocks import facts, table
-from chakram.report.page import Answer, Bars, Group, Parts, Tile, render_page, section
 from chakram.report.run.page import raw_files
 from chakram.report.sweep import figures
 from chakram.report.sweep.data import SuiteData, change_of, spread_of
@@ -48,19 +49,19 @@ def suite_page(folder: Path, out: Path) -> str:
         figures.heat_maps(suite),
         figures.change_section(suite),
     ]
-    return render_page(
+    return page.render_page(
         title=f"Suite {suite.facts['name']}",
         lead=f"{len(suite.cells)} cells of {suite.facts['base']}, each "
         f"{suite.facts['repetitions']} times; {' and '.join(suite.worlds)}.",
         answer=_answer(suite),
         warnings=_warnings(suite),
         groups=[
-            Group("Best and worst", [_best_and_worst(suite)], is_open=True),
-            Group("Cells", [_table(suite)], is_open=True),
-            Group("Comparisons", compared, is_open=True),
-            Group("Repetitions", [figures.spread(suite)]),
-            Group("Settings", [_varied(suite)]),
-            Group("Runs and raw files", [_runs(suite), raw_files(folder, files)]),
+            page.Group("Best and worst", [_best_and_worst(suite)], is_open=True),
+            page.Group("Cells", [_table(suite)], is_open=True),
+            page.Group("Comparisons", compared, is_open=True),
+            page.Group("Repetitions", [figures.spread(suite)]),
+            page.Group("Settings", [_varied(suite)]),
+            page.Group("Runs and raw files", [_runs(suite), raw_files(folder, files)]),
         ],
         document={
             "suite": dict(suite.facts),
@@ -73,7 +74,7 @@ def suite_page(folder: Path, out: Path) -> str:
     )
 
 
-def _answer(suite: SuiteData) -> Answer:
+def _answer(suite: SuiteData) -> page.Answer:
     """Return the best cell, the largest changes, and the iterations of cells."""
     timed = sorted((each for each in suite.results if each.iteration), key=_time)
     changes = sorted(
@@ -93,20 +94,19 @@ def _answer(suite: SuiteData) -> Answer:
         )
         if suite.work:
             verdict += " Cells differ in their work, so compare those with equal work."
-    none = "No cell has another cell as its baseline."
     cvs = [spread_of(own) for own in suite.repeated.values()]
     tiles = [
-        Tile(f"{len(suite.runs)} of {suite.planned}", "results"),
-        Tile(format_time(_time(timed[0])) if timed else "", "fastest iteration"),
-        Tile(_percent(changes[0][0]) if changes else "", "largest gain", none),
-        Tile(_percent(changes[-1][0]) if changes else "", "largest loss", none),
-        Tile(
+        page.Tile(f"{len(suite.runs)} of {suite.planned}", "results"),
+        page.Tile(format_time(_time(timed[0])) if timed else "", "fastest iteration"),
+        _extreme("gain", [-change for change, _ in changes]),
+        _extreme("loss", [change for change, _ in changes]),
+        page.Tile(
             f"{percent_text(max(cvs))} %" if cvs else "",
             "largest CV of repetitions",
             "Every cell ran once.",
         ),
     ]
-    bars = Bars(
+    bars = page.Bars(
         title="Iteration of each cell",
         series=["mean of the repetitions"],
         rows=[
@@ -117,7 +117,7 @@ def _answer(suite: SuiteData) -> Answer:
         note=f"The fastest {_BARS} of {len(timed)}." * (len(timed) > _BARS),
     )
     largest = sorted(changes, key=lambda item: -abs(item[0]))[:3]
-    return Answer(
+    return page.Answer(
         verdict=verdict,
         tiles=tiles,
         bars=bars if timed else None,
@@ -133,12 +133,24 @@ def _answer(suite: SuiteData) -> Answer:
     )
 
 
+def _extreme(what: str, changes: Sequence[float]) -> page.Tile:
+    """Return the largest gain or loss; *changes* are positive for what is asked."""
+    sign = -1 if what == "gain" else 1
+    why = "No cell has another cell as its baseline."
+    if changes:
+        why = (
+            f"No cell is {'faster' if what == 'gain' else 'slower'} than its baseline."
+        )
+    most = max(changes, default=0.0)
+    return page.Tile(_percent(sign * most) if most > 0 else "", f"largest {what}", why)
+
+
 def _percent(change: float) -> str:
     return f"{percent_text(change, sign='+')} %"
 
 
-@section("Varied settings", "f")
-def _varied(suite: SuiteData) -> Parts:
+@page.section("Varied settings", "f")
+def _varied(suite: SuiteData) -> page.Parts:
     known = suite.facts
     rows = [(key, ", ".join(values)) for key, values in suite.axes.items()]
     for case in known["cases"]:
@@ -163,8 +175,8 @@ def _varied(suite: SuiteData) -> Parts:
     )
 
 
-@section("Best and worst", "c")
-def _best_and_worst(suite: SuiteData) -> Parts:
+@page.section("Best and worst", "c")
+def _best_and_worst(suite: SuiteData) -> page.Parts:
     groups: dict[tuple[str, ...], list[CellResult]] = {}
     for each in suite.results:
         if each.iteration is not None:
@@ -186,25 +198,7 @@ def _best_and_worst(suite: SuiteData) -> Parts:
             )
         )
     if not rows:
-        yield "no two cells have the same work, so none is best."
-        return
-    gains = sorted(
-        (change, number)
-        for number, each in enumerate(suite.results)
-        if (change := change_of(each)) is not None
-    )
-    largest = []
-    for what, found in (("largest gain", gains[:1]), ("largest loss", gains[-1:])):
-        for change, number in found:
-            if (change < 0) == (what == "largest gain"):
-                each = suite.results[number]
-                weight = ""
-                if each.difference and each.difference.significant is False:
-                    weight = " (not significant)"
-                said = f"{percent_text(change, sign='+')} % over its baseline{weight}"
-                largest.append((what, f"{suite.name(each.cell)}: {said}"))
-    if largest:
-        yield facts(*largest)
+        raise page.Absent("no two cells have the same work, so none is best.")
     columns = "best | worst | best iteration | worst iteration | ratio | of cells"
     yield table(
         "Ordered by the time of an iteration",
@@ -221,11 +215,10 @@ def _time(each: CellResult) -> float:
     return each.iteration.mean_ns
 
 
-@section("Cells", "c")
-def _table(suite: SuiteData) -> Parts:
+@page.section("Cells", "c")
+def _table(suite: SuiteData) -> page.Parts:
     if not suite.results:
-        yield "no cell has a result."
-        return
+        raise page.Absent("no cell has a result.")
     first = {run.cell.number: run for run in reversed(suite.runs)}
     # Virtual time has no generator.
     real = any(each.generator_bound_share is not None for each in suite.results)
@@ -327,11 +320,10 @@ def _warnings(suite: SuiteData) -> list[str]:
     return found[:limit] + ([f"and {cut} more"] if cut > 0 else [])
 
 
-@section("Runs of the cells", "c")
-def _runs(suite: SuiteData) -> Parts:
+@page.section("Runs of the cells", "c")
+def _runs(suite: SuiteData) -> page.Parts:
     if not suite.runs:
-        yield "no cell has a result."
-        return
+        raise page.Absent("no cell has a result.")
     rows = []
     for run in suite.runs:
         iteration, busbw = run.iteration, run.document["average_bus_bandwidth"]

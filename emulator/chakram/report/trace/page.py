@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.read.reader_options import merge_warnings
 from chakram.foundation.units import about_size
-from chakram.report import plots
-from chakram.report.page import (
-    Answer,
-    Bars,
-    Group,
-    Parts,
-    Plot,
-    Section,
-    Tile,
-    render_page,
-    section,
-)
+from chakram.report import page, plots
 from chakram.report.trace import tables
 from chakram.report.trace.document import trace_document
 
@@ -52,28 +41,34 @@ def trace_page(
     unit = bytes_per_element
     sizes = tables.sizes_table(summary).cut(_ROWS_SHOWN)
     groups = tables.groups_table(traces, summary).cut(_ROWS_SHOWN)
-    operations = Section(
+    operations = page.Section(
         title="Operations of each rank",
         text=_OPERATIONS,
         blocks=(tables.operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
     )
     about = tables.trace_facts(traces, summary, bytes_per_element=unit)
     found = [
-        Group(
+        page.Group(
             "Communication",
             [
                 _communication(summary, unit),
-                Section(
+                page.Section(
                     title="Sizes of collectives", blocks=(sizes,) if sizes.rows else ()
                 ),
             ],
             is_open=True,
         ),
-        Group("Traffic between ranks", [_matrix(summary)], is_open=True),
-        Group("Process groups", [Section(title="Process groups", blocks=(groups,))]),
-        Group("Operations", [operations]),
-        Group("Times and dependencies", [_distributions(summary)]),
-        Group("Trace set", [Section(title="Trace set", blocks=(about,))], is_open=True),
+        page.Group("Traffic between ranks", [_matrix(summary)], is_open=True),
+        page.Group(
+            "Process groups", [page.Section(title="Process groups", blocks=(groups,))]
+        ),
+        page.Group("Operations", [operations]),
+        page.Group("Times and dependencies", [_distributions(summary)]),
+        page.Group(
+            "Trace set",
+            [page.Section(title="Trace set", blocks=(about,))],
+            is_open=True,
+        ),
     ]
     warnings = list(merge_warnings(traces.warnings).values())
     if summary.traffic.unplaced:
@@ -83,7 +78,7 @@ def trace_page(
             "are not in the traffic. See chakram trace lint.",
         )
     kept = (replace(g, sections=[s for s in g.sections if s.blocks]) for g in found)
-    return render_page(
+    return page.render_page(
         title=f"Trace set {traces.name.rpartition('/')[2]}",
         lead="One iteration of every rank · traffic is that of the default algorithms",
         answer=_answer(traces, summary),
@@ -93,7 +88,7 @@ def trace_page(
     )
 
 
-def _answer(traces: TraceSet, summary: TraceSummary) -> Answer:
+def _answer(traces: TraceSet, summary: TraceSummary) -> page.Answer:
     """Return how much is sent by what, and by whom."""
     sent = sum(summary.traffic.sent_bytes)
     rows = summary.communication
@@ -105,13 +100,13 @@ def _answer(traces: TraceSet, summary: TraceSummary) -> Answer:
     pairs = summary.largest_pairs
     none = "No node sends to another rank."
     tiles = [
-        Tile(str(traces.nranks), "ranks"),
-        Tile(f"{summary.nodes:,}", "nodes"),
-        Tile(about_size(sent) if sent else "", "sent by all ranks", none),
-        Tile(f"{pairs.all_pairs:,}" if pairs else "", "pairs of ranks send", none),
-        Tile(f"{len(summary.groups):,}", "process groups communicate"),
+        page.Tile(str(traces.nranks), "ranks"),
+        page.Tile(f"{summary.nodes:,}", "nodes"),
+        page.Tile(about_size(sent) if sent else "", "sent by all ranks", none),
+        page.Tile(f"{pairs.all_pairs:,}" if pairs else "", "pairs of ranks send", none),
+        page.Tile(f"{len(summary.groups):,}", "process groups communicate"),
     ]
-    bars = Bars(
+    bars = page.Bars(
         title="Bytes by collective and size of group",
         series=["contributed", "sent", "on the wire"],
         rows=[
@@ -122,7 +117,7 @@ def _answer(traces: TraceSet, summary: TraceSummary) -> Answer:
         note=f"The first {_BARS} of {len(rows)}." * (len(rows) > _BARS),
     )
     shown = pairs.pairs[:3] if pairs else ()
-    return Answer(
+    return page.Answer(
         verdict=f"{verdict}.",
         tiles=tiles,
         bars=bars if rows else None,
@@ -135,8 +130,8 @@ def _answer(traces: TraceSet, summary: TraceSummary) -> Answer:
     )
 
 
-@section("Communication")
-def _communication(summary: TraceSummary, bytes_per_element: int | None) -> Parts:
+@page.section("Communication")
+def _communication(summary: TraceSummary, bytes_per_element: int | None) -> page.Parts:
     rows = summary.communication
     if rows:
         yield tables.communication_table(summary, bytes_per_element=bytes_per_element)
@@ -148,8 +143,8 @@ def _name(row: CommunicationRow) -> str:
     return row.what if not row.groups else f"{row.what}, group not defined"
 
 
-@section("Traffic between ranks")
-def _matrix(summary: TraceSummary) -> Parts:
+@page.section("Traffic between ranks")
+def _matrix(summary: TraceSummary) -> page.Parts:
     traffic, messages = summary.traffic, summary.messages
     if traffic.matrix is None or not any(traffic.sent_bytes):
         return
@@ -160,7 +155,7 @@ def _matrix(summary: TraceSummary) -> Parts:
         "order."
     )
     rows = [traffic.row(rank.rank) for rank in summary.per_rank]
-    yield Plot(
+    yield page.Plot(
         figure=plots.matrix(rows, title="Bytes from rank to rank"),
         caption=(
             f"Up to {plots.MATRIX_CELLS} ranks, a cell is a pair of ranks; with more "
@@ -169,7 +164,7 @@ def _matrix(summary: TraceSummary) -> Parts:
     )
     if messages is not None:
         named = {"messages": messages}
-        yield Plot(
+        yield page.Plot(
             figure=plots.cdf(named, title="Sizes of messages", unit="bytes"),
             caption=(
                 f"{messages.count:,} messages of all ranks; half of them have up to "
@@ -180,12 +175,12 @@ def _matrix(summary: TraceSummary) -> Parts:
     yield tables.pairs_table(summary, _PAIRS_SHOWN)
 
 
-@section("Times and dependencies")
-def _distributions(summary: TraceSummary) -> Parts:
+@page.section("Times and dependencies")
+def _distributions(summary: TraceSummary) -> page.Parts:
     yield tables.distributions_table(summary)
     if durations := summary.durations:
         stated = sum(spread.count for spread in durations.values())
-        yield Plot(
+        yield page.Plot(
             figure=plots.cdf(durations, title="Durations of nodes", unit="ns"),
             caption=f"{stated:,} of {summary.nodes:,} nodes state a duration.",
         )
@@ -199,7 +194,7 @@ def _distributions(summary: TraceSummary) -> Parts:
     }
     if degrees:
         unit = "dependencies or dependents of a node"
-        yield Plot(
+        yield page.Plot(
             figure=plots.cdf(degrees, title="Dependencies of nodes", unit=unit),
             caption="Share of nodes with up to this number of others.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from chakram.chakra.summary.summary import (
 from chakram.chakra.summary.traffic import PATH_MTU
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.foundation.units import about_size, format_time
-from chakram.report.blocks import Facts, Table
+from chakram.report.blocks import Facts, Table, facts, table
 
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
@@ -109,7 +110,7 @@ def trace_facts(
     ]
     if bytes_per_element not in (None, 1):
         rows.append(("stored sizes", f"units of {bytes_per_element} bytes"))
-    return Facts(rows=tuple(rows))
+    return facts(*rows)
 
 
 def _slots_fact(summary: TraceSummary) -> str:
@@ -137,33 +138,26 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
         cells = (
             *(str(rank.computation[kernel]) for kernel in _KERNELS),
             *(str(rank.communication.get(name, 0)) for name in collectives),
-            *((str(rank.memory),) if memory else ()),
-            *((str(rank.passed),) if passed else ()),
+            *((str(rank.memory),) * memory + (str(rank.passed),) * passed),
             format_time(rank.duration_ns) if rank.duration_ns else "-",
             about_size(rank.sent_bytes),
             about_size(rank.received_bytes),
         )
         alike.setdefault(cells, []).append(rank.rank)
-    return Table(
-        title="Nodes of each rank, one iteration",
-        header=(
-            "ranks",
-            *_KERNELS.values(),
-            *(_COLLECTIVES.get(name, name) for name in collectives),
-            *(("memory",) if memory else ()),
-            *(("pass",) if passed else ()),
-            *("durations", "sends", "receives"),
-        ),
-        rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
-        note=(
-            "Computation is classified by STAGE operators, otherwise by the names of "
-            "nodes. Others: nodes that match neither, and nodes that only move data. "
-        )
-        + ("pass: nodes without effect on the network. " if passed else "")
-        + (
-            "durations: sum over all nodes, - if there are none; sends, receives: "
-            "payload."
-        ),
+    columns = [
+        *("ranks", *_KERNELS.values()),
+        *(_COLLECTIVES.get(name, name) for name in collectives),
+        *(["memory"] * memory + ["pass"] * passed),
+        *("durations", "sends", "receives"),
+    ]
+    return table(
+        "Nodes of each rank, one iteration",
+        "|".join(columns),
+        ((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
+        note="Computation is classified by STAGE operators, otherwise by the names of "
+        "nodes. Others: nodes that match neither, and nodes that only move data. "
+        + "pass: nodes without effect on the network. " * passed
+        + "durations: sum over all nodes, - if none; sends, receives: payload.",
     )
 
 
@@ -172,39 +166,29 @@ def communication_table(
 ) -> Table:
     """Return the totals of collectives by size of group, over all ranks."""
     unit = bytes_per_element or 1
-    return Table(
-        title="Communication of all ranks",
-        header=(
-            *("collective", "ranks", "groups", "nodes", "smallest", "largest"),
-            *("stored", "contributed", "sent", "on the wire", "algorithm"),
-        ),
-        rows=tuple(
+    return table(
+        "Communication of all ranks",
+        "collective | ranks | groups | nodes | smallest | largest | stored | "
+        "contributed | sent | on the wire | algorithm",
+        (
             (
                 row.what,
                 "" if row.group_ranks is None else str(row.group_ranks),
-                str(row.groups or ""),
-                str(row.nodes),
-                about_size(row.min_bytes),
-                about_size(row.max_bytes),
+                *(str(row.groups or ""), str(row.nodes)),
+                *(about_size(row.min_bytes), about_size(row.max_bytes)),
                 f"{row.total_bytes // unit:.4g}",
-                about_size(row.total_bytes),
-                about_size(row.sent_bytes),
-                about_size(row.wire_bytes),
+                *map(about_size, (row.total_bytes, row.sent_bytes, row.wire_bytes)),
                 ", ".join(row.algorithms),
             )
             for row in summary.communication
         ),
-        note=(
-            "Totals over all nodes of all ranks. smallest, largest: contribution of "
-            "one rank to one collective; stored: sum of comm_size in the files"
-        )
-        + (f", in units of {unit} bytes" if unit != 1 else "")
-        + (
-            "; contributed: the same in bytes; sent: payload that ranks send each "
-            f"other; on the wire: with headers, {PATH_MTU} bytes of payload per "
-            "packet. A trace does not define algorithms: these are the choices of auto "
-            "for these sizes."
-        ),
+        note="Totals over all nodes of all ranks. smallest, largest: contribution of "
+        "one rank to one collective; stored: sum of comm_size in the files"
+        + f", in units of {unit} bytes"
+        * (unit != 1)
+        + "; contributed: the same in bytes; sent: payload that ranks send each other; "
+        f"on the wire: with headers, {PATH_MTU} bytes of payload per packet. A trace "
+        "does not define algorithms: these are the choices of auto for these sizes.",
     )
 
 
@@ -236,18 +220,12 @@ def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
             (group.name, purposes.get(group.name, "")) for group in groups
         )
     )
-    return Table(
-        title="Process groups",
-        header=(
-            "group",
-            *(("for",) if has_purposes else ()),
-            *("ranks", "collectives", "size", "sent"),
-        ),
-        left=4 if has_purposes else 3,
-        rows=tuple(
+    return table(
+        "Process groups",
+        f"group {'| for ' * has_purposes}| ranks | collectives | size | sent",
+        (
             (
-                group.name,
-                *((purposes.get(group.name, ""),) if has_purposes else ()),
+                *(group.name, *(purposes.get(group.name, ""),) * has_purposes),
                 "not defined" if group.ranks is None else ranks_text(group.ranks),
                 _collectives(group),
                 "" if group.ranks is None else str(len(group.ranks)),
@@ -255,6 +233,7 @@ def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
             )
             for group in groups
         ),
+        left=4 if has_purposes else 3,
         note=words,
     )
 
@@ -293,19 +272,19 @@ def distributions_table(summary: TraceSummary) -> Table:
 
     def add(what: str, spread: Distribution | None, text: Callable[[int], str]) -> None:
         if spread is not None:
-            numbers = (spread.smallest, spread.p50, spread.p90, spread.p99)
-            more = (spread.p99_9, spread.largest)
-            rows.append((what, str(spread.count), *map(text, (*numbers, *more))))
+            low = spread.smallest, spread.p50, spread.p90
+            high = spread.p99, spread.p99_9, spread.largest
+            rows.append((what, str(spread.count), *map(text, (*low, *high))))
 
     for kind, spread in summary.durations.items():
         add(f"duration of {kind}", spread, format_time)
     add("size of a message", summary.messages, about_size)
     add("dependencies of a node", summary.dependencies.parents, str)
     add("dependents of a node", summary.dependencies.children, str)
-    return Table(
-        title="Distributions",
-        header=("of", "number", "smallest", "p50", "p90", "p99", "p99.9", "largest"),
-        rows=tuple(rows),
+    return table(
+        "Distributions",
+        "of | number | smallest | p50 | p90 | p99 | p99.9 | largest",
+        rows,
         note="Percentiles are values that occur (method of the nearest rank).",
     )
 
@@ -332,23 +311,17 @@ def sizes_table(summary: TraceSummary) -> Table:
                 bins,
                 nranks=row.group_ranks,
             )
-    return Table(
-        title="Sizes of collectives",
-        header=(
-            *("collective", "groups", "ranks", "size", "number"),
-            *("contributed", "share", ""),
-        ),
+    made = table(
+        "Sizes of collectives",
+        "collective | groups | ranks | size | number | contributed | share |",
+        rows,
         left=2,
-        bars=7,
-        rows=tuple(rows),
-        note=(
-            "size: contribution of one rank to one collective; more than a dozen sizes "
-            "are grouped between powers of two. number, contributed: per group, all "
-            "its ranks together (send: over all ranks), counted in nodes if ranks "
-            "contribute different sizes. share: part of what the collective "
-            "contributes in that group."
-        ),
+        note="size: contribution of one rank to one collective; more than a dozen are "
+        "grouped between powers of two. number, contributed: per group, all its ranks "
+        "together (send: over all ranks), counted in nodes if ranks contribute "
+        "different sizes. share: part of the collective's bytes in that group.",
     )
+    return replace(made, bars=7)
 
 
 def _size_rows(
@@ -398,19 +371,14 @@ def pairs_table(summary: TraceSummary, limit: int) -> Table:
     if last == largest.pairs[-1][2]:
         as_large += largest.as_large
     all_bytes = sum(summary.traffic.sent_bytes)
-    return Table(
-        title="Most bytes from rank to rank",
-        header=("from", "to", "bytes", "share of all"),
-        left=0,
-        rows=tuple(
-            (
-                str(src),
-                str(dst),
-                about_size(size_bytes),
-                f"{100 * size_bytes / all_bytes:.2f} %",
-            )
-            for src, dst, size_bytes in shown
+    return table(
+        "Most bytes from rank to rank",
+        "from | to | bytes | share of all",
+        (
+            (str(a), str(b), about_size(size), f"{100 * size / all_bytes:.2f} %")
+            for a, b, size in shown
         ),
+        left=0,
         note=f"{largest.all_pairs} pairs send data"
         + (f", {as_large} more send as much as the last" if as_large else ""),
     )

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from chakram.diagnosis import source_port_advice as advice_module
+from chakram.diagnosis.source_port_advice import Advice, source_port_advice
 from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.queue_pairs import SHARD_BITS
 from chakram.report.blocks import Facts, Table
-from chakram.report.run import source_ports as run_ports
 from chakram.report.run.data import RunData
-from chakram.report.run.source_ports import (
-    Advice,
-    source_port_advice,
-    source_ports,
-)
+from chakram.report.run.source_ports import source_ports
 from chakram.run_directory.schemas import SCHEMAS
 from tests.made_runs import EXPERIMENT, made_run
 
@@ -84,8 +81,14 @@ def with_pairs(
     return RunData(results)
 
 
+def found_in(data: RunData) -> Advice | str:
+    assert not isinstance(data.topology, str)
+    assert not isinstance(data.fabric, str)
+    return source_port_advice(data.results, data.fabric, data.topology, data.transport)
+
+
 def advice_of(data: RunData) -> Advice:
-    found = source_port_advice(data)
+    found = found_in(data)
     assert isinstance(found, Advice), found
     return found
 
@@ -111,7 +114,7 @@ def test_pairs_that_share_an_uplink_get_ports_that_divide_them(
         {**row, "udp_source_port": ports[turn % len(ports)]}
         for turn, row in enumerate(ends)
     ]
-    even = source_port_advice(with_pairs(results, monkeypatch, again))
+    even = found_in(with_pairs(results, monkeypatch, again))
     assert even == "the uplinks are already balanced"
 
 
@@ -119,7 +122,7 @@ def test_one_pair_cannot_be_divided(
     results: RunResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = with_pairs(results, monkeypatch, in_turn((0, 2)))
-    found = source_port_advice(data)
+    found = found_in(data)
     assert isinstance(found, str)
     assert found.startswith("no other ports are better; single flows are this large")
     section = source_ports(data)
@@ -177,7 +180,7 @@ def test_an_order_that_is_not_known_has_no_advice(
 ) -> None:
     first, second = in_turn((0, 2), (0, 3))
     data = with_pairs(results, monkeypatch, [first, {**second, **change}])
-    assert source_port_advice(data) == (
+    assert found_in(data) == (
         "ports are divided among processes, or their order is unknown"
     )
 
@@ -236,22 +239,23 @@ def test_too_many_pairs_are_not_tried(
     limit: int,
     text: str,
 ) -> None:
-    monkeypatch.setattr(run_ports, "_MOST_PAIRS", limit)
+    monkeypatch.setattr(advice_module, "_MOST_PAIRS", limit)
     ends = in_turn((0, 2), (0, 3))[:count]
     # Each pair stands there twice, once for each of its ends.
     mirrored = [{**row, "rank": row["peer"], "peer": row["rank"]} for row in ends]
     data = with_pairs(results, monkeypatch, [*ends, *mirrored])
-    assert source_port_advice(data) == text
+    assert found_in(data) == text
 
 
 def test_a_limit_of_pairs_is_inclusive(
     results: RunResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_ports, "_MOST_PAIRS", 4)
+    monkeypatch.setattr(advice_module, "_MOST_PAIRS", 4)
     ends = in_turn((0, 2), (0, 3), (1, 2), (1, 3))
     advice_of(with_pairs(results, monkeypatch, ends))
 
 
 def test_without_a_topology_there_is_no_advice(tmp_path: Path) -> None:
     data = RunData(made_run(tmp_path, iterations=(), experiment={}))
-    assert source_port_advice(data) == "the topology is unknown"
+    section = source_ports(data)
+    assert section.text == "none are proposed: the topology is unknown."

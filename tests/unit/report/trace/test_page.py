@@ -49,7 +49,7 @@ def page_of(traces: Any, summary: Any, unit: int | None = None) -> dict[str, Any
     taken: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            trace_page, "render_page", lambda **page: taken.update(page) or ""
+            trace_page.page, "render_page", lambda **page: taken.update(page) or ""
         )
         trace_page.trace_page(traces, summary, bytes_per_element=unit)
     taken["sections"] = sections_of(taken["groups"])
