@@ -111,10 +111,12 @@ def _verdict(
     if longest is None:
         yield Markup("No iteration was measured.")
     else:
-        job = f" of {longest.job}" if len(summary.iterations) > 1 else ""
-        text = "One iteration{} takes <b>{}</b>{}."
-        took = format_time(longest.mean_ns)
-        yield Markup(text).format(job, took, _compared(data, rows))
+        known = sorted(summary.iterations, key=lambda each: -each.mean_ns)
+        text = " of {} <b>{}</b>" if len(known) > 1 else " <b>{1}</b>"
+        times = Markup(",").join(
+            Markup(text).format(each.job, format_time(each.mean_ns)) for each in known
+        )
+        yield Markup("One iteration takes{}{}.").format(times, _compared(data, rows))
     if is_generator_bound(summary.generator_wait_share):
         yield Markup(
             "The <b>traffic generator</b>, not the network, limited these times."
