@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chakram.records.run_records import LinkRecord
-from chakram.report.run.data import Flows, RunData
+from chakram.report.run.data import RunData
+from chakram.report.run.flows import Flows
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.reader import RunResults, open_run
 from chakram.summary.retransmissions import Traffic

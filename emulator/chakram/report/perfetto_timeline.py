@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from chakram.report.columns import spread
-from chakram.report.run.data import TIME_BINS, NicTraffic, RunData, Shares
+from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
+from chakram.report.run.flows import Shares, shares_of
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.run_directory.message_columns import paths_of_text
 
@@ -75,7 +76,7 @@ def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[s
 
 def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     """Yield events as JSON, several at once with commas between them."""
-    shares = data.shares(data.flows)
+    shares = shares_of(data.flows)
     threads = _threads(data, shares)
     names = data.flows.names
     # Include ranks that have not ended an iteration.

@@ -342,6 +342,18 @@ def curves(
     return plot
 
 
+def over_time(
+    series: Mapping[str, NDArray[Any]], *, x_range: models.Range1d, **look: Any
+) -> figure:
+    """Return time series as steps; each covers *x_range* in bins of equal length."""
+    lines = {
+        name: Curve(x=np.arange(len(y)) * (x_range.end / len(y)), y=y.round(3))
+        for name, y in series.items()
+    }
+    fixed: dict[str, Any] = {"x": "ns", "x_label": SINCE, "width": WHOLE, "height": 300}
+    return curves(lines, steps=True, x_range=x_range, **fixed, **look)
+
+
 def _apart(sizes: Sequence[int]) -> list[int]:
     """Return sizes whose ticks do not overlap on a logarithmic axis."""
     least = (sizes[-1] / sizes[0]) ** (1 / 9) if sizes else 1.0

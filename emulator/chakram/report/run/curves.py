@@ -15,7 +15,8 @@ from chakram.report.page import NO_BANDWIDTHS, NO_FLOWS, Absent, Parts, Plot, se
 from chakram.report.plots import WHOLE, Curve, curves
 
 if TYPE_CHECKING:
-    from chakram.report.run.data import Flows, RunData
+    from chakram.report.run.data import RunData
+    from chakram.report.run.flows import Flows
     from chakram.report.run.rows import ReportRow
 
 

@@ -12,7 +12,7 @@ from chakram.foundation.units import about_size, format_time
 from chakram.report.blocks import Table, facts, table
 from chakram.report.columns import spread
 from chakram.report.page import Block, Plot
-from chakram.report.plots import SINCE, WHOLE, Curve, curves
+from chakram.report.plots import over_time
 from chakram.report.run.data import TIME_BINS, RunData
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.report.run.rows import time_or_missing
@@ -61,15 +61,10 @@ def switch_blocks(
         if sum(frames):
             why = f"{sum(frames)} pause frames were counted, but not sampled"
         unknown.append(("PFC pauses over time", why))
-    look: dict[str, Any] = {"bands": bands, "x_range": x_range, "width": WHOLE}
-    look |= {"x": "ns", "x_label": SINCE, "steps": True, "height": 300}
     for name, title, unit, series, text in drawn:
         if series:
-            count = len(next(iter(series.values())))
-            edges = np.arange(count) * (x_range.end / count)
-            lines = {port: Curve(x=edges, y=y.round(3)) for port, y in series.items()}
-            figure = curves(lines, name=name, title=title, y=unit, **look)
-            yield Plot(figure=figure, caption=text)
+            look = {"name": name, "title": title, "y": unit, "bands": bands}
+            yield Plot(figure=over_time(series, x_range=x_range, **look), caption=text)
     if unknown:
         yield facts(*unknown)
     if (odd := link_table(data)) is not None:

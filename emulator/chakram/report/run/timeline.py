@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chakram.foundation.units import about_size, format_time
 from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
 from chakram.report.plots import spans
+from chakram.report.run.flows import shares_of
 
 if TYPE_CHECKING:
     from bokeh.models import Range1d
@@ -133,7 +134,7 @@ def _bars_of_operations(data: RunData, job: str) -> list[_Bar]:
 
 def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
     flows = data.measured
-    shares = data.shares(flows.where(flows["iteration"] == iteration))
+    shares = shares_of(flows.where(flows["iteration"] == iteration))
     jobs, groups, ops = (flows.names[name] for name in ("job", "group", "collective"))
     bars = []
     for at in range(len(shares)):

@@ -14,7 +14,7 @@ from chakram.report import plots
 from chakram.report.blocks import table
 from chakram.report.columns import joined_spans, percentiles, spread
 from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
-from chakram.report.plots import SINCE, WHOLE, Curve, curves, heat_map
+from chakram.report.plots import heat_map
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
 from chakram.run_directory.message_columns import paths_of_text
@@ -185,8 +185,7 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
     sampled = data.deltas(
         "queue_pairs", ("job", "rank", "qpn"), tuple(name for _, name in _COUNTED)
     )
-    edges = np.arange(TIME_BINS) * data.bin_ns
-    drawn: dict[str, Curve] = {}
+    drawn: dict[str, NDArray[Any]] = {}
     none = []
     for name, column in _COUNTED:
         if sampled is not None:
@@ -203,39 +202,23 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
             shape=(1, TIME_BINS),
         )[0]
         if series.sum() >= 1:
-            drawn[name] = Curve(x=edges, y=series.round(3))
+            drawn[name] = series
         else:
             none.append(name.partition(":")[0])
     bands = _bands(data)
     if drawn:
-        caption = (
-            "From samples of queue pairs."
-            if sampled is not None
-            else (
-                "There are no samples: counts are spread evenly over the time of their "
-                "messages and collectives."
-            )
-        )
-        plot = curves(
-            drawn,
-            name="congestion",
-            title=f"Packets in {format_time(data.bin_ns)}",
-            x="ns",
-            y="packets",
-            x_label=SINCE,
-            steps=True,
-            bands=bands,
-            x_range=x_range,
-            width=WHOLE,
-            height=300,
-        )
-        nothing = f" None: {', '.join(none)}." if none else ""
-        yield Plot(figure=plot, caption=caption + nothing)
+        caption = "From samples of queue pairs."
+        if sampled is None:
+            caption = "There are no samples: counts are spread evenly over the time of "
+            caption += "their messages and collectives."
+        if none:
+            caption += f" None: {', '.join(none)}."
+        title = f"Packets in {format_time(data.bin_ns)}"
+        look = {"name": "congestion", "title": title, "y": "packets", "bands": bands}
+        plot = plots.over_time(drawn, x_range=x_range, **look)
+        yield Plot(figure=plot, caption=caption)
     else:
-        yield (
-            "No packet was marked or retransmitted, and no congestion notification was "
-            "sent."
-        )
+        yield "No packet was marked or retransmitted, and no notification was sent."
     packets, marked, again = summary.packets, summary.marked, summary.retransmitted
     marks = f"{marked:,}", f"{100 * marked / packets:.3f} %"
     repeats = f"{again:,}", f"{100 * again / packets:.3f} %"
@@ -308,17 +291,15 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
     look: dict[str, Any] = {"end_ns": data.end_ns, "high": 100, "x_range": x_range}
     for side, shares in sides.items():
         drawn, names = _blocks_of_ports(shares, nics.hosts)
-        plot = heat_map(
-            100 * drawn,
-            name=f"nic-{side}",
-            title=f"{side.capitalize()} utilisation of each port",
-            y_label="port",
-            y_names=names,
-            legend="% of rate",
-            height=min(420, 130 + max(8, 16 if count <= 16 else 4) * min(count, 64)),
-            **look,
-        )
-        yield Plot(figure=plot)
+        title = f"{side.capitalize()} utilisation of each port"
+        height = min(420, 130 + max(8, 16 if count <= 16 else 4) * min(count, 64))
+        own = {"name": f"nic-{side}", "title": title, "height": height, **look}
+        rows: dict[str, Any] = {
+            "y_label": "port",
+            "y_names": names,
+            "legend": "% of rate",
+        }
+        yield Plot(figure=heat_map(100 * drawn, **rows, **own))
     for side, shares in sides.items() if count >= 16 else ():
         levels = np.clip((shares * _UTILISATION_BINS).astype(np.int64), 0, 19)
         cells = [(levels == level).mean(axis=0) for level in range(_UTILISATION_BINS)]

@@ -16,7 +16,8 @@ from chakram.foundation.errors import InputError
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
 from chakram.report.page import Plot
 from chakram.report.run import data as module
-from chakram.report.run.data import Flows, NicTraffic, Roofline, RunData
+from chakram.report.run.data import NicTraffic, Roofline, RunData
+from chakram.report.run.flows import Flows, shares_of
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.report.run.page import run_page
 from chakram.report.run.queues import switch_blocks
@@ -150,7 +151,7 @@ def test_what_a_run_did_not_note_of_flows_is_unknown(tmp_path: Path) -> None:
 
 
 def test_shares_are_from_the_first_to_the_last_of_a_rank(data: RunData) -> None:
-    shares = data.shares(data.flows)
+    shares = shares_of(data.flows)
     # Four and four of collectives, two of a message, in four iterations.
     assert len(shares) == 40
     assert len(shares.places) == 2 * len(data.flows)

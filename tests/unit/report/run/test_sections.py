@@ -28,7 +28,8 @@ from chakram.report.run import page as run_page
 from chakram.report.run import timeline
 from chakram.report.run.causes import why_section
 from chakram.report.run.curves import bandwidth, completion_times
-from chakram.report.run.data import Flows, RunData
+from chakram.report.run.data import RunData
+from chakram.report.run.flows import Flows
 from chakram.report.run.page import comparability, warnings_of
 from chakram.report.run.rows import report_rows
 from chakram.report.run.sections import (
