@@ -10,9 +10,9 @@ from markupsafe import Markup
 from chakram.analysis.cause_ranking import CauseClass, class_of
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.collectives.ops import CollectiveOp
-from chakram.console.number_format import percent_text
+from chakram.console.number_format import percent_text, time_text
 from chakram.diagnosis.suspects import ADVICE
-from chakram.foundation.units import about_size, format_time
+from chakram.foundation.units import about_size
 from chakram.records.run_records import is_generator_bound
 from chakram.report.page import Answer, Bars, Tile
 from chakram.summary.run_summary import COMPLETE
@@ -31,7 +31,7 @@ def answer(data: RunData, rows: Sequence[ReportRow]) -> Answer:
     """Return what the page of a run says first."""
     causes = _causes(data)
     return Answer(
-        verdict=Markup(" ").join(_verdict(data, rows, causes)),
+        verdict=Markup(" ").join(_verdict(data, causes)),
         status=data.manifest.status,
         tiles=_tiles(data, rows),
         bars=_bars(data, rows),
@@ -46,18 +46,6 @@ def answer(data: RunData, rows: Sequence[ReportRow]) -> Answer:
             for cause, place, share, details in causes[:_CAUSES]
         ],
     )
-
-
-def deviation(rows: Sequence[ReportRow]) -> float | None:
-    """Return the measured time of all collectives over the simulated one, minus 1."""
-    known = [
-        (each.row.time_ns * each.row.samples, found.deviation)
-        for each in rows
-        if (found := each.row.predictions.get("simulate")) and each.row.time_ns
-        if found.deviation is not None
-    ]
-    simulated = sum(measured / (1 + share) for measured, share in known)
-    return sum(measured for measured, _ in known) / simulated - 1 if known else None
 
 
 def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
@@ -77,7 +65,7 @@ def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
         injected = {each.fault for each in why.causes if each.cause == cause} - {None}
         details = [
             "fault" if is_fault else "limit of the design",
-            f"{format_time(mean_ns)} of an iteration",
+            f"{time_text(mean_ns)} of an iteration",
             *(f"injected: {fault}" for fault in sorted(map(str, injected))),
             *([ADVICE[cause]] if cause in ADVICE else []),
         ]
@@ -99,9 +87,7 @@ def _listed(places: Sequence[str]) -> str:
 
 
 def _verdict(
-    data: RunData,
-    rows: Sequence[ReportRow],
-    causes: Sequence[tuple[str, str, float, str]],
+    data: RunData, causes: Sequence[tuple[str, str, float, str]]
 ) -> Iterator[Markup]:
     summary = data.summary
     if summary.facts.status != COMPLETE:
@@ -114,9 +100,9 @@ def _verdict(
         known = sorted(summary.iterations, key=lambda each: -each.mean_ns)
         text = " of {} <b>{}</b>" if len(known) > 1 else " <b>{1}</b>"
         times = Markup(",").join(
-            Markup(text).format(each.job, format_time(each.mean_ns)) for each in known
+            Markup(text).format(each.job, time_text(each.mean_ns)) for each in known
         )
-        yield Markup("One iteration takes{}{}.").format(times, _compared(data, rows))
+        yield Markup("One iteration takes{}{}.").format(times, _compared(data))
     if is_generator_bound(summary.generator_wait_share):
         yield Markup(
             "The <b>traffic generator</b>, not the network, limited these times."
@@ -135,15 +121,15 @@ def _verdict(
         yield Markup(text).format(*causes[0][:2])
 
 
-def _compared(data: RunData, rows: Sequence[ReportRow]) -> str:
+def _compared(data: RunData) -> str:
     if data.is_simulated:
         return " in simulation"
-    share = deviation(rows)
+    share = data.summary.deviation
     if share is None:
         return ""
     if abs(share) < _AS_SIMULATED:
         return "; its collectives take as long as simulated"
-    more = "longer" if share > 0 else "less"
+    more = "longer" if share > 0 else "shorter"
     return f"; its collectives take {percent_text(abs(share))} % {more} than simulated"
 
 
@@ -154,7 +140,7 @@ def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
     if longest is not None:
         job = f" of {longest.job}" if len(summary.iterations) > 1 else ""
         n = f"{job}, CV {percent_text(longest.cv)} %, n = {longest.iterations}"
-        time = format_time(longest.mean_ns)
+        time = time_text(longest.mean_ns)
     largest = max(
         (each for each in rows if each.share is not None),
         key=lambda each: each.row.time_ns * each.row.samples,
@@ -163,7 +149,7 @@ def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
     rate = "" if largest is None else f"{percent_text(largest.share)} %"
     total = sum(rank.iteration_ns for rank in summary.ranks)
     exposed = sum(rank.exposed_ns for rank in summary.ranks)
-    share = deviation(rows)
+    share = summary.deviation
     again = f"{summary.retransmitted:,}" if summary.is_counted else ""
     return [
         Tile(time, f"iteration{n}", "No iteration was measured."),
@@ -229,7 +215,7 @@ def _bars(data: RunData, rows: Sequence[ReportRow]) -> Bars | None:
             + " time of each collective",
             series=[series[at] for at in kept],
             rows=[(name, [times[at] for at in kept]) for name, times in found],
-            text=format_time,
+            text=time_text,
             note=note if len(rows) > _BARS else "",
             colours=[(1 if data.is_simulated else 0, 1, 7)[at] for at in kept],
         )
