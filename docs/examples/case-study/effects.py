@@ -24,7 +24,7 @@ from chakram.config.suite import load_suite
 from chakram.report.chromium_figures import export_figures
 from chakram.report.columns import cdf_points, percentiles
 from chakram.report.page import Plot, Section, render_page
-from chakram.report.result_plots import Curve, curves
+from chakram.report.plots import Curve, curves
 from chakram.run_directory.reader import RunResults, open_run
 from chakram.summary.bandwidth import bus_factor
 
@@ -331,7 +331,7 @@ def main() -> None:
         page = render_page(
             title="Case study",
             lead="",
-            sections=[Section(title="Figures", blocks=tuple(figures(study)))],
+            groups=[Section(title="Figures", blocks=tuple(figures(study)))],
             document={},
         )
         for path in export_figures(page, arguments.figures):
