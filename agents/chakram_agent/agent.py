@@ -31,6 +31,7 @@ from chakram.foundation.errors import (
     PlugInError,
     UnexpectedEvent,
 )
+from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import state_events as events
 from chakram_agent.shards import Shards
@@ -39,7 +40,6 @@ from chakram_agent.stall_lease import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
     from chakram_agent.metrics_endpoint import AgentMetrics
     from chakram_agent.send_limits import Policy
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
+from chakram.plan.plan import AgentPlan
 from chakram.records.counter_definitions import (
     HistogramCounts,
     PortStatistics,
@@ -25,13 +25,9 @@ from chakram.records.counter_definitions import (
 from chakram.records.counter_slots import distribution_slot, fault_slot, slot
 from chakram.replay import samples
 from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-    from chakram.roce.queue_pair import QueuePair
-    from chakram_agent.dataplane.loop import DataPlane, Line
-    from chakram_agent.shared_counters import SharedCounters
-
+from chakram.roce.queue_pair import QueuePair
+from chakram_agent.dataplane.loop import DataPlane, Line
+from chakram_agent.shared_counters import SharedCounters
 
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64

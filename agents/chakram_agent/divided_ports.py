@@ -13,18 +13,14 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.control.protocol_messages import pb
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation.errors import EnvironmentProblem, FabricError, PlanError
+from chakram.plan.plan import AgentPlan, PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram.roce.shared_line import PART_WORDS
 from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan, PortPlan
-
 
 # Every process has its own receiving socket. All are bound to one address and UDP port
 # (SO_REUSEPORT). A classic BPF program in the kernel selects the socket for each

@@ -21,39 +21,21 @@ import grpc
 
 import chakram
 from chakram._compiled import status as compiled_status
+from chakram.control import service
 from chakram.control.error_details import METADATA_KEY, encode_error
 from chakram.control.event_codec import encode_description, encode_event
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protocol_messages import PROTOCOL_VERSION, pb
-from chakram.control.service import (
-    SERVER_OPTIONS,
-    AgentServicer,
-    TlsFiles,
-    add_AgentServicer_to_server,
-    host_clock,
-    is_local,
-    server_context,
-)
-from chakram.foundation.errors import (
-    AgentError,
-    ChakramError,
-    ConfigError,
-    EnvironmentProblem,
-    InputError,
-    PortInUse,
-    PrivilegeError,
-    UnexpectedEvent,
-)
-from chakram_agent.agent import Agent
+from chakram.foundation import errors
+from chakram_agent.agent import Agent, Session
 from chakram_agent.dataplane.open_port import PORT_KINDS
+from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate
 
 if TYPE_CHECKING:
-    from chakram_agent.agent import Session
     from chakram_agent.metrics_endpoint import AgentMetrics
-    from chakram_agent.send_limits import Policy
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -65,12 +47,12 @@ CLOSE_GRACE_S = 0.5
 MAX_NAME = 200
 _BACKLOG = 512
 
-_CODES: tuple[tuple[type[ChakramError], grpc.StatusCode], ...] = (
-    (UnexpectedEvent, grpc.StatusCode.FAILED_PRECONDITION),
-    (InputError, grpc.StatusCode.INVALID_ARGUMENT),
-    (PrivilegeError, grpc.StatusCode.PERMISSION_DENIED),
-    (EnvironmentProblem, grpc.StatusCode.FAILED_PRECONDITION),
-    (ChakramError, grpc.StatusCode.ABORTED),
+_CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
+    (errors.UnexpectedEvent, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.InputError, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.PrivilegeError, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.EnvironmentProblem, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.ChakramError, grpc.StatusCode.ABORTED),
 )
 
 
@@ -89,14 +71,14 @@ class ServeOptions:
     """
 
     listen: str
-    tls: TlsFiles | None
+    tls: service.TlsFiles | None
     policy: Policy
     insecure: bool = False
     pin: bool = False
     traffic_lease_ns: int = TRAFFIC_LEASE_NS
 
 
-class AgentService(AgentServicer):
+class AgentService(service.AgentServicer):
     """Handles the calls of a controller."""
 
     def __init__(self, agent: Agent) -> None:
@@ -161,16 +143,18 @@ class AgentService(AgentServicer):
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
                 self._agent.detach(session.name)
-            raise AgentError("session", session.ended or "it has ended")
+            raise errors.AgentError("session", session.ended or "it has ended")
 
     async def _begin(self, requests: AsyncIterator[pb.Heartbeat]) -> Session:
         try:
             async with asyncio.timeout(FIRST_HEARTBEAT_S):
                 first = await anext(aiter(requests))
         except (TimeoutError, StopAsyncIteration):
-            raise AgentError("session", "it started without a heartbeat") from None
+            raise errors.AgentError(
+                "session", "it started without a heartbeat"
+            ) from None
         if not 0 < len(first.session) <= MAX_NAME:
-            raise AgentError("session", "it has no name")
+            raise errors.AgentError("session", "it has no name")
         return await self._agent.attach(first.session, first.controller[:MAX_NAME])
 
     async def _read_heartbeats(
@@ -179,7 +163,7 @@ class AgentService(AgentServicer):
         try:
             async for heartbeat in requests:
                 self._agent.heartbeat(heartbeat.session)
-        except AgentError:
+        except errors.AgentError:
             pass  # the lease has run out; the end of the session reports it
         self._agent.detach(session.name)
 
@@ -189,7 +173,7 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
     """Answer a Chakram error with a gRPC status that carries the whole error."""
     try:
         yield
-    except ChakramError as error:
+    except errors.ChakramError as error:
         log.info("refused a call error=%s", error)
         await context.abort(
             next(code for kind, code in _CODES if isinstance(error, kind)),
@@ -224,7 +208,7 @@ def describe(agent: Agent) -> AgentDescription:
         phase=agent.phase_name,
         monotonic_ns=now_ns,
         receive_buffer_bytes=_largest_buffer(),
-        clock=host_clock(),
+        clock=service.host_clock(),
         stalled_ns=agent.stalls.longest_ns(now_ns),
         ended_session=agent.ended_session,
         ended_reason=agent.ended_reason,
@@ -261,7 +245,7 @@ async def serve(
         EnvironmentProblem: If it cannot listen there for another reason.
     """
     _check_listen_address(options)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=service.SERVER_OPTIONS)
     with ExitStack() as stack:
         gate = None
         if options.tls is None:
@@ -271,7 +255,7 @@ async def serve(
                 stack.callback(path.unlink, missing_ok=True)
         else:
             inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
-            context = server_context(options.tls)
+            context = service.server_context(options.tls)
             listener = stack.enter_context(_listener(options.listen))
             address = f"{_host(options.listen)}:{listener.getsockname()[1]}"
             bind(server, f"unix:{inner}")
@@ -285,7 +269,7 @@ async def serve(
                     traffic_lease_ns=options.traffic_lease_ns,
                     metrics=metrics,
                 )
-                add_AgentServicer_to_server(AgentService(agent), server)
+                service.add_AgentServicer_to_server(AgentService(agent), server)
                 await server.start()
                 own = [tasks.create_task(agent.keep_time(), name="time")]
                 if gate is not None:
@@ -311,8 +295,8 @@ def _check_listen_address(options: ServeOptions) -> None:
     if options.tls is not None or options.listen.startswith("unix:"):
         return
     where = f"--listen {options.listen}"
-    if not is_local(options.listen):
-        raise ConfigError(
+    if not service.is_local(options.listen):
+        raise errors.ConfigError(
             where,
             "without certificates, an agent listens only on Unix sockets and loopback "
             "addresses",
@@ -320,7 +304,7 @@ def _check_listen_address(options: ServeOptions) -> None:
             "certs)",
         )
     if not options.insecure:
-        raise ConfigError(
+        raise errors.ConfigError(
             where,
             "without certificates, every local user could control the agent at this "
             "address",
@@ -397,7 +381,7 @@ def _clear_unix_socket(path: str) -> None:
     if not place.exists():
         return
     if not place.is_socket():
-        raise EnvironmentProblem(
+        raise errors.EnvironmentProblem(
             f"--listen unix:{path}",
             "a file with that name exists",
             "choose another path",
@@ -409,16 +393,16 @@ def _clear_unix_socket(path: str) -> None:
             with suppress(OSError):
                 place.unlink()
             return
-    raise PortInUse(
+    raise errors.PortInUse(
         f"unix:{path}", "another agent listens there", "end it, or choose another path"
     )
 
 
-def _why_not(listen: str) -> ChakramError:
+def _why_not(listen: str) -> errors.ChakramError:
     """Return an error that explains why *listen* failed; gRPC gives no reason."""
     where = f"--listen {listen}"
     if listen.startswith("unix:"):
-        return EnvironmentProblem(
+        return errors.EnvironmentProblem(
             where,
             "cannot listen there",
             "check that the folder exists and that the path is shorter than 108 bytes",
@@ -427,7 +411,7 @@ def _why_not(listen: str) -> ChakramError:
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
-        return ConfigError(
+        return errors.ConfigError(
             where, f"that is not a valid address ({error})", "e.g. 0.0.0.0:7411"
         )
     family, kind, protocol, _, address = found[0]
@@ -437,12 +421,14 @@ def _why_not(listen: str) -> ChakramError:
             probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return PortInUse(
+                return errors.PortInUse(
                     listen,
                     "another program listens there",
                     "end it, or choose another port",
                 )
             if error.errno == errno.EADDRNOTAVAIL:
-                return EnvironmentProblem(where, "no interface has that address")
-            return EnvironmentProblem(where, f"cannot listen there ({error.strerror})")
-    return EnvironmentProblem(where, "cannot listen there")
+                return errors.EnvironmentProblem(where, "no interface has that address")
+            return errors.EnvironmentProblem(
+                where, f"cannot listen there ({error.strerror})"
+            )
+    return errors.EnvironmentProblem(where, "cannot listen there")

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import platform
 import socket
-from typing import TYPE_CHECKING
 
 import chakram
 from chakram._compiled import status as compiled_status
+from chakram.control.events import CountersSnapshot
 from chakram.metrics.exporter import MetricsServer, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, Snapshot
-
-if TYPE_CHECKING:
-    from chakram.control.events import CountersSnapshot
-    from chakram.plan.plan import AgentPlan
-    from chakram.records.row_layout import RecordRows
-
+from chakram.plan.plan import AgentPlan
+from chakram.records.row_layout import RecordRows
 
 _OF_RUNS = ("chakram_run_", "chakram_generator_bound")
 """Prefixes of metrics that only a controller can provide."""

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import ConfigError, PlanError
 from chakram.foundation.units import format_rate
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-
+from chakram.plan.plan import AgentPlan
 
 DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
 """Prefixes reserved for network benchmarks (RFC 2544, RFC 5180), and loopback."""

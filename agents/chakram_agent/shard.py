@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_network
-from typing import TYPE_CHECKING
 
 from chakram.control.error_details import error_message
 from chakram.control.event_codec import encode_progress, encode_rows
@@ -32,24 +31,20 @@ from chakram.control.plan_codec import decode_plan
 from chakram.control.protocol_messages import decode_message, pb
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
+from chakram.plan.plan import AgentPlan, PortPlan
+from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.roce.shared_line import SharedLine
 from chakram_agent.counter_updates import TURNS_PER_PORT, Sampler, Tally
-from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork
 from chakram_agent.dataplane.open_port import open_line
 from chakram_agent.pipe import ShardPipe
-from chakram_agent.probe_sender import open_prober, probe
+from chakram_agent.probe_sender import Prober, open_prober, probe
 from chakram_agent.send_limits import Policy
 from chakram_agent.shared_counters import SharedCounters
 from chakram_agent.stall_lease import LEASE_SENTENCE, Lease
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan, PortPlan
-    from chakram.plan.transport import TransportPlan
-    from chakram_agent.dataplane.loop import Line
-    from chakram_agent.probe_sender import Prober
 
 
 def build_plane(

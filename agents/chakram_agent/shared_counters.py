@@ -22,19 +22,12 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
+from chakram.plan.plan import AgentPlan
 from chakram.program.columns import COLLECTIVE
-from chakram.records.counter_slots import (
-    TOTAL_SLOTS,
-    fct_bucket,
-    fct_slot,
-    fct_sum_slot,
-    slot,
-    sum_counters,
-)
+from chakram.records import counter_slots
 from chakram.records.row_layout import (
     FLOW_FIELDS,
     PORT_FIELDS,
@@ -42,14 +35,12 @@ from chakram.records.row_layout import (
     RecordRows,
 )
 
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-
-
 _LOAD = tuple(each.name for each in fields(ShardLoad) if each.name != "shard")
-_LOAD_SLOT = {name: TOTAL_SLOTS + index for index, name in enumerate(_LOAD)}
+_LOAD_SLOT = {
+    name: counter_slots.TOTAL_SLOTS + index for index, name in enumerate(_LOAD)
+}
 _QUEUE_PAIRS, _PORTS, _STAMP, _FIRST_ROW = (
-    TOTAL_SLOTS + len(_LOAD) + n for n in range(4)
+    counter_slots.TOTAL_SLOTS + len(_LOAD) + n for n in range(4)
 )
 _PAIR_ROW = 1 + len(QUEUE_PAIR_FIELDS)
 _PORT_ROW = 1 + len(PORT_FIELDS)
@@ -106,7 +97,7 @@ class SharedCounters:
     def snapshot(self) -> array[int]:
         """Return a copy of the counters; see ``chakram.records.counter_slots``."""
         copy = array("q")
-        copy.frombytes(self.values[:TOTAL_SLOTS].tobytes())
+        copy.frombytes(self.values[: counter_slots.TOTAL_SLOTS].tobytes())
         return copy
 
     def set_load(self, load: ShardLoad) -> None:
@@ -179,14 +170,14 @@ _OPERATION = FLOW_FIELDS.index("operation")
 _SIZE = FLOW_FIELDS.index("size_bytes")
 _POSTED = FLOW_FIELDS.index("posted_ns")
 _ACKED = FLOW_FIELDS.index("last_acked_ns")
-_DELIVERED = slot("delivered_bytes")
+_DELIVERED = counter_slots.slot("delivered_bytes")
 
 
 class Metering:
     """Adds up the counters of an agent over all of its runs."""
 
     def __init__(self) -> None:
-        self._past = array("q", bytes(8 * TOTAL_SLOTS))
+        self._past = array("q", bytes(8 * counter_slots.TOTAL_SLOTS))
         self._before = self._past
         self._live: dict[int, SharedCounters] = {}
         self._ops: dict[int, list[CollectiveOp]] = {}
@@ -213,7 +204,7 @@ class Metering:
         """Keep the counts of a shard that has ended, and release its memory."""
         counters = self._live.pop(number, None)
         if counters is not None:
-            self._past = sum_counters([self._past, counters.snapshot()])
+            self._past = counter_slots.sum_counters([self._past, counters.snapshot()])
             counters.close()
 
     def shards(self) -> Iterable[tuple[int, SharedCounters]]:
@@ -235,8 +226,8 @@ class Metering:
         for start in range(0, len(flows), _WIDTH):
             fct_ns = flows[start + _ACKED] - flows[start + _POSTED]
             op = self._ops[flows[start + _RANK]][flows[start + _OPERATION]]
-            values[fct_slot(op, fct_bucket(fct_ns))] += 1
-            values[fct_sum_slot(op)] += fct_ns
+            values[counter_slots.fct_slot(op, counter_slots.fct_bucket(fct_ns))] += 1
+            values[counter_slots.fct_sum_slot(op)] += fct_ns
             values[_DELIVERED] += flows[start + _SIZE]
 
     def of_run(self) -> array[int]:
@@ -249,6 +240,6 @@ class Metering:
 
     def totals(self) -> array[int]:
         """Return all counters of the agent; see ``chakram.records.counter_slots``."""
-        return sum_counters(
+        return counter_slots.sum_counters(
             [self._past, *(counters.snapshot() for counters in self._live.values())]
         )

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.analysis import comparison
+from chakram.analysis.charged_causes import Why
+from chakram.analysis.comparison import Comparison
 from chakram.analysis.comparison_inputs import read_side
 from chakram.analysis.run_causes import why_of
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
 from chakram.console.collective_tables import render_table
 from chakram.execution import run_experiment
 from chakram.execution.observer import Progress, Silent
+from chakram.execution.outcome import RunOutcome
 from chakram.execution.request import RunRequest
 from chakram.fabric.fabric_types import KINDS
 from chakram.foundation.errors import RunInterrupted
@@ -27,10 +30,6 @@ from chakram.simulation import simulate_experiment
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from chakram.analysis.charged_causes import Why
-    from chakram.analysis.comparison import Comparison
-    from chakram.execution.outcome import RunOutcome
 
 __all__ = ["Results", "open_run", "run", "simulate"]
 

@@ -19,10 +19,11 @@ from chakram.preparation.predictions import alone_times, bounds
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import (
+from chakram.topology.common_topologies import (
+    LinkKind,
     forwarding_nodes,
     fully_connected_pairs,
+    single_switch,
     torus_pairs,
 )
 from chakram.topology.topology import Topology

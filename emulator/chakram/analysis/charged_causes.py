@@ -25,13 +25,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from chakram.analysis.critical_path import Part
+from chakram.analysis.critical_path import Message, Part, Path, Piece
+from chakram.records.run_records import LinkRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from chakram.analysis.critical_path import Message, Path, Piece
-    from chakram.records.run_records import LinkRecord
 
 __all__ = [
     "LEAST_SHARE",

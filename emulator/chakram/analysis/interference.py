@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.records.run_records import (
@@ -33,10 +32,7 @@ from chakram.records.run_records import (
     generator_wait_share,
 )
 from chakram.summary.bandwidth import coefficient_of_variation, percentile
-
-if TYPE_CHECKING:
-    from chakram.summary.run_summary import Measurements
-
+from chakram.summary.run_summary import Measurements
 
 _NEVER = 1 << 62
 

@@ -6,13 +6,19 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.analysis.cause_ranking import class_of
-from chakram.analysis.charged_causes import SentPackets, Surroundings, Why, explain
+from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict, class_of
+from chakram.analysis.charged_causes import (
+    Cause,
+    SentPackets,
+    Surroundings,
+    Why,
+    explain,
+)
 from chakram.analysis.critical_path import (
     Message,
     Operation,
@@ -23,13 +29,8 @@ from chakram.analysis.critical_path import (
 from chakram.foundation.errors import InputError
 from chakram.run_directory.fault_table import links_of
 from chakram.run_directory.manifest import KILLED, RUNNING, SIMULATE
+from chakram.run_directory.reader import RunResults
 from chakram.run_directory.schemas import plain_names
-
-if TYPE_CHECKING:
-    from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-    from chakram.analysis.charged_causes import Cause
-    from chakram.run_directory.reader import RunResults
-
 
 _MOST_QUICK_MESSAGES = 200_000
 """Most messages of a run whose causes are found within seconds."""

@@ -6,14 +6,11 @@ For each kind of warning, a log keeps the first occurrence and a count.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import TraceError
-
-if TYPE_CHECKING:
-    from chakram.trace.graph import TraceGraph
+from chakram.trace.graph import TraceGraph
 
 
 class WarningKind(StrEnum):
@@ -79,6 +76,7 @@ def warning_at(
     return TraceWarning(kind, graph.rank, graph.locate(position), found, count, hint)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class WarningLog:
     """The warnings about the file of one rank.
 
@@ -87,12 +85,10 @@ class WarningLog:
         uncorrected: Kinds to refuse instead of correcting them.
     """
 
-    def __init__(self, *, rank: int, uncorrected: Collection[WarningKind]) -> None:
-        self._rank = rank
-        self._uncorrected = uncorrected
-        # The first occurrence of each kind, and the number of occurrences.
-        self._first: dict[WarningKind, TraceWarning] = {}
-        self._counts: dict[WarningKind, int] = {}
+    rank: int
+    uncorrected: Collection[WarningKind]
+    _first: dict[WarningKind, TraceWarning] = field(init=False, default_factory=dict)
+    _counts: dict[WarningKind, int] = field(init=False, default_factory=dict)
 
     def warn(
         self,
@@ -114,7 +110,7 @@ class WarningLog:
         """
         self._counts[kind] = self._counts.get(kind, 0) + count
         if kind not in self._first:
-            self._first[kind] = TraceWarning(kind, self._rank, where, found, hint=hint)
+            self._first[kind] = TraceWarning(kind, self.rank, where, found, hint=hint)
 
     def correct(self, kind: WarningKind, where: str, found: str) -> None:
         """Record that something was corrected.
@@ -122,7 +118,7 @@ class WarningLog:
         Raises:
             TraceError: If this kind must not be corrected.
         """
-        if kind in self._uncorrected:
+        if kind in self.uncorrected:
             raise TraceError(
                 where,
                 found.partition(";")[0],

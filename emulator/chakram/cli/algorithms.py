@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.schedule import Algorithm
 
-
 app = typer.Typer(
     name="algorithms",
     help="List and show collective algorithms; check your own.",

@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.common.options import (
-    Json,
-    Wide,
-    output_width,
-    print_columns,
-    print_json,
-    read_experiment,
-)
+from chakram.cli.common import options
 
 if TYPE_CHECKING:
     from chakram.analysis.comparison import Comparison, Difference, Times
-
 
 _LISTED = 10
 _LEAST_LABEL = 24
@@ -47,8 +39,8 @@ def compare(
     every: Annotated[
         bool, typer.Option("--all", help="Also list values that do not differ.")
     ] = False,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare results of runs, simulations and other tools.
 
@@ -61,9 +53,11 @@ def compare(
     a = read_side(first)
     found = [compared(a, read_side(path)) for path in others]
     if as_json:
-        print_json("comparison", {"comparisons": [_document(each) for each in found]})
+        options.print_json(
+            "comparison", {"comparisons": [_document(each) for each in found]}
+        )
         return
-    width = output_width(wide=wide)
+    width = options.output_width(wide=wide)
     for place, each in enumerate(found):
         if place:
             print()
@@ -116,7 +110,7 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
     most = max(len(each.label) for each in rows)
     if width is not None:
         most = min(most, max(_LEAST_LABEL, width - _NUMBERS_WIDTH))
-    print_columns(
+    options.print_columns(
         [
             Column(heading="what".ljust(most)),
             Column(heading="A"),
@@ -216,8 +210,8 @@ def diff(
     second: Annotated[
         Path, typer.Argument(metavar="B", help="Run directory or experiment file.")
     ],
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare the settings of two runs or experiments."""
     from chakram.analysis.comparison import differing_settings, setting_text
@@ -233,7 +227,9 @@ def diff(
     }
     if as_json:
         document = {key: {"a": old, "b": new} for key, (old, new) in differing.items()}
-        print_json("diff", {"a": str(first), "b": str(second), "differing": document})
+        options.print_json(
+            "diff", {"a": str(first), "b": str(second), "differing": document}
+        )
         return
     if not differing:
         print(f"{first} and {second} have the same settings")
@@ -242,13 +238,13 @@ def diff(
         (key, setting_text(old), setting_text(new))
         for key, (old, new) in differing.items()
     ]
-    width = output_width(wide=wide)
+    width = options.output_width(wide=wide)
     each = 1000 if width is None else max(12, (width - 4) // 3)
     cells = [tuple(_shortened(cell, each) for cell in row) for row in rows]
     names = ("setting", "A", "B")
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     print(f"# A  {first}\n# B  {second}")
-    print_columns(
+    options.print_columns(
         [
             Column(heading=name.ljust(size))
             for name, size in zip(names, widths, strict=True)
@@ -272,7 +268,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
     if path.is_dir():
         return run_settings(open_run(path))
-    experiment, _ = read_experiment(path, None)
+    experiment, _ = options.read_experiment(path, None)
     return flattened(
         {
             key: value

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.options import (
-    Json,
-    Wide,
-    output_width,
-    print_columns,
-    print_json,
-)
+from chakram.cli.common import options
 from chakram.foundation.errors import ConfigError, RunFailed
 from chakram.foundation.platform_support import require_linux
 
@@ -57,8 +51,8 @@ def sweep(
     listed: Annotated[
         bool, typer.Option("--list", help="Run nothing; list the cells.")
     ] = False,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run a parameter sweep; resumes an interrupted one.
 
@@ -102,7 +96,9 @@ def sweep(
         if as_json:
             _document(plan.suite.name, folder, results, paths, missing, failed)
         else:
-            _print(results, list(plan.suite.matrix), width=output_width(wide=wide))
+            _print(
+                results, list(plan.suite.matrix), width=options.output_width(wide=wide)
+            )
             for path in paths:
                 print(f"# {path}")
             if missing:
@@ -200,7 +196,7 @@ def _list(runs: Sequence[CellRun], *, as_json: bool) -> None:
             }
             for run in runs
         ]
-        print_json("sweep-cells", {"cells": cells})
+        options.print_json("sweep-cells", {"cells": cells})
         return
     for run in runs:
         print(f"{run.number:4d}  {run.repetition:2d}  {run.world:<8}  {run.name}")
@@ -250,7 +246,7 @@ def _print(
                 number_format.percent_text(each.generator_bound_share),
             ]
         )
-    print_columns(columns, cells, width=width)
+    options.print_columns(columns, cells, width=width)
     if any(each.difference is not None for each in results):
         print(
             "# change: of the iteration time from its baseline; in parentheses: not "
@@ -277,7 +273,7 @@ def _document(
 ) -> None:
     from chakram.sweep.tables import cell_document
 
-    print_json(
+    options.print_json(
         "sweep",
         {
             "suite": name,

@@ -24,10 +24,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 
 
 class Transfer(NamedTuple):

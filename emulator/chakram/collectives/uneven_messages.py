@@ -20,33 +20,25 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from chakram.collectives import schedule
 from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
-from chakram.collectives.schedule import (
-    Algorithm,
-    LocalTransfer,
-    RankSchedule,
-    Transfer,
-    rank_schedule,
-    share_of_transfers,
-)
+from chakram.collectives.split_sizes import Matrix, Splits
 
 if TYPE_CHECKING:
-    from chakram.collectives.split_sizes import Matrix, Splits
-
     PairBytes = Callable[[int, int], int]
     """Function from (source, destination) to the bytes of that pair."""
 
 
 def uneven_schedule(
-    algorithm: Algorithm, splits: Splits, *, position: int
-) -> RankSchedule:
+    algorithm: schedule.Algorithm, splits: Splits, *, position: int
+) -> schedule.RankSchedule:
     """Return the share of *position* in an all_to_all_v.
 
     A part of zero bytes is not sent. If a transfer waits for a step, it waits for the
     last earlier step that delivers data.
     """
     nranks = len(splits.sent_bytes)
-    return share_of_transfers(
+    return schedule.share_of_transfers(
         (
             transfer
             for transfer in algorithm.sends(position, nranks=nranks, root=0)
@@ -61,15 +53,19 @@ def uneven_schedule(
     )
 
 
-def uneven_share(how: Algorithm, splits: Splits, *, position: int) -> RankSchedule:
+def uneven_share(
+    how: schedule.Algorithm, splits: Splits, *, position: int
+) -> schedule.RankSchedule:
     """Return the sends and receives of *position* in an all_to_all_v with *splits*."""
     if isinstance(how, ListedAlgorithm):
-        return rank_schedule(how, position=position, nranks=how.nranks, root=how.root)
+        return schedule.rank_schedule(
+            how, position=position, nranks=how.nranks, root=how.root
+        )
     return uneven_schedule(how, splits, position=position)
 
 
 def uneven_messages(
-    how: Algorithm, *, position: int, nranks: int, pair_bytes: PairBytes
+    how: schedule.Algorithm, *, position: int, nranks: int, pair_bytes: PairBytes
 ) -> Iterator[tuple[int, int]]:
     """Yield (destination, size) of every message that *position* sends."""
     if not isinstance(how, ListedAlgorithm):
@@ -83,8 +79,8 @@ def uneven_messages(
 
 
 def uneven_message_bytes(
-    how: Algorithm,
-    transfer: Transfer | LocalTransfer,
+    how: schedule.Algorithm,
+    transfer: schedule.Transfer | schedule.LocalTransfer,
     *,
     src: int,
     dst: int,
@@ -97,7 +93,7 @@ def uneven_message_bytes(
 
 
 @lru_cache(maxsize=4096)
-def passed_pairs(how: Algorithm, position: int) -> tuple[tuple[int, int], ...]:
+def passed_pairs(how: schedule.Algorithm, position: int) -> tuple[tuple[int, int], ...]:
     """Return the pairs, ascending, whose data *position* forwards.
 
     The position is neither the source nor the destination of these pairs.
@@ -110,7 +106,7 @@ def passed_pairs(how: Algorithm, position: int) -> tuple[tuple[int, int], ...]:
 
 
 def passed_bytes(
-    how: Algorithm, pair_bytes: PairBytes, *, position: int
+    how: schedule.Algorithm, pair_bytes: PairBytes, *, position: int
 ) -> tuple[int, ...]:
     """Return the bytes of each pair in ``passed_pairs``."""
     return tuple(pair_bytes(src, dst) for src, dst in passed_pairs(how, position))
@@ -126,7 +122,7 @@ def matrix_bytes(matrix: Matrix) -> PairBytes:
 
 
 def splits_bytes(
-    how: Algorithm, splits: Splits, passed: Sequence[int], *, position: int
+    how: schedule.Algorithm, splits: Splits, passed: Sequence[int], *, position: int
 ) -> PairBytes:
     """Return a function that looks up the bytes of the pairs that a member handles.
 

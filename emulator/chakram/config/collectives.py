@@ -21,16 +21,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from chakram.collectives.algorithms import (
-    ALGORITHMS,
-    AUTO,
-    Choice,
-    Rule,
-    UserAlgorithm,
-    algorithm,
-    algorithm_names,
-    user_algorithms,
-)
+from chakram.collectives import algorithms
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ConfigError, ScheduleError
 from chakram.foundation.units import parse_size
@@ -65,7 +56,7 @@ _RULE_KEYS = ("up_to", "up_to_ranks", "algorithm")
 _MOST_RULES = 64
 
 
-def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
+def _algorithm(value: object, info: ValidationInfo) -> str | algorithms.UserAlgorithm:
     """Return the name of an algorithm, or a user algorithm."""
     if isinstance(value, Mapping) and len(value) == 1:
         ((kind, place),) = value.items()
@@ -74,7 +65,9 @@ def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
     return _name(value)
 
 
-def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgorithm:
+def _user_algorithm(
+    kind: str, place: object, info: ValidationInfo
+) -> algorithms.UserAlgorithm:
     example = f"e.g. {{{kind}: {_USERS[kind]}}}"
     if not isinstance(place, str) or not place or "\0" in place:
         raise problem(f"{_shown(place)} is not the location of an algorithm", example)
@@ -86,7 +79,7 @@ def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgor
                 f"{_shown(place)} does not name a function in a file", example
             )
         place, function = named.groups()
-    return UserAlgorithm(
+    return algorithms.UserAlgorithm(
         kind=kind, path=str(resolved_path(place, info)), function=function
     )
 
@@ -126,7 +119,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _rule(value: object, info: ValidationInfo) -> Rule:
+def _rule(value: object, info: ValidationInfo) -> algorithms.Rule:
     if not isinstance(value, Mapping) or "algorithm" not in value:
         raise problem(f"{_shown(value)} is not a rule", _RULE_EXAMPLE)
     for key in value:
@@ -142,14 +135,14 @@ def _rule(value: object, info: ValidationInfo) -> Rule:
         raise problem(
             f"up_to_ranks: {_shown(ranks)} is not a number of ranks", "at least 2"
         )
-    return Rule(
+    return algorithms.Rule(
         algorithm=_algorithm(value["algorithm"], info),
         up_to_bytes=up_to_bytes,
         up_to_ranks=ranks,
     )
 
 
-def _choice(value: object, info: ValidationInfo) -> Choice:
+def _choice(value: object, info: ValidationInfo) -> algorithms.Choice:
     if not isinstance(value, list):
         return _algorithm(value, info)
     if not 1 <= len(value) <= _MOST_RULES:
@@ -163,7 +156,7 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else repr(value)[:60]
 
 
-def _written(choice: Choice) -> Any:
+def _written(choice: algorithms.Choice) -> Any:
     """Return a choice as written in a file."""
     if not isinstance(choice, tuple):
         return _algorithm_written(choice)
@@ -181,7 +174,7 @@ def _written(choice: Choice) -> Any:
     ]
 
 
-def _algorithm_written(which: str | UserAlgorithm) -> Any:
+def _algorithm_written(which: str | algorithms.UserAlgorithm) -> Any:
     if isinstance(which, str):
         return which
     inside = "" if which.function is None else f":{which.function}"
@@ -292,7 +285,7 @@ _RULES_SCHEMA = {
 }
 
 AlgorithmChoice = Annotated[
-    Choice,
+    algorithms.Choice,
     PlainValidator(_choice),
     PlainSerializer(_written, when_used="json"),
     WithJsonSchema({"anyOf": [*_ALGORITHM_SCHEMA["anyOf"], _RULES_SCHEMA]}),
@@ -304,7 +297,9 @@ matches, ``auto`` applies.
 """
 
 
-def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mistake]:
+def check_collectives(
+    collectives: Mapping[CollectiveOp, algorithms.Choice],
+) -> Iterator[Mistake]:
     """Check that the algorithms exist, and that every rule can apply."""
     for op, choice in collectives.items():
         yield from _check_user_names(op, choice)
@@ -328,15 +323,15 @@ def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mi
                 )
 
 
-def _shown_name(rule: Rule) -> str:
+def _shown_name(rule: algorithms.Rule) -> str:
     which = rule.algorithm
     return which if isinstance(which, str) else which.name
 
 
-def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
+def _check_user_names(op: CollectiveOp, choice: algorithms.Choice) -> list[Mistake]:
     """Check that user algorithms have unique names. Records identify them by name."""
     paths: dict[str, set[str]] = {}
-    for user in user_algorithms(choice):
+    for user in algorithms.user_algorithms(choice):
         paths.setdefault(user.name, set()).add(user.path)
     return [
         Mistake(
@@ -354,9 +349,9 @@ def _check_name(
 ) -> Iterator[Mistake]:
     location = ("collectives", op.value, *rest)
     family = name.partition("(")[0]
-    known = [AUTO, *algorithm_names(op)]
-    if family not in known and family not in ALGORITHMS.own:
-        known += (each.name for each in ALGORITHMS.installed)
+    known = [algorithms.AUTO, *algorithms.algorithm_names(op)]
+    if family not in known and family not in algorithms.ALGORITHMS.own:
+        known += (each.name for each in algorithms.ALGORITHMS.installed)
     if family not in known:
         yield Mistake(
             location,
@@ -364,10 +359,10 @@ def _check_name(
             suggest(family, known),
         )
         return
-    if family == AUTO and name != AUTO:
+    if family == algorithms.AUTO and name != algorithms.AUTO:
         yield Mistake(location, "auto has no parameters", "write auto")
         return
     try:
-        algorithm(op, name)
+        algorithms.algorithm(op, name)
     except ScheduleError as error:
         yield Mistake(location, error.found, error.hint)

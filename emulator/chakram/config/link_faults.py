@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, WithJsonSchema
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.config.simulation import Simulation
+from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import exact_rate, exact_time
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import Model, Name, Number, Rate, Time, Whole
 from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.port import NEVER
-
-if TYPE_CHECKING:
-    from chakram.config.simulation import Simulation
-    from chakram.fabric.fabric_types.base import FabricKind
-    from chakram.topology.topology import Link, Topology
-
+from chakram.topology.topology import Link, Topology
 
 _LISTED = 6
 _MOST_MOMENTS = 8

@@ -10,17 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chakram.roce.congestion.profiles.vendors import (
+    VendorName,
+    VendorNumber,
+    Vendors,
+)
 from chakram.settings.located_errors import Mistake
-
-if TYPE_CHECKING:
-    from chakram.roce.congestion.profiles.vendors import (
-        VendorName,
-        VendorNumber,
-        Vendors,
-    )
-
 
 _NUMBER = re.compile(
     r"\s*([0-9]{1,12}(?:\.[0-9]{1,18})?(?:e-[0-9]{1,2})?)"

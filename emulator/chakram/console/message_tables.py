@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from chakram.console.number_format import MISSING, percent_text, time_text
 from chakram.console.text_table import Column, fitted
+from chakram.summary.message_summary import (
+    FctPercentiles,
+    MessageSummary,
+    PairSummary,
+    PortSummary,
+)
 from chakram.summary.summarize_messages import PAIRS_EXPLAINED
-
-if TYPE_CHECKING:
-    from chakram.summary.message_summary import (
-        FctPercentiles,
-        MessageSummary,
-        PairSummary,
-        PortSummary,
-    )
-
 
 PORTS_LISTED = 16
 

@@ -32,10 +32,10 @@ from chakram.console.summary_document import NCCL_TESTS_JSON_VERSION
 from chakram.formats.nccl_tests import TESTS
 from chakram.foundation.errors import ResultsError
 from chakram.records.run_records import CollectiveKey, CollectiveRecord
+from chakram.run_directory.manifest import RunManifest
 from chakram.summary.bandwidth import bus_factor, percentile
 
 if TYPE_CHECKING:
-    from chakram.run_directory.manifest import RunManifest
     from chakram.run_directory.reader import RunResults
 
 

@@ -7,12 +7,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import grpc
 from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
+from chakram.control import service
 from chakram.control.call_errors import explain, may_pass
 from chakram.control.clock import (
     ClockOffset,
@@ -32,15 +32,6 @@ from chakram.control.events import (
 )
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
-from chakram.control.service import (
-    CHANNEL_OPTIONS,
-    HEARTBEAT_INTERVAL_NS,
-    TlsFiles,
-    agent_stub,
-    channel_credentials,
-    host_clock,
-    is_local,
-)
 from chakram.foundation.errors import (
     AgentError,
     ChakramError,
@@ -48,10 +39,7 @@ from chakram.foundation.errors import (
     PlanError,
 )
 from chakram.foundation.units import about_size, format_size
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-
+from chakram.plan.plan import AgentPlan
 
 _T = TypeVar("_T")
 
@@ -93,7 +81,7 @@ class AgentClient:
         self.description: AgentDescription
         self.session = secrets.token_hex(8)
         self._channel = channel
-        self._stub = agent_stub(channel)
+        self._stub = service.agent_stub(channel)
         self._tls = tls
         self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
@@ -119,7 +107,7 @@ class AgentClient:
         target: str,
         *,
         name: str,
-        tls: TlsFiles | None = None,
+        tls: service.TlsFiles | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Self:
         """Connect to the agent that listens at *target*.
@@ -132,16 +120,18 @@ class AgentClient:
             ConfigError: If a certificate cannot be read or is not valid.
         """
         if tls is None:
-            if not is_local(target):
+            if not service.is_local(target):
                 raise AgentError(
                     f"agent {name} ({target})",
                     "an agent on another host requires certificates",
                     "create them with `chakram certs` and name them in fabric.tls",
                 )
-            channel = insecure_channel(target, options=CHANNEL_OPTIONS)
+            channel = insecure_channel(target, options=service.CHANNEL_OPTIONS)
         else:
             channel = secure_channel(
-                target, channel_credentials(tls), options=CHANNEL_OPTIONS
+                target,
+                service.channel_credentials(tls),
+                options=service.CHANNEL_OPTIONS,
             )
         client = cls(channel, name=name, target=target, tls=tls is not None)
         try:
@@ -227,7 +217,7 @@ class AgentClient:
     ) -> None:
         sequence = 0
         while not call.done():
-            await asyncio.sleep(HEARTBEAT_INTERVAL_NS / 1e9)
+            await asyncio.sleep(service.HEARTBEAT_INTERVAL_NS / 1e9)
             self._stalls.alive(time.monotonic_ns())
             sequence += 1
             try:
@@ -296,7 +286,7 @@ class AgentClient:
             controller_stalled_ns=stalled_ns,
             agent_stalled_ns=agent_stalled_ns,
             reason=reason,
-            heartbeat_ns=HEARTBEAT_INTERVAL_NS,
+            heartbeat_ns=service.HEARTBEAT_INTERVAL_NS,
         )
         if explained is None:
             return error
@@ -437,7 +427,7 @@ class AgentClient:
 
     async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
         """Measure how far the agent's monotonic clock is ahead of ours."""
-        if self.description.clock and self.description.clock == host_clock():
+        if self.description.clock and self.description.clock == service.host_clock():
             return ClockOffset(offset_ns=0, uncertainty_ns=0)
         times = []
         for _ in range(pings):
@@ -472,12 +462,7 @@ class AgentClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _call(

@@ -7,37 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from chakram.control.events import (
-    AgentDescription,
-    AgentEvent,
-    CountersSnapshot,
-    Failed,
-    Finished,
-    LogLine,
-    PhaseChanged,
-    Progress,
-    RecordBatch,
-)
+from chakram.control import events
 from chakram.control.message_mapping import Mapper
 from chakram.control.protocol_messages import pb
 from chakram.foundation.errors import PeerError
 from chakram.foundation.field_bounds import Fault
 from chakram.records.row_layout import RecordRows
 
-_DESCRIPTIONS = Mapper(AgentDescription, pb.Description)
+_DESCRIPTIONS = Mapper(events.AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
 # The enclosing message contains the time of the event.
-_PROGRESS = Mapper(Progress, pb.Progress, without=["time_ns"])
+_PROGRESS = Mapper(events.Progress, pb.Progress, without=["time_ns"])
 _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
     name: (kind, Mapper(kind, message, without=["time_ns"]))
     for name, kind, message in (
-        ("phase_changed", PhaseChanged, pb.PhaseChanged),
-        ("counters", CountersSnapshot, pb.Counters),
-        ("log", LogLine, pb.LogLine),
-        ("finished", Finished, pb.Finished),
-        ("failed", Failed, pb.Failed),
+        ("phase_changed", events.PhaseChanged, pb.PhaseChanged),
+        ("counters", events.CountersSnapshot, pb.Counters),
+        ("log", events.LogLine, pb.LogLine),
+        ("finished", events.Finished, pb.Finished),
+        ("failed", events.Failed, pb.Failed),
     )
-} | {"progress": (Progress, _PROGRESS)}
+} | {"progress": (events.Progress, _PROGRESS)}
 _NAMES = {kind: name for name, (kind, _) in _EVENTS.items()}
 
 encode_rows = _ROWS.encode
@@ -59,16 +49,16 @@ def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
         raise PeerError(where, fault.found) from None
 
 
-def encode_event(event: AgentEvent) -> pb.AgentEvent:
+def encode_event(event: events.AgentEvent) -> pb.AgentEvent:
     """Convert an event to a message."""
-    if isinstance(event, RecordBatch):
+    if isinstance(event, events.RecordBatch):
         return pb.AgentEvent(time_ns=event.time_ns, records=encode_rows(event.rows))
     name = _NAMES[type(event)]
     said: Any = {name: _EVENTS[name][1].encode(event)}
     return pb.AgentEvent(time_ns=event.time_ns, **said)
 
 
-def decode_event(message: pb.AgentEvent, *, where: str) -> AgentEvent | None:
+def decode_event(message: pb.AgentEvent, *, where: str) -> events.AgentEvent | None:
     """Convert a message to an event, or to None if this version lacks that event type.
 
     Raises:
@@ -80,9 +70,11 @@ def decode_event(message: pb.AgentEvent, *, where: str) -> AgentEvent | None:
     said = getattr(message, name)
     if name == "records":
         rows = decode_rows(said, where=where)
-        return RecordBatch(time_ns=message.time_ns, rows=rows)
+        return events.RecordBatch(time_ns=message.time_ns, rows=rows)
     try:
-        event: AgentEvent = _EVENTS[name][1].decode(said, time_ns=message.time_ns)
+        event: events.AgentEvent = _EVENTS[name][1].decode(
+            said, time_ns=message.time_ns
+        )
     except Fault as fault:
         raise PeerError(where, fault.found) from None
     return event

@@ -12,14 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from chakram.collectives.algorithms.transfer_lists import (
-    MAX_AFTER,
-    MAX_LISTED,
-    MAX_PARTS,
-    ListedAlgorithm,
-    ListedTransfer,
-    check_listed,
-)
+from chakram.collectives.algorithms import transfer_lists
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
@@ -58,7 +51,7 @@ def collective_op(name: str) -> CollectiveOp:
         raise Fault("", f"{name[:40]!r} is not a collective") from None
 
 
-def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
+def encode_listed(how: transfer_lists.ListedAlgorithm) -> pb.ListedAlgorithm:
     """Convert an algorithm to a message; columns of default values stay empty."""
     transfers = how.transfers
     fixed = any(each.nbytes is not None for each in transfers)
@@ -89,17 +82,17 @@ def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
     )
 
 
-def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
+def decode_listed(message: pb.ListedAlgorithm) -> transfer_lists.ListedAlgorithm:
     """Convert a message to an algorithm; raise Fault if it is invalid."""
     for name, most in (
-        ("steps", MAX_LISTED),
+        ("steps", transfer_lists.MAX_LISTED),
         ("runs", 2 * _MAX_RUNS),
         ("after", _MAX_RUNS),
     ):
         inside(name, getattr(message, name), AtMost(most).take)
     op = inside("op", message.op, collective_op)
     nranks = inside("nranks", message.nranks, Within(2, 1 << 16).take)
-    nparts = inside("nparts", message.nparts, Within(1, MAX_PARTS).take)
+    nparts = inside("nparts", message.nparts, Within(1, transfer_lists.MAX_PARTS).take)
     count = len(message.steps)
     channels = message.channels or [0] * count
     sizes = message.sizes or [None] * count
@@ -117,7 +110,7 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
     runs = _slices("runs", message.run_counts, len(message.runs) // 2)
     after = _slices("after", message.after_counts, len(message.after))
     transfers = tuple(
-        ListedTransfer(
+        transfer_lists.ListedTransfer(
             step=message.steps[place],
             src=message.sources[place],
             dst=message.destinations[place],
@@ -132,10 +125,12 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
         )
         for place in range(count)
     )
-    problems = check_listed(transfers, op=op, nranks=nranks, nparts=nparts)
+    problems = transfer_lists.check_listed(
+        transfers, op=op, nranks=nranks, nparts=nparts
+    )
     if problems:
         raise Fault("steps", problems[0])
-    return ListedAlgorithm(
+    return transfer_lists.ListedAlgorithm(
         name=inside("name", message.name, *declared(Name).takers),
         op=op,
         nranks=nranks,
@@ -147,8 +142,8 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
 
 def _slices(name: str, counts: Sequence[int], total: int) -> list[range]:
     """Return the range of each transfer's entries in a flat column."""
-    if any(count > MAX_AFTER for count in counts):
-        raise Fault(name, f"one transfer has more than {MAX_AFTER}")
+    if any(count > transfer_lists.MAX_AFTER for count in counts):
+        raise Fault(name, f"one transfer has more than {transfer_lists.MAX_AFTER}")
     ends = list(accumulate(counts, initial=0))
     if ends[-1] != total:
         raise Fault(name, f"{total} entries, but the transfers count {ends[-1]}")
@@ -199,7 +194,7 @@ def encode_programs(job: str, programs: Sequence[RankProgram]) -> pb.JobPrograms
     groups: dict[ProcessGroup, int] = {}
     columns: dict[int, OperationColumns] = {}
     splits: dict[RankSplits, int] = {}
-    listed: dict[ListedAlgorithm, int] = {}
+    listed: dict[transfer_lists.ListedAlgorithm, int] = {}
     encoded = []
     for program in programs:
         columns.setdefault(id(program.columns), program.columns)
@@ -336,7 +331,7 @@ def _decode_splits(message: pb.RankSplits) -> RankSplits:
         for name, most in (
             ("sent_bytes", MAX_NAMES),
             ("received_bytes", MAX_NAMES),
-            ("passed_bytes", MAX_PARTS),
+            ("passed_bytes", transfer_lists.MAX_PARTS),
         )
     )
     return RankSplits(Splits(sent, received), passed)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANNEL_OPTIONS",
     "HEARTBEAT_INTERVAL_NS",
-    "LEASE_NS",
     "SERVER_OPTIONS",
     "AgentServicer",
     "TlsFiles",
@@ -39,12 +38,6 @@ __all__ = [
     "is_local",
     "server_context",
 ]
-
-LEASE_NS = 1_500_000_000
-"""Time without a heartbeat after which an agent ends its traffic.
-
-Traffic must end within 2 s of the loss of the controller.
-"""
 
 HEARTBEAT_INTERVAL_NS = 300_000_000
 """Interval between heartbeats: four may be late or lost before a lease ends."""

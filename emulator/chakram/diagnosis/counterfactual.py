@@ -10,35 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from chakram.analysis.cause_ranking import Suspect
 from chakram.config.experiment import Experiment
 from chakram.foundation.errors import InputError
 from chakram.plan.isolated_collective import job_alone
+from chakram.plan.plan import Plan, PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.job_loading import LoadedJob, load_jobs
 from chakram.preparation.link_faults import LinkFaults, simulated_with
 from chakram.preparation.resolved_run import resolve
+from chakram.program.operations import RankProgram
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import IterationRow, rows_of
 from chakram.roce.constants import NEVER
+from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.reader import RunResults
 from chakram.simulation.common import simulated_topology
-from chakram.switch.ecmp import RestrictedPaths
-from chakram.switch.faults import LinkFault
-
-if TYPE_CHECKING:
-    from chakram.analysis.cause_ranking import Suspect
-    from chakram.plan.plan import Plan, PortPlan
-    from chakram.preparation.job_loading import LoadedJob
-    from chakram.program.operations import RankProgram
-    from chakram.run_directory.manifest import RunManifest
-    from chakram.run_directory.reader import RunResults
-    from chakram.switch.ecmp import EcmpHash
-    from chakram.switch.faults import FaultKind
-    from chakram.topology.topology import Topology
+from chakram.switch.ecmp import EcmpHash, RestrictedPaths
+from chakram.switch.faults import FaultKind, LinkFault
+from chakram.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
@@ -14,9 +13,7 @@ from chakram.foundation.errors import InputError
 from chakram.predict.routing import Router, ports_of
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, rows_of
-
-if TYPE_CHECKING:
-    from chakram.run_directory.reader import RunResults
+from chakram.run_directory.reader import RunResults
 
 Flow = tuple[Pair, int, int, int]
 """A message: pair of ranks, time in ns, packets, and retransmitted packets."""

@@ -19,6 +19,7 @@ from chakram.analysis.cause_ranking import (
     find_causes,
     ranked,
 )
+from chakram.analysis.charged_causes import Why
 from chakram.diagnosis.counterfactual import (
     Case,
     Rerun,
@@ -28,16 +29,13 @@ from chakram.diagnosis.counterfactual import (
     rerun,
     variant_of,
 )
-from chakram.diagnosis.hypotheses import fit
+from chakram.diagnosis.hypotheses import Fit, Hypothesis, fit
 from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.run_directory.manifest import SIMULATE
+from chakram.run_directory.reader import RunResults
 
 if TYPE_CHECKING:
-    from chakram.analysis.charged_causes import Why
-    from chakram.diagnosis.hypotheses import Fit, Hypothesis
-    from chakram.run_directory.reader import RunResults
-
     Say = Callable[[str], None]
 
 SEEDS, MORE_SEEDS = 8, 24

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from chakram.control.events import CountersSnapshot
 from chakram.execution.state import Phase
+from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.state import MetricsState
 from chakram.records.counter_slots import fault_slot, slot
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows
+from chakram.records.run_records import CollectiveIdentity
 from chakram.summary.collectives_in_flight import CollectivesInFlight
 from chakram.summary.generator_health import GeneratorHealth, ShardHealth, agent_health
 from chakram.summary.interval_lines import AgentSample, agent_sample
 
 if TYPE_CHECKING:
-    from chakram.control.events import CountersSnapshot
-    from chakram.metrics.live_rows import LiveRows
-    from chakram.metrics.state import MetricsState
-    from chakram.records.run_records import CollectiveIdentity
     from chakram.run_directory.writer import RunDirectory
 
 

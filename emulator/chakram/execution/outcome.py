@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from chakram.foundation.errors import ChakramError
-    from chakram.summary.run_summary import Summary
+from chakram.foundation.errors import ChakramError
+from chakram.summary.run_summary import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

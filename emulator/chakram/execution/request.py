@@ -8,14 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.preparation.resolved_run import load_run
+from chakram.config.experiment import Experiment
+from chakram.preparation.resolved_run import ResolvedRun, load_run
 from chakram.preparation.run_description import manifest_of
 from chakram.run_directory.writer import RunDirectory
 
 if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
     from chakram.execution.observer import Progress
-    from chakram.preparation.resolved_run import ResolvedRun
 
 
 def new_run_id(started: datetime) -> str:

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from chakram.analysis.run_causes import quick_why
 from chakram.execution.interrupts import Interrupts
+from chakram.execution.observer import Progress
 from chakram.execution.outcome import RunOutcome
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.execution.run import Run
@@ -22,9 +22,6 @@ from chakram.metrics.state import MetricsState, metrics_of
 from chakram.preparation.link_faults import refuse_faults_of_runs
 from chakram.preparation.planning import refuse_neighbours_on_one_port
 from chakram.run_directory.reader import RunResults, open_run
-
-if TYPE_CHECKING:
-    from chakram.execution.observer import Progress
 
 
 async def run_experiment(request: RunRequest) -> RunOutcome:

@@ -11,27 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control import events as agent_events
-from chakram.execution.state import (
-    Abort,
-    AbortAgent,
-    AgentArmed,
-    AgentFailed,
-    AgentFinished,
-    AgentLost,
-    AgentPrepared,
-    AgentProgress,
-    AgentStopped,
-    ArmAgents,
-    Begin,
-    ControllerState,
-    Event,
-    Finish,
-    Instruction,
-    Phase,
-    PrepareAgent,
-    ReleaseAgent,
-    Tick,
-)
+from chakram.control.clock import ClockOffset
+from chakram.execution import state
 from chakram.foundation.errors import (
     ChakramError,
     ControllerStalled,
@@ -39,12 +20,11 @@ from chakram.foundation.errors import (
     RunInterrupted,
     UnexpectedEvent,
 )
+from chakram.plan.plan import AgentPlan
+from chakram.records.row_layout import RecordRows
 
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
-    from chakram.control.clock import ClockOffset
-    from chakram.plan.plan import AgentPlan
-    from chakram.records.row_layout import RecordRows
 
 
 log = logging.getLogger(__name__)
@@ -58,7 +38,7 @@ _START_DELAY_PER_AGENT_NS = 2_000_000
 class RunObserver(Protocol):
     """Interface for observers of a run."""
 
-    def phase_changed(self, phase: Phase) -> None:
+    def phase_changed(self, phase: state.Phase) -> None:
         """Handle a phase change of the run."""
 
     def iterations_done(self, iterations: int) -> None:
@@ -118,10 +98,10 @@ class Session:
         self._clocks = clocks
         self._observer = observer
         self._iterations_of = iterations_of
-        self._state = ControllerState(hang_timeout_ns=hang_timeout_ns)
+        self._state = state.ControllerState(hang_timeout_ns=hang_timeout_ns)
         self._duration_limit_ns = duration_limit_ns
         self._deadline_ns: int | None = None
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[state.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._heard_ns: dict[str, int] = {}
         self._error: ChakramError | None = None
@@ -135,14 +115,14 @@ class Session:
             RunFailed: If the run ended before its work was done.
             ChakramError: If an agent refused its plan.
         """
-        finish: Finish | None = None
+        finish: state.Finish | None = None
         try:
             for client in self._clients.values():
                 await client.attach(controller=_ourselves())
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
-            self._events.put_nowait(Begin(agents=tuple(self._clients)))
+            self._events.put_nowait(state.Begin(agents=tuple(self._clients)))
             while finish is None:
                 finish = await self._step()
         finally:
@@ -159,7 +139,7 @@ class Session:
             raise self._error
         raise RunFailed("run", finish.reason)
 
-    async def _step(self) -> Finish | None:
+    async def _step(self) -> state.Finish | None:
         """Take one event and carry out the resulting instructions."""
         event = await self._events.get()
         before = self._state.phase, self._state.iterations
@@ -171,14 +151,14 @@ class Session:
             return None
         if self._state.phase is not before[0]:
             self._observer.phase_changed(self._state.phase)
-            if self._state.phase is Phase.RUNNING:
+            if self._state.phase is state.Phase.RUNNING:
                 self._set_deadline()
         if self._state.iterations != before[1]:
             self._observer.iterations_done(self._state.iterations)
-        if isinstance(event, Tick):
+        if isinstance(event, state.Tick):
             self._check_deadline(event.now_ns)
         for instruction in instructions:
-            if isinstance(instruction, Finish):
+            if isinstance(instruction, state.Finish):
                 return instruction
             self._carry_out(instruction)
         return None
@@ -188,14 +168,14 @@ class Session:
         while True:
             await asyncio.sleep(_TICK_S)
             self._events.put_nowait(
-                Tick(now_ns=time.monotonic_ns(), heard_ns=dict(self._heard_ns))
+                state.Tick(now_ns=time.monotonic_ns(), heard_ns=dict(self._heard_ns))
             )
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: state.Instruction) -> None:
         match instruction:
-            case PrepareAgent(agent=agent):
+            case state.PrepareAgent(agent=agent):
                 self._spawn(self._prepare(agent), f"prepare-{agent}")
-            case ArmAgents(agents=agents):
+            case state.ArmAgents(agents=agents):
                 start_ns = (
                     time.monotonic_ns()
                     + _START_DELAY_NS
@@ -205,9 +185,9 @@ class Session:
                     self._spawn(self._starting(start_ns), "starting")
                 for agent in agents:
                     self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
-            case ReleaseAgent(agent=agent):
+            case state.ReleaseAgent(agent=agent):
                 self._spawn(self._release(agent), f"release-{agent}")
-            case AbortAgent(agent=agent, reason=reason):
+            case state.AbortAgent(agent=agent, reason=reason):
                 self._spawn(self._abort(agent, reason), f"abort-{agent}")
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -220,7 +200,7 @@ class Session:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fault = self._fault or error
-            self._events.put_nowait(Abort(reason=f"{task.get_name()}: {error!r}"))
+            self._events.put_nowait(state.Abort(reason=f"{task.get_name()}: {error!r}"))
 
     async def _prepare(self, agent: str) -> None:
         try:
@@ -228,7 +208,7 @@ class Session:
         except ChakramError as error:
             self._refused(agent, error)
         else:
-            self._events.put_nowait(AgentPrepared(agent=agent))
+            self._events.put_nowait(state.AgentPrepared(agent=agent))
 
     async def _arm(self, agent: str, start_ns: int) -> None:
         try:
@@ -236,7 +216,7 @@ class Session:
         except ChakramError as error:
             self._refused(agent, error)
         else:
-            self._events.put_nowait(AgentArmed(agent=agent))
+            self._events.put_nowait(state.AgentArmed(agent=agent))
 
     async def _release(self, agent: str) -> None:
         """Read the last records; an error here does not fail a complete run."""
@@ -248,20 +228,20 @@ class Session:
                 "warning",
                 f"what it recorded last is missing: {_clause(error)}",
             )
-        self._events.put_nowait(AgentStopped(agent=agent))
+        self._events.put_nowait(state.AgentStopped(agent=agent))
 
     async def _abort(self, agent: str, reason: str) -> None:
         try:
             await self._clients[agent].abort(reason)
         except ChakramError as error:
-            self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
+            self._events.put_nowait(state.AgentLost(agent=agent, reason=_clause(error)))
         else:
-            self._events.put_nowait(AgentStopped(agent=agent))
+            self._events.put_nowait(state.AgentStopped(agent=agent))
 
     def _refused(self, agent: str, error: ChakramError) -> None:
         if self._error is None:
             self._error = error
-        self._events.put_nowait(AgentFailed(agent=agent, reason=str(error)))
+        self._events.put_nowait(state.AgentFailed(agent=agent, reason=str(error)))
 
     async def _follow(self, client: AgentClient) -> None:
         """Turn the messages of an agent into events, until the session ends."""
@@ -272,7 +252,7 @@ class Session:
         except ChakramError as error:
             self._observer.agent_lost(agent)
             self._events.put_nowait(
-                AgentLost(
+                state.AgentLost(
                     agent=agent,
                     reason=_clause(error),
                     controller_stalled=isinstance(error, ControllerStalled),
@@ -289,7 +269,7 @@ class Session:
                 if work is not None:
                     self._spawn(work, "progressed")
                 self._events.put_nowait(
-                    AgentProgress(
+                    state.AgentProgress(
                         agent=agent,
                         now_ns=time.monotonic_ns(),
                         counter=event.counter,
@@ -301,11 +281,11 @@ class Session:
             case agent_events.CountersSnapshot():
                 self._observer.counters_arrived(agent, event)
             case agent_events.Finished():
-                self._events.put_nowait(AgentFinished(agent=agent))
+                self._events.put_nowait(state.AgentFinished(agent=agent))
             case agent_events.Failed(reason=reason, waiting_for=waiting_for):
                 listed = "; ".join(waiting_for[:3])
                 self._events.put_nowait(
-                    AgentFailed(
+                    state.AgentFailed(
                         agent=agent, reason=f"{reason}: {listed}" if listed else reason
                     )
                 )
@@ -331,16 +311,16 @@ class Session:
             self._deadline_ns = time.monotonic_ns() + self._duration_limit_ns
 
     def _check_deadline(self, now_ns: int) -> None:
-        if self._state.phase is not Phase.RUNNING or self._deadline_ns is None:
+        if self._state.phase is not state.Phase.RUNNING or self._deadline_ns is None:
             return
         if now_ns > self._deadline_ns:
             self._deadline_ns = None
-            self._events.put_nowait(Abort(reason="stop_if.duration is over"))
+            self._events.put_nowait(state.Abort(reason="stop_if.duration is over"))
 
     def interrupt(self, name: str) -> None:
         """End the run cleanly at the user's request."""
         self._events.put_nowait(
-            Abort(reason=f"interrupted by {name}", interrupted=True)
+            state.Abort(reason=f"interrupted by {name}", interrupted=True)
         )
 
 

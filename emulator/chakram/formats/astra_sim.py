@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.formats.ns3 import read_flow_times
 from chakram.formats.text_lines import lines_of, number
 from chakram.foundation.errors import ResultsError
-
-if TYPE_CHECKING:
-    from chakram.records.run_records import CollectiveRecord, RankRecord
+from chakram.records.run_records import CollectiveRecord, RankRecord
 
 COLLECTIVE_NODE = 7
 """Node type of a collective."""

@@ -6,13 +6,10 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from chakram.foundation.errors import InputError
 from chakram.foundation.units import format_size
-
-if TYPE_CHECKING:
-    from chakram.foundation.errors import InputError
-
 
 _MOST_DIGITS = 20
 """Maximum length of an integer; 64-bit integers have at most 20 digits."""

@@ -31,15 +31,14 @@ from chakram.metrics.state import Snapshot, metrics_of
 from chakram.records import counter_definitions, row_layout
 from chakram.records import counter_slots as layout
 from chakram.run_directory.manifest import RUNNING
+from chakram.run_directory.plan_document import PlanDocument
 from chakram.run_directory.queue_pair_names import QueuePairNames
+from chakram.run_directory.reader import RunResults
 from chakram.run_directory.writer import LAST_METRICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
-
-    from chakram.run_directory.plan_document import PlanDocument
-    from chakram.run_directory.reader import RunResults
 
 
 JOB, INSTANCE = "chakram", "backfill"

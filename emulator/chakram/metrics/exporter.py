@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry, metrics_core
@@ -24,15 +24,13 @@ from prometheus_client.registry import Collector
 
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, PortInUse
 from chakram.metrics.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
+from chakram.metrics.state import (
+    HistogramValues,
+    Labels,
+    MetricsState,
+    Snapshot,
+)
 from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
-
-if TYPE_CHECKING:
-    from chakram.metrics.state import (
-        HistogramValues,
-        Labels,
-        MetricsState,
-        Snapshot,
-    )
 
 REQUEST_TIMEOUT_S = 5.0
 """A connection without a request for this long is closed."""

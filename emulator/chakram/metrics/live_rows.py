@@ -13,16 +13,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from chakram.metrics.catalogue import HOST_COUNTERS, OTHERS, host_labels
+from chakram.metrics.state import MetricsState
+from chakram.plan.plan import AgentPlan
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
-
-if TYPE_CHECKING:
-    from chakram.metrics.state import MetricsState
-    from chakram.plan.plan import AgentPlan
-
 
 MOST_ROWS = 1000
 """Limit on queue pairs or ports in one response."""

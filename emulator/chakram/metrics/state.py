@@ -13,24 +13,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.analysis.charged_causes import Why
 from chakram.collectives.ops import CollectiveOp
+from chakram.control.events import ShardLoad
+from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalogue
+from chakram.plan.plan import Plan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
 from chakram.records import counter_slots as layout
 from chakram.records import run_records
 from chakram.summary.bandwidth import bus_factor
 from chakram.switch.packet_outcomes import DROP_REASONS
+from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from chakram.analysis.charged_causes import Why
-    from chakram.control.events import ShardLoad
-    from chakram.fabric.labs.link_counters import LabCounters
-    from chakram.plan.plan import Plan
     from chakram.run_directory.manifest import RunManifest
-    from chakram.topology.topology import Topology
 
 Labels = tuple[str, ...]
 

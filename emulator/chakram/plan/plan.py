@@ -8,7 +8,7 @@ discipline.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from chakram.foundation.field_bounds import (
@@ -179,6 +179,17 @@ class RunSettings:
     def iterations(self) -> int:
         """Default number of iterations of a job, including warm-up."""
         return self.warmup + self.measured
+
+    def with_iterations(self, warmup: int | None, measured: int | None) -> RunSettings:
+        """Return these settings with other numbers of iterations; None: unchanged."""
+        if warmup is None and measured is None:
+            return self
+        return replace(
+            self,
+            warmup=self.warmup if warmup is None else warmup,
+            measured=self.measured if measured is None else measured,
+            jobs=tuple(replace(job, iterations=None) for job in self.jobs),
+        )
 
     def of(self, job: str) -> JobSettings:
         """Return the settings of one job."""

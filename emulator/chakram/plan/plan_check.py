@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import socket_text
+from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
 
 
 def check_plan(plan: Plan) -> list[str]:

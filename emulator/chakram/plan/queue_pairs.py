@@ -19,20 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Algorithm
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
 from chakram.program.operations import (
     POINT_TO_POINT,
     RankProgram,
 )
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
-    from chakram.collectives.schedule import Algorithm
 
 SHARD_BITS = 6
 """Low bits of a queue pair number that hold the owning shard."""

@@ -38,19 +38,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.schedule import Algorithm, Transfer, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
+from chakram.collectives.split_sizes import Matrix
 from chakram.collectives.uneven_messages import matrix_bytes
 from chakram.predict.bound_times import BoundTimes
-from chakram.predict.paths import Message, Path, Paths, Route
-
-if TYPE_CHECKING:
-    from chakram.collectives.split_sizes import Matrix
-    from chakram.predict.paths import FabricModel
-
+from chakram.predict.paths import FabricModel, Message, Path, Paths, Route
 
 _KEPT_TRANSFERS = 1 << 16
 """Maximum transfers of all cached schedules, about 20 MiB."""

@@ -26,14 +26,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Matrix
 from chakram.plan.wire_cost import wire_bytes
-
-if TYPE_CHECKING:
-    from chakram.collectives.split_sizes import Matrix
-    from chakram.predict.paths import FabricModel
+from chakram.predict.paths import FabricModel
 
 
 def ceiling_ns(

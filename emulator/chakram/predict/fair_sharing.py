@@ -33,12 +33,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from chakram.predict.paths import Paths
-
-if TYPE_CHECKING:
-    from chakram.predict.paths import FabricModel
+from chakram.predict.paths import FabricModel, Paths
 
 
 class FairTimes:

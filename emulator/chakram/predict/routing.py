@@ -7,15 +7,12 @@ known, and so is the kernel's hash in a lab.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError, PlanError
 from chakram.foundation.ip_addresses import socket_text
+from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
 from chakram.switch.ecmp import EcmpHash, Flow
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
-    from chakram.topology.topology import PortRef, Topology
+from chakram.topology.topology import PortRef, Topology
 
 
 def ports_of(plan: Plan) -> list[PortPlan]:

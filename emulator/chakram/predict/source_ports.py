@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from chakram.plan.plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
-    from chakram.predict.routing import Router
-    from chakram.topology.topology import PortRef
-
+from chakram.predict.routing import Router
+from chakram.topology.topology import PortRef
 
 _PASSES = 3
 _TRIALS = 4000

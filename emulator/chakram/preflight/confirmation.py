@@ -16,17 +16,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import exp
 from statistics import median
-from typing import TYPE_CHECKING
 
+from chakram.control.events import ShardLoad
+from chakram.plan.plan import PortPlan
 from chakram.plan.probes import ETHERNET_BYTES, MOST_COPIES, ProbePacket
+from chakram.plan.transport import TransportPlan
 from chakram.preflight.probe_plan import SMALL_BYTES, PathReport, headers_bytes
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
-
-if TYPE_CHECKING:
-    from chakram.control.events import ShardLoad
-    from chakram.plan.plan import PortPlan
-    from chakram.plan.transport import TransportPlan
-
 
 Pair = tuple[int, int]
 """Sender and receiver."""

@@ -6,7 +6,6 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import PeerError
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
@@ -20,12 +19,9 @@ from chakram.plan.probes import (
 )
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 from chakram.plan.transport import PATH_MTUS, TransportPlan
+from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import chosen_rounds
 from chakram.records.row_layout import rows_of
-
-if TYPE_CHECKING:
-    from chakram.preflight.report import PreflightSettings
-
 
 SMALL_BYTES = 128
 LARGEST_BYTES = 9216

@@ -13,9 +13,10 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.foundation.errors import PeerError
+from chakram.preflight.report import PreflightSettings
 from chakram.program.operations import (
     Operation,
     RankProgram,
@@ -24,10 +25,6 @@ from chakram.program.operations import (
     program_of,
 )
 from chakram.records.row_layout import FlowRow, rows_of
-
-if TYPE_CHECKING:
-    from chakram.preflight.report import PreflightSettings
-
 
 JOB = "preflight"
 

@@ -15,7 +15,11 @@ from chakram.chakra.read.reader_options import (
 )
 from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
 from chakram.chakra.trace_warning import WarningKind
-from chakram.collectives.algorithms import user_algorithms
+from chakram.collectives.algorithms import (
+    AlgorithmSource,
+    UserAlgorithm,
+    user_algorithms,
+)
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import Job, Placement, TraceFiles
 from chakram.foundation.errors import PlanError
@@ -23,14 +27,13 @@ from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
+from chakram.program.operations import RankProgram
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms import AlgorithmSource, UserAlgorithm
     from chakram.config.experiment import Experiment
-    from chakram.program.operations import RankProgram
 
 
 _NAMES_LISTED = 4

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.foundation.errors import ConfigError
+from chakram.plan.plan import Plan
+from chakram.predict.simulator.run_plan import SimulationResult
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, IterationRow, RecordRows, rows_of
+from chakram.switch.faults import LinkFault
+from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.link_faults import LinkFaultSettings, Moment
-    from chakram.plan.plan import Plan
-    from chakram.predict.simulator.run_plan import SimulationResult
-    from chakram.switch.faults import LinkFault
-    from chakram.topology.topology import Topology
 
     Simulate = Callable[[Sequence[LinkFault]], SimulationResult]
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from chakram.records.run_records import LinkRecord
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
+from chakram.topology.topology import Topology
 
 
 def directions_of(topology: Topology) -> list[LinkRecord]:

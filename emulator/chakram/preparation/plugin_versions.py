@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms import ALGORITHMS, named_algorithms
+from chakram.foundation.plugin_registry import PlugIn, Registry
 from chakram.plan.plan import Plan, PlugInUse
 from chakram.roce.congestion import CONTROLS
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.foundation.plugin_registry import PlugIn, Registry
 
 
 def plug_ins_of(experiment: Experiment) -> tuple[PlugInUse, ...]:

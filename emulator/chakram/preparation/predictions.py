@@ -19,13 +19,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Algorithm
+from chakram.collectives.split_sizes import Matrix
 from chakram.config.transport import Faults
+from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import RunFailed
 from chakram.plan.isolated_collective import collective_alone
+from chakram.plan.plan import Plan, RankPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.bound import ScheduleBounds
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.fair_sharing import FairTimes
+from chakram.predict.paths import FabricModel
 from chakram.predict.simulator.burst_size import longest_path, schedule_traffic
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
@@ -37,17 +42,12 @@ from chakram.records.named_rows import OperationTable
 from chakram.records.run_records import CollectiveKey
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 from chakram.summary.run_summary import DRAW, SIMULATE
+from chakram.switch.ecmp import EcmpHash
+from chakram.switch.profiles import Switching
+from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from chakram.collectives.schedule import Algorithm
-    from chakram.collectives.split_sizes import Matrix
-    from chakram.fabric.fabric_types.base import FabricKind
-    from chakram.plan.plan import Plan, RankPlan
-    from chakram.predict.paths import FabricModel
     from chakram.run_directory.message_columns import FairTimesOf
-    from chakram.switch.ecmp import EcmpHash
-    from chakram.switch.profiles import Switching
-    from chakram.topology.topology import Topology
 
 T = TypeVar("T")
 

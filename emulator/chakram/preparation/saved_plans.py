@@ -20,14 +20,7 @@ from chakram import __version__
 from chakram.chakra.sets.find_files import find_trace_set
 from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
 from chakram.config.jobs import Job, TraceFiles
-from chakram.control.plan_file import (
-    MAX_FILE_BYTES,
-    SavedInput,
-    SavedJob,
-    SavedPlan,
-    decode,
-    encode,
-)
+from chakram.control import plan_file
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import PlanError
 from chakram.foundation.units import about_size, format_size
@@ -52,11 +45,11 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
     Raises:
         PlanError: If the file cannot be written, or would exceed the size limit.
     """
-    data = encode(
-        SavedPlan(
+    data = plan_file.encode(
+        plan_file.SavedPlan(
             made_by=__version__,
             jobs=tuple(
-                SavedJob(
+                plan_file.SavedJob(
                     name=job.name,
                     settings=_settings(experiment, wanted),
                     trace=job.trace,
@@ -71,15 +64,15 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
             inputs=tuple(map(_input, dict.fromkeys(_inputs(experiment)))),
         )
     )
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > plan_file.MAX_FILE_BYTES:
         raise PlanError(
             str(path),
             f"would take {about_size(len(data))}; at most "
-            f"{format_size(MAX_FILE_BYTES)} are read",
+            f"{format_size(plan_file.MAX_FILE_BYTES)} are read",
             _READ_TRACES,
         )
     try:
-        decode(data, where=str(path))
+        plan_file.decode(data, where=str(path))
     except PlanError as error:
         raise PlanError(
             error.where, f"could not be read again: {error.found}", _READ_TRACES
@@ -105,11 +98,11 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
     """
     data = read_bounded(
         path,
-        limit_bytes=MAX_FILE_BYTES,
+        limit_bytes=plan_file.MAX_FILE_BYTES,
         error=PlanError,
         size_hint="is it a saved plan?",
     )
-    plan = decode(data, where=str(path))
+    plan = plan_file.decode(data, where=str(path))
     if plan.made_by != __version__:
         raise PlanError(
             str(path),
@@ -195,18 +188,18 @@ def _paths_in(value: object) -> Iterator[Path]:
             yield from _paths_in(getattr(value, name))
 
 
-def _input(path: Path) -> SavedInput:
+def _input(path: Path) -> plan_file.SavedInput:
     path = path.absolute()
     try:
         state = path.stat()
     except OSError as error:
         raise PlanError(str(path), f"cannot be read: {error.strerror}") from error
-    return SavedInput(
+    return plan_file.SavedInput(
         path=str(path), size_bytes=state.st_size, changed_ns=state.st_mtime_ns
     )
 
 
-def _has_changed(saved: SavedInput) -> bool:
+def _has_changed(saved: plan_file.SavedInput) -> bool:
     try:
         state = Path(saved.path).stat()
     except OSError:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-
     Column: TypeAlias = array[int]
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.split_sizes import mismatch
 from chakram.collectives.uneven_messages import matrix_bytes, passed_bytes
+from chakram.program.operations import RankProgram
 from chakram.program.program_check import (
     ColumnsCheck,
     ProgramChecks,
@@ -27,7 +28,6 @@ from chakram.program.program_check import (
 
 if TYPE_CHECKING:
     from chakram.program.columns import Column
-    from chakram.program.operations import RankProgram
 
 
 _Member: TypeAlias = "tuple[RankProgram, ColumnsCheck, int]"

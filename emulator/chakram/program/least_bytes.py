@@ -20,13 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.program.operations import CollectiveOperation, RankProgram
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 
 def least_shares(

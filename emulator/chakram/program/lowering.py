@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.collectives.algorithms import (
     AUTO,
@@ -26,6 +26,7 @@ from chakram.collectives.algorithms import (
     algorithm_fitting,
     chosen,
 )
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.split_sizes import Splits, mean_bytes, scaled_bytes
@@ -55,12 +56,9 @@ from chakram.program.matching import (
 )
 from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind
 from chakram.trace.open_ended_columns import NO_VALUE
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
-    from chakram.trace.graph import TraceGraph
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 

@@ -7,20 +7,18 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.collectives.algorithms import (
     AlgorithmSource,
+    Choice,
     UserAlgorithm,
     user_algorithms,
 )
+from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ConfigError, TraceError
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms import Choice
-    from chakram.collectives.ops import CollectiveOp
-    from chakram.trace.graph import TraceGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ class LoweringOptions:
         size_scale: Factor for sizes. Results are rounded up, so a message of one byte
             or more keeps at least one.
         algorithms: By operation: an algorithm, or rules that select one by size and
-            number of ranks (``chakram.collectives.algorithms.algorithm_choice``). Other
+            number of ranks (``chakram.collectives.algorithms``). Other
             operations use ``auto``.
         sources: Sources of the transfer lists of users' algorithms.
         sync_barrier: Whether every iteration ends with a barrier of all ranks.

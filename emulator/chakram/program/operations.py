@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Matrix, Splits
 from chakram.program.columns import (
     COLLECTIVE,
@@ -23,11 +26,6 @@ from chakram.program.columns import (
     OperationColumns,
 )
 from chakram.trace.open_ended_columns import NO_VALUE
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
-    from chakram.collectives.groups import ProcessGroup
-    from chakram.collectives.ops import CollectiveOp
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""

@@ -25,16 +25,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise, repeat
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from chakram.foundation.errors import MatchingError
 from chakram.program.matching import CollectiveId, Matching
+from chakram.trace.graph import TraceGraph
 from chakram.trace.graph_index import grouped, topological_order
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.trace.graph import TraceGraph
-
 
 _SHOWN_NODES = 6
 """Maximum number of nodes of a cycle that an error shows."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, field
 
+from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     FLOW_FIELDS,
@@ -38,9 +38,6 @@ from chakram.records.run_records import (
     CollectiveRecord,
     CriticalFlow,
 )
-
-if TYPE_CHECKING:
-    from chakram.records.named_rows import OperationTable
 
 _WIDTH = len(FLOW_FIELDS)
 (
@@ -105,6 +102,7 @@ class _Gathering:
     """Flows without an arrival so far, by sender, receiver and message number."""
 
 
+@dataclass(slots=True, eq=False)
 class CollectiveJoiner:
     """Incremental join of rows into records of complete collectives.
 
@@ -116,19 +114,14 @@ class CollectiveJoiner:
         has_arrivals: Whether receivers report when messages completed.
     """
 
-    def __init__(
-        self,
-        operations: OperationTable,
-        *,
-        warmup: int,
-        offsets_ns: Sequence[int] = (),
-        has_arrivals: bool = False,
-    ) -> None:
-        self._has_arrivals = has_arrivals
-        self._operations = operations
-        self._warmup = warmup
-        self._offsets_ns = offsets_ns
-        self._gathering: dict[tuple[int, int], _Gathering] = {}
+    operations: OperationTable
+    _: KW_ONLY
+    warmup: int
+    offsets_ns: Sequence[int] = ()
+    has_arrivals: bool = False
+    _gathering: dict[tuple[int, int], _Gathering] = field(
+        init=False, default_factory=dict
+    )
 
     def add(self, rows: RecordRows) -> list[CollectiveRecord]:
         """Take a batch of rows and return the collectives that it completes.
@@ -155,7 +148,7 @@ class CollectiveJoiner:
     def unfinished(self) -> list[CollectiveRecord]:
         """Return a record of each collective with missing reports of ranks."""
         return [
-            self._record(self._operations.identities[index], iteration, gathering)
+            self._record(self.operations.identities[index], iteration, gathering)
             for (iteration, index), gathering in sorted(self._gathering.items())
             # Skip collectives with no report except an arrival.
             if gathering.end_ns is not None or gathering.flow_end_ns is not None
@@ -163,7 +156,7 @@ class CollectiveJoiner:
 
     def _add_arrivals(self, rows: RecordRows) -> list[FlowRow]:
         """Store arrivals and return the flows that waited for them."""
-        operations, offsets_ns = self._operations, self._offsets_ns
+        operations, offsets_ns = self.operations, self.offsets_ns
         found = []
         for row in rows_of(ArrivalRow, rows.arrivals):
             number = operations.operation_number(row.rank, row.operation)
@@ -184,7 +177,7 @@ class CollectiveJoiner:
 
     def _add_flows(self, rows: RecordRows) -> None:
         """Add flows without creating an object for each; there may be millions."""
-        operations, flows = self._operations, rows.flows
+        operations, flows = self.operations, rows.flows
         if len(flows) % _WIDTH:
             raise ValueError(f"{len(flows)} numbers are not rows of {_WIDTH}")
         late = []
@@ -203,8 +196,8 @@ class CollectiveJoiner:
                 operation = flows[at + _OPERATION]
                 number = operations.operation_number(rank, operation)
                 gathering = self._gather(iteration, operations.identity_of[number])
-                offset_ns = self._offsets_ns[rank] if self._offsets_ns else 0
-            if self._has_arrivals and not _has_arrived(flows, at, gathering):
+                offset_ns = self.offsets_ns[rank] if self.offsets_ns else 0
+            if self.has_arrivals and not _has_arrived(flows, at, gathering):
                 late.append(at)
             start_ns = flows[at + _POSTED_NS] + offset_ns
             end_ns = flows[at + _LAST_ACKED_NS] + offset_ns
@@ -230,13 +223,13 @@ class CollectiveJoiner:
             del flows[at : at + _WIDTH]
 
     def _add_shares(self, rows: RecordRows) -> list[CollectiveRecord]:
-        operations = self._operations
+        operations = self.operations
         completed = []
         for row in rows_of(ShareRow, rows.shares):
             number = operations.operation_number(row.rank, row.operation)
             index = operations.identity_of[number]
             gathering = self._gather(row.iteration, index)
-            offset_ns = self._offsets_ns[row.rank] if self._offsets_ns else 0
+            offset_ns = self.offsets_ns[row.rank] if self.offsets_ns else 0
             gathering.shares += 1
             gathering.sent_bytes += row.sent_bytes
             gathering.retransmitted += row.retransmitted
@@ -287,7 +280,7 @@ class CollectiveJoiner:
         return CollectiveRecord(
             identity=identity,
             iteration=iteration,
-            measured=iteration >= self._warmup,
+            measured=iteration >= self.warmup,
             shares=gathering.shares,
             start_ns=start_ns,
             end_ns=end_ns,

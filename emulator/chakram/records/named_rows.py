@@ -10,10 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.foundation.errors import PlanError
+from chakram.plan.plan import Plan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, RankProgram
 from chakram.records.row_layout import IterationRow, rows_of
@@ -22,9 +22,6 @@ from chakram.records.run_records import (
     CollectiveKey,
     RankRecord,
 )
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import Plan
 
 
 class OperationTable:

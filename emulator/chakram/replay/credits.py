@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
+from chakram.replay.queue_pair_roles import Pair
 from chakram.replay.rank_progress import Flow
-
-if TYPE_CHECKING:
-    from chakram.replay.queue_pair_roles import Pair
 
 _IMMEDIATES = 1 << 32
 

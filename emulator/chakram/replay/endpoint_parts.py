@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import address_halves
 from chakram.plan.packet_faults import FaultAction, PacketFault
-from chakram.plan.transport import limiter_key, notification_scope
-from chakram.roce.congestion import CONTROLS, check_control_arguments, new_control
+from chakram.plan.plan import (
+    PortPlan,
+    QueuePairPlan,
+    RankPlan,
+    RunSettings,
+)
+from chakram.plan.transport import TransportPlan, limiter_key, notification_scope
+from chakram.roce.congestion import (
+    CONTROLS,
+    CongestionControl,
+    check_control_arguments,
+    new_control,
+)
 from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification_point import CnpLimiter
 from chakram.roce.pacing import Line
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
+from chakram.roce.shared_line import SharedLine
 from chakram.switch.keyed_random import draw
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import (
-        PortPlan,
-        QueuePairPlan,
-        RankPlan,
-        RunSettings,
-    )
-    from chakram.plan.transport import TransportPlan
-    from chakram.roce.congestion import CongestionControl
-    from chakram.roce.packet_verification import PacketVerifier
     from chakram.roce.receive_memory import MemoryRegion
-    from chakram.roce.shared_line import SharedLine
 
 
 _SHORTEST_BURST_NS = 15_000

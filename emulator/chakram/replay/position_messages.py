@@ -12,17 +12,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.base import turns_by
-from chakram.collectives.schedule import build_share
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    RankSchedule,
+    build_share,
+)
 from chakram.replay.integer_map import NumberTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from chakram.collectives.schedule import (
-        Algorithm,
-        LocalTransfer,
-        RankSchedule,
-    )
 
 Lane = tuple[int, int]
 """Channel and peer of messages. The peer is a position."""

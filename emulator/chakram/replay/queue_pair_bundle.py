@@ -18,15 +18,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from chakram.plan.plan import RankPlan
+from chakram.plan.transport import TransportPlan
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import RankPlan
-    from chakram.plan.transport import TransportPlan
-
 
 PART_UNIT_BYTES = 128
 """Message parts are multiples of this size, except at the end, as in NCCL."""

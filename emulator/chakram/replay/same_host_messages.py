@@ -7,14 +7,11 @@ events as for messages through a port.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from chakram.plan.plan import QueuePairPlan
+from chakram.replay.rank_progress import Flow
 from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import QueuePairPlan
-    from chakram.replay.rank_progress import Flow
-
 
 _BITS_PER_BYTE_NS = 8 * 10**9
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from chakram.program.operations import (
     CollectiveOperation,
@@ -13,11 +12,8 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.replay.rank_progress import ActiveOperation
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
-
-if TYPE_CHECKING:
-    from chakram.replay.rank_progress import ActiveOperation
-
 
 _LOOK_AT = {
     FOR_TIMEOUT: (

@@ -32,11 +32,11 @@ from chakram.roce.faults import (
     class_of_datagram,
 )
 from chakram.roce.pacing import Line
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
-    from chakram.roce.packet_verification import PacketVerifier
 
 
 _NOBODY = (-1, 0, 0, 0)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.foundation.ip_addresses import IPV4
-from chakram.summary.generator_health import GeneratorHealth  # noqa: TC001 - pydantic
+from chakram.summary.generator_health import GeneratorHealth
 
 SCHEMA_VERSION = 2
 """Version of the run directory format. Every file in the directory contains it."""

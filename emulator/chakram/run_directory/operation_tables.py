@@ -6,20 +6,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chakram.plan.plan import Plan
 from chakram.program.columns import COMPUTE, OperationColumns
+from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import COMPUTATION_FIELDS, SHARE_FIELDS, RecordRows
 from chakram.run_directory import schemas
 from chakram.trace.open_ended_columns import NO_VALUE
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import Plan
-    from chakram.records.named_rows import OperationTable
-
 
 KINDS = ("compute", "collective", "send", "receive")
 END_CAUSES = ("start", "received", "acknowledged")

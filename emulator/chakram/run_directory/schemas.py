@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chakram.plan.plan import Plan, RankPlan
+from chakram.records import row_layout
 from chakram.records.named_rows import OperationTable, columns
-from chakram.records.row_layout import (
-    FLOW_FIELDS,
-    LINK_SAMPLE_FIELDS,
-    PORT_FIELDS,
-    QUEUE_PAIR_FIELDS,
-    SHARE_UNIT,
-    UNKNOWN,
-)
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import Plan, RankPlan
-    from chakram.records.run_records import LinkRecord, RankRecord
+from chakram.records.run_records import LinkRecord, RankRecord
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -206,7 +197,7 @@ QUEUE_PAIRS = pa.schema(
         *_of_type(pa.int32(), "rank", "peer"),
         *_of_type(pa.int64(), "qpn", "rate_bps", "target_bps"),
         ("alpha", pa.float64()),
-        *_of_type(pa.int64(), *QUEUE_PAIR_FIELDS[7:]),
+        *_of_type(pa.int64(), *row_layout.QUEUE_PAIR_FIELDS[7:]),
     ]
 )
 """One row per sample of a queue pair. Counters start at the start of the run."""
@@ -217,7 +208,7 @@ PORTS = pa.schema(
         ("port", pa.int32()),
         ("host", _NAME),
         ("shard", pa.int32()),
-        *_of_type(pa.int64(), *PORT_FIELDS[3:]),
+        *_of_type(pa.int64(), *row_layout.PORT_FIELDS[3:]),
     ]
 )
 """One row per sample of a port. Counters start at the start of the run."""
@@ -227,7 +218,7 @@ LINK_SAMPLES = pa.schema(
         ("time_ns", pa.int64()),
         ("port", _NAME),
         ("traffic_class", pa.int32()),
-        *_of_type(pa.int64(), *LINK_SAMPLE_FIELDS[3:]),
+        *_of_type(pa.int64(), *row_layout.LINK_SAMPLE_FIELDS[3:]),
     ]
 )
 """One row per sample of a traffic class at a fabric port. Counters start at the start
@@ -263,7 +254,7 @@ SCHEMAS = {
 """The schema of every table, by name."""
 
 
-_PARTS = FLOW_FIELDS[FLOW_FIELDS.index("number") :]
+_PARTS = row_layout.FLOW_FIELDS[row_layout.FLOW_FIELDS.index("number") :]
 
 
 def known_numbers(
@@ -315,7 +306,7 @@ class FlowTables:
 
     def table(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``FLOW_FIELDS``, checked by the joiner)."""
-        raw = arrays(rows, FLOW_FIELDS)
+        raw = arrays(rows, row_layout.FLOW_FIELDS)
         rank = raw["rank"]
         identity = pc.take(
             self._identity_of, pc.add(pc.take(self._first, rank), raw["operation"])
@@ -328,7 +319,7 @@ class FlowTables:
             for name in ("ready_ns", "posted_ns", "first_sent_ns", "last_acked_ns"):
                 made[name] = pc.add(raw[name], offset_ns)
             raw |= {
-                name: pc.fill_null(pc.add(each, offset_ns), UNKNOWN)
+                name: pc.fill_null(pc.add(each, offset_ns), row_layout.UNKNOWN)
                 for name, each in known_numbers(
                     raw, ("departed_ns", "received_ns")
                 ).items()
@@ -435,7 +426,7 @@ class SampleTables:
 
     def queue_pairs(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``QUEUE_PAIR_FIELDS``)."""
-        made = arrays(rows, QUEUE_PAIR_FIELDS)
+        made = arrays(rows, row_layout.QUEUE_PAIR_FIELDS)
         rank = made["rank"]
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._rank_offsets, rank))
         made["job"] = pc.take(self._jobs, rank)
@@ -443,13 +434,15 @@ class SampleTables:
         made["rank"] = pc.take(self._ranks, rank)
         has_alpha = pc.greater_equal(made["alpha"], 0)
         made["alpha"] = pc.if_else(
-            has_alpha, pc.divide(pc.cast(made["alpha"], pa.float64()), SHARE_UNIT), None
+            has_alpha,
+            pc.divide(pc.cast(made["alpha"], pa.float64()), row_layout.SHARE_UNIT),
+            None,
         )
         return in_order(made, QUEUE_PAIRS)
 
     def ports(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``PORT_FIELDS``)."""
-        made = arrays(rows, PORT_FIELDS)
+        made = arrays(rows, row_layout.PORT_FIELDS)
         port = made["port"]
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
         made["host"] = pc.take(self._hosts, port)
@@ -457,7 +450,7 @@ class SampleTables:
 
     def links(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``LINK_SAMPLE_FIELDS``)."""
-        made = arrays(rows, LINK_SAMPLE_FIELDS)
+        made = arrays(rows, row_layout.LINK_SAMPLE_FIELDS)
         made["port"] = pc.take(self._names, made["port"])
         return in_order(made, LINK_SAMPLES)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from chakram.foundation.errors import RunDirectoryError
 from chakram.run_directory.growing_table import is_there, table_files
 from chakram.run_directory.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
 from chakram.run_directory.plan_document import PLAN
+from chakram.run_directory.reader import RunResults
 from chakram.run_directory.schemas import (
     OF_EVERY_TABLE,
     OWN_PARTS,
@@ -29,11 +30,7 @@ from chakram.run_directory.schemas import (
 from chakram.run_directory.table_checks import check_references, check_table
 from chakram.run_directory.writer import file_digest
 
-if TYPE_CHECKING:
-    from chakram.run_directory.reader import RunResults
-
 _COLLECTIVE = ("job", "iteration", "group", "k")
-_RANK = ("job", "rank")
 _MESSAGE = (*_COLLECTIVE, "src", "dst", "number")
 _ORDERS = {
     "flows": (

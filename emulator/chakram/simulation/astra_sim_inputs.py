@@ -11,23 +11,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chakram.chakra.write.astra_collective import ASTRA_KEYS
 from chakram.chakra.write.astra_workload import AstraWorkload
+from chakram.config.experiment import Experiment
 from chakram.fabric.fabric_types.topology_settings import FullyConnectedShape, RingShape
 from chakram.foundation.errors import ConfigError
+from chakram.plan.plan import Plan
 from chakram.preparation.planning import arrivals_ns, transport_plan
 from chakram.preparation.resolved_run import load_run
 from chakram.program.lowering import BARRIER_NAME
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.simulation.common import simulated_topology
 from chakram.topology.topology import EcnThresholds, Link, Topology
-
-if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
-    from chakram.plan.plan import Plan
-
 
 PREFIX = "workload"
 _GIB_BITS = 8 << 30

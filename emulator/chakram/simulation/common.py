@@ -15,11 +15,11 @@ from chakram.foundation.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.preparation.link_records import directions_of
 from chakram.run_directory.manifest import COMPLETE, FAILED
 from chakram.run_directory.reader import open_run
+from chakram.run_directory.writer import RunDirectory
+from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
     from chakram.preparation.resolved_run import ResolvedRun
-    from chakram.run_directory.writer import RunDirectory
-    from chakram.topology.topology import Topology
 
 
 def simulated_topology(resolved: ResolvedRun) -> Topology:

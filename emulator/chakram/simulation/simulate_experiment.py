@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.execution.outcome import RunOutcome
+
 if TYPE_CHECKING:
-    from chakram.execution.outcome import RunOutcome
     from chakram.execution.request import RunRequest
 
 

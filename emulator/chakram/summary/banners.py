@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from chakram.foundation.units import exact_rate
 from chakram.records.run_records import GENERATOR_BOUND_PERCENT, is_generator_bound
+from chakram.summary.generator_advice import KeepingUp
+from chakram.summary.generator_health import GeneratorSummary
 from chakram.summary.run_summary import COMPLETE, RunFacts, SummaryRow
-
-if TYPE_CHECKING:
-    from chakram.summary.generator_advice import KeepingUp
-    from chakram.summary.generator_health import GeneratorSummary
 
 
 def incomplete(status: str, reason: str | None) -> str | None:

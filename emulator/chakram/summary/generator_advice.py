@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.records.run_records import (
@@ -39,10 +38,7 @@ from chakram.records.run_records import (
 )
 from chakram.summary.bandwidth import percentile
 from chakram.summary.generator_health import SATURATED_SHARE, GeneratorSummary
-
-if TYPE_CHECKING:
-    from chakram.summary.message_summary import PortFacts
-
+from chakram.summary.message_summary import PortFacts
 
 _ENOUGH_PERCENT = 95
 """Percentage of the collectives for which a slower fabric must suffice."""

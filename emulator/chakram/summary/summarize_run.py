@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.records.run_records import (
@@ -19,6 +19,7 @@ from chakram.records.run_records import (
     generator_wait_share,
     is_generator_bound,
 )
+from chakram.summary import run_summary
 from chakram.summary.bandwidth import (
     algorithm_bandwidth,
     bus_factor,
@@ -29,36 +30,19 @@ from chakram.summary.bandwidth import (
 from chakram.summary.banners import banners
 from chakram.summary.generator_advice import keeping_up
 from chakram.summary.generator_health import summarise_health
-from chakram.summary.run_summary import (
-    DRAW,
-    SIMULATE,
-    Balance,
-    CompletionTimes,
-    IterationSummary,
-    Measurements,
-    Prediction,
-    RankSummary,
-    SlipSummary,
-    Summary,
-    SummaryRow,
-)
+from chakram.summary.message_summary import MessageSummary, SentMessage
 from chakram.summary.summarize_messages import summarize_messages
-
-if TYPE_CHECKING:
-    from chakram.summary.message_summary import MessageSummary, SentMessage
-    from chakram.summary.retransmissions import Traffic
-
 
 _TimeOf: TypeAlias = "Callable[[CollectiveIdentity], int | None]"
 
 
 def summarize_run(
-    measurements: Measurements,
+    measurements: run_summary.Measurements,
     *,
     predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
     bound: Callable[[CollectiveIdentity], int | None] = lambda _: None,
     alone: Callable[[CollectiveIdentity], int | None] = lambda _: None,
-) -> Summary:
+) -> run_summary.Summary:
     """Return the summary of a run.
 
     All times are in ns, and dilated like the measured times.
@@ -87,7 +71,7 @@ def summarize_run(
     held_up = sum(row.generator_bound for row in judged)
     wait_share = max((row.generator_wait_share for row in judged), default=0.0)
     # A simulation has no traffic generator.
-    simulated = facts.world == SIMULATE
+    simulated = facts.world == run_summary.SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
     remedy = None
@@ -104,8 +88,10 @@ def summarize_run(
         )
     # Rows cover only complete, measured collectives; counters cover all packets.
     traffic = measurements.traffic
-    counted: Sequence[Traffic | SummaryRow] = rows if traffic is None else (traffic,)
-    return Summary(
+    counted: Sequence[run_summary.Traffic | run_summary.SummaryRow] = (
+        rows if traffic is None else (traffic,)
+    )
+    return run_summary.Summary(
         facts=facts,
         banners=banners(facts, judged, unfinished, generator, remedy),
         rows=rows,
@@ -155,7 +141,7 @@ def _grouped(
 
 
 def _messages(
-    measurements: Measurements, records: Sequence[CollectiveRecord]
+    measurements: run_summary.Measurements, records: Sequence[CollectiveRecord]
 ) -> MessageSummary | None:
     if measurements.transport is None:
         return None
@@ -181,11 +167,11 @@ def _messages(
 
 def _row(
     records: Sequence[CollectiveRecord],
-    measurements: Measurements,
+    measurements: run_summary.Measurements,
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
     references: tuple[_TimeOf, _TimeOf],
     due_ns: Mapping[tuple[str, int], Sequence[int | None]],
-) -> SummaryRow:
+) -> run_summary.SummaryRow:
     dilation = measurements.facts.dilation
     first = records[0].identity
     identities = {record.identity.key: record.identity for record in records}
@@ -213,7 +199,7 @@ def _row(
         else _against_due(records, due_ns)
     )
     predicted = _predictions(records, predictions, dilation, judged=not is_barrier)
-    return SummaryRow(
+    return run_summary.SummaryRow(
         job=first.key.job,
         op=first.op,
         algorithm=first.algorithm,
@@ -263,13 +249,13 @@ def _predictions(
     dilation: int,
     *,
     judged: bool,
-) -> dict[str, Prediction]:
+) -> dict[str, run_summary.Prediction]:
     """Return the predictions of a row by source, with all draws of a source merged."""
     drawn: dict[str, list[tuple[float, float]]] = {}
     for name, times_ns in predictions.items():
         pair = _compared(records, times_ns)
         if pair is not None:
-            drawn.setdefault(name.partition(DRAW)[0], []).append(pair)
+            drawn.setdefault(name.partition(run_summary.DRAW)[0], []).append(pair)
     found = {}
     for source, pairs in drawn.items():
         measured_ns = pairs[0][0]
@@ -277,7 +263,7 @@ def _predictions(
         # Within the range of the draws, there is no deviation.
         nearest_ns = min(max(measured_ns, times[0]), times[-1])
         is_drawn = len(times) > 1
-        found[source] = Prediction(
+        found[source] = run_summary.Prediction(
             time_ns=median(times) / dilation,
             deviation=measured_ns / nearest_ns - 1 if judged else None,
             draws=len(times),
@@ -343,8 +329,8 @@ def _against_due(
 
 
 def _completion(
-    keys: Iterable[CollectiveKey], measurements: Measurements
-) -> CompletionTimes | None:
+    keys: Iterable[CollectiveKey], measurements: run_summary.Measurements
+) -> run_summary.CompletionTimes | None:
     times_ns = array("q")
     for key in keys:
         times_ns.extend(measurements.completion_times.get(key, ()))
@@ -355,7 +341,7 @@ def _completion(
     p50, p95, p99, p999 = (
         percentile(ordered, percent) / dilation for percent in (50, 95, 99, 99.9)
     )
-    return CompletionTimes(
+    return run_summary.CompletionTimes(
         flows=len(ordered),
         p50_ns=p50,
         p95_ns=p95,
@@ -365,13 +351,15 @@ def _completion(
     )
 
 
-def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, ...]:
+def _ranks(
+    records: Sequence[RankRecord], dilation: int
+) -> tuple[run_summary.RankSummary, ...]:
     by_rank: dict[tuple[str, int], list[RankRecord]] = {}
     for record in records:
         if record.measured:
             by_rank.setdefault((record.job, record.rank), []).append(record)
     return tuple(
-        RankSummary(
+        run_summary.RankSummary(
             job=job,
             rank=rank,
             iterations=len(own),
@@ -387,7 +375,7 @@ def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, .
 
 def _iterations(
     records: Sequence[RankRecord], dilation: int
-) -> tuple[IterationSummary, ...]:
+) -> tuple[run_summary.IterationSummary, ...]:
     bounds: dict[tuple[str, int], tuple[int, int]] = {}
     for record in records:
         if record.measured:
@@ -398,7 +386,7 @@ def _iterations(
     for (job, _), (start_ns, end_ns) in bounds.items():
         by_job.setdefault(job, []).append(end_ns - start_ns)
     return tuple(
-        IterationSummary(
+        run_summary.IterationSummary(
             job=job,
             iterations=len(times_ns),
             mean_ns=_mean(times_ns) / dilation,
@@ -413,12 +401,12 @@ def _iterations(
 
 def _slips(
     records: Sequence[CollectiveRecord], dilation: int
-) -> tuple[SlipSummary, ...]:
+) -> tuple[run_summary.SlipSummary, ...]:
     by_job: dict[str, list[int]] = {}
     for record in records:
         by_job.setdefault(record.identity.key.job, []).append(record.slip_ns)
     return tuple(
-        SlipSummary(
+        run_summary.SlipSummary(
             job=job,
             collectives=len(slips_ns),
             late=sum(slip_ns > 0 for slip_ns in slips_ns),
@@ -431,12 +419,12 @@ def _slips(
     )
 
 
-def _balance(loads_bytes: Sequence[int]) -> Balance | None:
+def _balance(loads_bytes: Sequence[int]) -> run_summary.Balance | None:
     jain = jain_index(loads_bytes)
     if jain is None:
         return None
     total, count = sum(loads_bytes), len(loads_bytes)
-    return Balance(
+    return run_summary.Balance(
         links=count, max_over_mean=max(loads_bytes) * count / total, jain=jain
     )
 

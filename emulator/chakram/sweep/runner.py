@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -131,26 +132,20 @@ def _here(run: CellRun, *, lab: str | None = None) -> Future[Outcome]:
     return done
 
 
+@dataclass(slots=True, eq=False)
 class _Share:
     """The cells that this process runs, in a folder that other processes may share."""
 
-    def __init__(
-        self,
-        folder: Path,
-        claims: CellClaims,
-        tell: Callable[[CellRun, Outcome], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._folder = folder
-        self._claims = claims
-        self._tell = tell
-        self._note = note
+    folder: Path
+    claims: CellClaims
+    tell: Callable[[CellRun, Outcome], None]
+    note: Callable[[str], None]
 
     def claim_fabric(self, *, on_this_machine: bool) -> None:
         """Claim the fabric; wait until no other sweep runs on it."""
-        if not self._claims.claim_fabric(on_this_machine=on_this_machine):
-            self._note("another sweep in this folder runs on the fabric")
-            self._claims.claim_fabric(on_this_machine=on_this_machine, wait=True)
+        if not self.claims.claim_fabric(on_this_machine=on_this_machine):
+            self.note("another sweep in this folder runs on the fabric")
+            self.claims.claim_fabric(on_this_machine=on_this_machine, wait=True)
 
     def run(
         self,
@@ -174,8 +169,8 @@ class _Share:
         while waiting or running:
             for _ in range(len(waiting) if len(running) < at_once else 0):
                 run = waiting.popleft()
-                if not self._claims.claim(run):
-                    versions.setdefault(run, outcome_version(self._folder, run))
+                if not self.claims.claim(run):
+                    versions.setdefault(run, outcome_version(self.folder, run))
                     waiting.append(run)
                     continue
                 self._begin(run, start, running, versions)
@@ -185,12 +180,12 @@ class _Share:
                 self._keep_done(running, is_polling=bool(waiting))
             elif waiting:
                 # This process holds no claim here, so two processes cannot deadlock.
-                self._note(
+                self.note(
                     f"{len(waiting)} cells are being run by another sweep in this "
                     "folder"
                 )
                 run = waiting.popleft()
-                self._claims.claim(run, wait=True)
+                self.claims.claim(run, wait=True)
                 self._begin(run, start, running, versions)
 
     def _begin(
@@ -202,14 +197,14 @@ class _Share:
     ) -> None:
         """Start a claimed cell, unless another process has run it in the meantime."""
         if run in versions:
-            found = outcome_of_other(self._folder, run, before=versions[run])
+            found = outcome_of_other(self.folder, run, before=versions[run])
         else:
-            found = kept_outcome(self._folder, run)
+            found = kept_outcome(self.folder, run)
         if found is None:
             running[start(run)] = run
         else:
-            self._claims.release(run)
-            self._tell(run, found)
+            self.claims.release(run)
+            self.tell(run, found)
 
     def _keep_done(
         self, running: dict[Future[Outcome], CellRun], *, is_polling: bool
@@ -222,9 +217,9 @@ class _Share:
         )
         for future in done:
             run, outcome = running.pop(future), future.result()
-            keep_outcome(self._folder, run, outcome)
-            self._claims.release(run)
-            self._tell(run, outcome)
+            keep_outcome(self.folder, run, outcome)
+            self.claims.release(run)
+            self.tell(run, outcome)
             if outcome.pop("interrupted", False):
                 raise RunFailed("sweep", "was interrupted", "the same command goes on")
 

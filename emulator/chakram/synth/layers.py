@@ -17,18 +17,24 @@ and ``b`` bytes per element:
   once to each of its nodes. It arrives at the rank with the same place in the node as
   the sender. That rank forwards it to the ranks of the token's experts. Results return
   through the same ranks.
+
+Embedding and output on the tensor-parallel ranks of the first and last stage.
+
+Each rank holds a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3). The
+embedding reduces the vectors of all parts. The output gives each rank the scores of its
+part. The loss reduces three numbers per token: the largest score, the score of the next
+token, and the sum of exponentials.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.routing import LawRouter
+from chakram.synth.grid import GroupTable, RankGrid
+from chakram.synth.models import ModelShape
+from chakram.synth.routing import LawRouter, Router
 from chakram.synth.trace_builder import After, RankSynthesizer, both
-
-if TYPE_CHECKING:
-    from chakram.synth.layer_settings import LayerSettings
 
 TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
 EXPERT_NODE, EXPERT_RAIL = "expert node", "expert rail"
@@ -343,3 +349,217 @@ class LayerProgram:
 
 def _times(factor: int, time_ns: int | None) -> int | None:
     return None if time_ns is None else factor * time_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSettings:
+    """Settings that the layers of all ranks share.
+
+    Attributes:
+        shape: The model.
+        grid: The ranks.
+        groups: Process groups of the ranks.
+        tokens: Tokens of one rank before division by tensor parallelism.
+        context: Tokens that each token attends to.
+        bytes_per_element: Bytes of one number.
+        sequences: Number of sequences to which the tokens belong, each with its own
+            context.
+        dispatch_token_bytes: Bytes of one token on its way to the experts.
+        token_nodes: Maximum number of nodes to which a token is sent; 0: each token
+            goes directly to its experts.
+        ranks_per_node: Neighbors in an expert-parallel group that share a node.
+        sequence_parallel: Whether tensor-parallel ranks divide the tokens between
+            attention and feed-forward network.
+        router: Routing of tokens, for a model with experts.
+        given_dispatch_bytes: Bytes that a rank sends in an even all-to-all to the
+            experts; None: computed from the model.
+        attention_ns: Forward time of attention; None: computed from its operations.
+        expert_ns: Forward time of the experts; None: computed from their operations.
+    """
+
+    shape: ModelShape
+    grid: RankGrid
+    groups: GroupTable
+    tokens: int
+    context: int
+    bytes_per_element: int
+    sequence_parallel: bool
+    dispatch_token_bytes: int
+    sequences: int = 1
+    token_nodes: int = 0
+    ranks_per_node: int = 1
+    router: Router | None = None
+    given_dispatch_bytes: int | None = None
+    attention_ns: int | None = None
+    expert_ns: int | None = None
+
+    @property
+    def tp(self) -> int:
+        """Number of tensor-parallel ranks."""
+        return self.grid.degrees["tp"]
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Bytes that a rank sends in an even all-to-all to the experts."""
+        if self.given_dispatch_bytes is not None:
+            return self.given_dispatch_bytes
+        return self.tokens // self.tp * self.shape.top_k * self.dispatch_token_bytes
+
+    @property
+    def to_nodes_bytes(self) -> int:
+        """Bytes that a rank sends if each token goes to each of its nodes once."""
+        return self.dispatch_bytes * self.token_nodes // self.shape.top_k
+
+    def combined_bytes(self, dispatched: int) -> int:
+        """Return the bytes of the results of a dispatch of *dispatched* bytes."""
+        if self.given_dispatch_bytes is not None:
+            return dispatched
+        return dispatched * self.token_bytes // self.dispatch_token_bytes
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of the vectors of a rank's tokens."""
+        return self.tokens * self.shape.hidden * self.bytes_per_element
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of the activations that one of the tensor-parallel ranks keeps."""
+        return self.activation_bytes // self.tp
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the vector of one token."""
+        return self.shape.hidden * self.bytes_per_element
+
+    @property
+    def projection_ops(self) -> int:
+        """Operations of attention's weight multiplications, except the last one."""
+        output = self.shape.heads * self.shape.value_length * self.shape.hidden
+        return (
+            2
+            * self.tokens
+            * (self.shape.attention_parameters(self.tp) - output // self.tp)
+        )
+
+    @property
+    def score_ops(self) -> int:
+        """Operations of scores and values for all token pairs, masked or not."""
+        lengths = self.shape.query_length + self.shape.value_length
+        heads = self.shape.heads // self.tp
+        return 2 * self.tokens * self.context * heads * lengths
+
+    @property
+    def output_ops(self) -> int:
+        """Operations of attention's last weight multiplication."""
+        heads = self.shape.heads // self.tp
+        return 2 * self.tokens * heads * self.shape.value_length * self.shape.hidden
+
+    @property
+    def context_bytes(self) -> int:
+        """Bytes of queries, keys and values that are sent to the ranks of the heads."""
+        shape = self.shape
+        lengths = shape.heads * shape.query_length + shape.kv_heads * (
+            shape.query_length + shape.value_length
+        )
+        return self.tokens * lengths * self.bytes_per_element // self.tp
+
+    @property
+    def context_output_bytes(self) -> int:
+        """Bytes that the ranks of the heads send back."""
+        lengths = self.shape.heads * self.shape.value_length
+        return self.tokens * lengths * self.bytes_per_element // self.tp
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of keys and values of all sequences' contexts, for one rank's heads."""
+        shape = self.shape
+        kept = 1 if shape.latent else min(self.tp, shape.kv_heads)
+        cached = self.context * shape.cached // kept * self.bytes_per_element
+        return self.sequences * cached
+
+    @property
+    def gate_ops(self) -> int:
+        """Operations of the gate: one score per token and expert."""
+        return 2 * self.tokens * self.shape.hidden * self.shape.experts // self.tp
+
+    def ffn_ops(self, parameters: int, tokens: int) -> int:
+        """Return the operations of *tokens* through a network of *parameters*."""
+        return 2 * tokens * parameters // self.tp
+
+
+LOSS_SUMS = ("maximum", "target", "sum")
+"""Numbers that the loss reduces over the parts of the vocabulary."""
+
+_LOSS_BYTES = 4
+
+
+class VocabularyProgram:
+    """Adds embedding, output and loss of one rank, if the model has a vocabulary."""
+
+    def __init__(
+        self, settings: LayerSettings, layers: LayerProgram, rank: RankSynthesizer
+    ) -> None:
+        self._settings = settings
+        self._layers = layers
+        self._rank = rank
+        self.weights = settings.shape.embedding_parameters // settings.tp
+        """Weights of the embedding, or of the output, on this rank."""
+
+    def embed(self, prefix: str, after: After) -> After:
+        """Add the embedding forward."""
+        s = self._settings
+        if not self.weights:
+            return after
+        name = f"{prefix}embedding.forward"
+        last = self._rank.compute(name, after, touched_bytes=s.activation_bytes)
+        return self._layers.scatter(name, last)
+
+    def embed_backward(self, prefix: str, after: After) -> After:
+        """Add the embedding backward."""
+        s = self._settings
+        if not self.weights:
+            return after
+        name = f"{prefix}embedding.backward"
+        last = self._layers.gather(name, after)
+        return self._rank.compute(name, last, touched_bytes=s.activation_bytes)
+
+    def output(self, prefix: str, after: After) -> After:
+        """Add the output forward: the scores of this rank's part of the vocabulary."""
+        if not self.weights:
+            return after
+        name = f"{prefix}output.forward"
+        return self._scores(name, self._layers.gather(name, after), 1)
+
+    def loss(self, prefix: str, after: After) -> After:
+        """Add the loss."""
+        last = after
+        if self.weights:
+            for what in LOSS_SUMS:
+                size_bytes = self._settings.tokens * _LOSS_BYTES
+                last = self._layers.sum_up(f"{prefix}loss.{what}", last, size_bytes)
+        return last
+
+    def output_backward(self, prefix: str, after: After) -> After:
+        """Add the output backward."""
+        if not self.weights:
+            return after
+        name = f"{prefix}output.backward"
+        last = self._layers.gather(name, after, "gather_input")
+        return self._layers.scatter(name, self._scores(name, last, BACKWARD_FACTOR))
+
+    def gather_scores(self, prefix: str, after: After, tokens: int) -> After:
+        """Add the all-gather of the scores of *tokens* tokens, for inference."""
+        s = self._settings
+        if not self.weights:
+            return after
+        part = tokens * s.shape.vocabulary // s.tp * s.bytes_per_element
+        return self._layers.gather_shards(f"{prefix}output.gather", after, part)
+
+    def _scores(self, name: str, after: After, factor: int) -> After:
+        s = self._settings
+        return self._rank.compute(
+            name,
+            after,
+            ops=factor * 2 * s.tokens * self.weights,
+            touched_bytes=factor * self.weights * s.bytes_per_element,
+        )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Matrix
 from chakram.synth.trace_builder import (
     After,
     RankSynthesizer,
@@ -22,13 +23,12 @@ from chakram.synth.trace_builder import (
     Synthesis,
     both,
 )
+from chakram.trace.graph import TraceGraph
 
 if TYPE_CHECKING:
     from random import Random
 
-    from chakram.collectives.split_sizes import Matrix
     from chakram.synth.settings.patterns import CollectivesTrace
-    from chakram.trace.graph import TraceGraph
 
 _NO_COMPUTATION = Roofline(peak_flops=1)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Router(Protocol):
         """Return bytes to the rank at *position* from each rank; None: all equal."""
 
 
+@dataclass(slots=True, eq=False)
 class LawRouter:
     """Routes tokens by a skewed distribution.
 
@@ -120,48 +122,38 @@ class LawRouter:
         random_of: Returns a random number generator for a name, always the same one.
     """
 
-    def __init__(
-        self,
-        law: Routing,
-        *,
-        experts: int,
-        nranks: int,
-        tokens: int,
-        top_k: int,
-        token_bytes: int,
-        random_of: Callable[[str], Random],
-    ) -> None:
-        self._law = law
-        self._experts = experts
-        self._nranks = nranks
-        self._tokens = tokens
-        self._top_k = top_k
-        self._token_bytes = token_bytes
-        self._random_of = random_of
-        self._rows: dict[int, tuple[int, ...]] = {}
+    law: Routing
+    _: KW_ONLY
+    experts: int
+    nranks: int
+    tokens: int
+    top_k: int
+    token_bytes: int
+    random_of: Callable[[str], Random]
+    _rows: dict[int, tuple[int, ...]] = field(init=False, default_factory=dict)
 
     def bins(self, dispatch: int) -> list[int]:
         """Return the number of tokens that a rank sends to every expert."""
         weights = popularity(
-            self._law,
-            experts=self._experts,
-            nranks=self._nranks,
+            self.law,
+            experts=self.experts,
+            nranks=self.nranks,
             dispatch=dispatch,
-            random=self._random_of(f"routing {dispatch}"),
+            random=self.random_of(f"routing {dispatch}"),
         )
-        return apportion(self._tokens * self._top_k, weights, cap=self._tokens)
+        return apportion(self.tokens * self.top_k, weights, cap=self.tokens)
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
         """Return bytes from a rank to each rank; None: all equal."""
-        if self._law.law == "balanced" or self._nranks == 1:
+        if self.law.law == "balanced" or self.nranks == 1:
             return None
         return self._row(dispatch)
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
         """Return bytes to the rank at *position* from each rank; None: all equal."""
-        if self._law.law == "balanced" or self._nranks == 1:
+        if self.law.law == "balanced" or self.nranks == 1:
             return None
-        return (self._row(dispatch)[position],) * self._nranks
+        return (self._row(dispatch)[position],) * self.nranks
 
     def to_nodes(
         self, dispatch: int, ranks_per_node: int, limit: int
@@ -175,24 +167,24 @@ class LawRouter:
         """
         row = self._row(dispatch)
         copies = [
-            sum(row[first : first + ranks_per_node]) // self._token_bytes
-            for first in range(0, self._nranks, ranks_per_node)
+            sum(row[first : first + ranks_per_node]) // self.token_bytes
+            for first in range(0, self.nranks, ranks_per_node)
         ]
         able = sum(1 for each in copies if each)
-        total = min(self._tokens * min(limit, able), sum(copies))
-        found = apportion(total, copies, cap=self._tokens)
+        total = min(self.tokens * min(limit, able), sum(copies))
+        found = apportion(total, copies, cap=self.tokens)
         return tuple(
-            min(each, copy) * self._token_bytes
+            min(each, copy) * self.token_bytes
             for each, copy in zip(found, copies, strict=True)
         )
 
     def _row(self, dispatch: int) -> tuple[int, ...]:
         row = self._rows.get(dispatch)
         if row is None:
-            bins, per_rank = self.bins(dispatch), self._experts // self._nranks
+            bins, per_rank = self.bins(dispatch), self.experts // self.nranks
             row = tuple(
-                sum(bins[first : first + per_rank]) * self._token_bytes
-                for first in range(0, self._experts, per_rank)
+                sum(bins[first : first + per_rank]) * self.token_bytes
+                for first in range(0, self.experts, per_rank)
             )
             self._rows[dispatch] = row
         return row

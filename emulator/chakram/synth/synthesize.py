@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble
+from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.foundation.errors import ConfigError
+from chakram.synth import settings
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
     Message,
@@ -26,30 +28,15 @@ from chakram.synth.patterns import (
 )
 from chakram.synth.recorded_splits import read_splits
 from chakram.synth.routing import LawRouter, RecordedRouter, Router
-from chakram.synth.settings import (
-    SIZE_DISTRIBUTIONS,
-    CollectivesTrace,
-    DenseTrace,
-    IncastTrace,
-    InferenceTrace,
-    KvCacheTrace,
-    MoeTrace,
-    OneToAllTrace,
-    PermutationTrace,
-    RandomPairsTrace,
-)
 from chakram.synth.settings.patterns import PatternTrace
+from chakram.synth.trace_builder import Synthesis
 from chakram.synth.training import synthesize_training
 
 if TYPE_CHECKING:
     from random import Random
 
-    from chakram.chakra.write.compatibility import GraphCompatibility
-    from chakram.synth.settings import SynthTrace
-    from chakram.synth.trace_builder import Synthesis
 
-
-def synthesize(trace: SynthTrace) -> Synthesis:
+def synthesize(trace: settings.SynthTrace) -> Synthesis:
     """Return the synthetic trace with the parameters *trace*.
 
     The same parameters give the same trace on every machine.
@@ -62,19 +49,19 @@ def synthesize(trace: SynthTrace) -> Synthesis:
     if first is not None:
         raise ConfigError(f"{trace.synth}: {first.key}", first.found, first.hint)
     match trace:
-        case MoeTrace():
+        case settings.MoeTrace():
             tokens = trace.micro_batch * trace.sample_tokens // (trace.cp * trace.tp)
             return synthesize_training(trace, _router(trace, tokens))
-        case DenseTrace():
+        case settings.DenseTrace():
             return synthesize_training(trace, None)
-        case InferenceTrace():
+        case settings.InferenceTrace():
             router = None
             if trace.shape.experts:
                 router = _router(trace, trace.tokens // trace.tp)
             return synthesize_inference(trace, router)
-        case KvCacheTrace():
+        case settings.KvCacheTrace():
             return synthesize_kv_cache(trace)
-        case CollectivesTrace():
+        case settings.CollectivesTrace():
             return synthesize_collectives(
                 trace,
                 {
@@ -91,7 +78,7 @@ def synthesize(trace: SynthTrace) -> Synthesis:
             return synthesize_pattern(_pattern(trace))
 
 
-def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
+def _router(trace: settings.MoeTrace | settings.InferenceTrace, tokens: int) -> Router:
     """Return the routing of the *tokens* that a rank sends to experts."""
     routing, shape = trace.routing, trace.shape
     token_bytes = routing.dispatch_token_bytes(shape, trace.bytes_per_element)
@@ -116,8 +103,8 @@ def _random(seed: int, purpose: str) -> Random:
     return random.Random(f"{seed} {purpose}")
 
 
-def _pattern(trace: SynthTrace) -> Pattern:
-    if isinstance(trace, RandomPairsTrace):
+def _pattern(trace: settings.SynthTrace) -> Pattern:
+    if isinstance(trace, settings.RandomPairsTrace):
         messages = random_messages(
             nranks=trace.ranks,
             count=trace.messages,
@@ -151,16 +138,16 @@ def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
     ranks = trace.ranks
     senders: Iterable[int] = range(ranks)
     match trace:
-        case IncastTrace():
+        case settings.IncastTrace():
             receiver = (trace.receiver + (number if trace.rotate else 0)) % ranks
             behind = range(receiver + 1, receiver + trace.senders + 1)
             return [(sender % ranks, receiver) for sender in behind]
-        case PermutationTrace(order="shift"):
+        case settings.PermutationTrace(order="shift"):
             return [(rank, (rank + trace.shift) % ranks) for rank in senders]
-        case PermutationTrace():
+        case settings.PermutationTrace():
             draw = _random(trace.seed, f"permutation {0 if trace.keep else number}")
             return list(enumerate(derangement(ranks, draw)))
-        case OneToAllTrace():
+        case settings.OneToAllTrace():
             senders = (trace.sender,)
     # Neighbors come first, so that destinations differ between senders.
     return [
@@ -170,7 +157,7 @@ def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
     ]
 
 
-def _sizes(trace: RandomPairsTrace) -> Callable[[Random], int]:
+def _sizes(trace: settings.RandomPairsTrace) -> Callable[[Random], int]:
     size_bytes = trace.size_bytes
     match trace.sizes:
         case "fixed":
@@ -181,7 +168,7 @@ def _sizes(trace: RandomPairsTrace) -> Callable[[Random], int]:
             # The mean of a log-normal distribution is exp(mu + sigma**2 / 2).
             mu = math.log(size_bytes) - trace.sigma**2 / 2
             return lambda draw: max(1, round(draw.lognormvariate(mu, trace.sigma)))
-    points = SIZE_DISTRIBUTIONS[trace.sizes]
+    points = settings.SIZE_DISTRIBUTIONS[trace.sizes]
     return lambda draw: drawn_size(points, draw)
 
 

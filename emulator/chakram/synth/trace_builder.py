@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from chakram.collectives.groups import GroupDescription
+from chakram.collectives.groups import GroupDescription, ProcessGroup
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.collectives.groups import ProcessGroup
-    from chakram.trace.graph import TraceGraph
 
 After: TypeAlias = tuple[int, ...]
 """Ids of nodes for which another node waits."""

@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_network
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4, IPV6
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
-
+from chakram.topology.topology import Topology
 
 BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
 """Address space of namespace labs, by address family."""

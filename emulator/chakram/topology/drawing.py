@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.foundation.units import format_rate
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Link, Topology
-
+from chakram.topology.topology import Link, Topology
 
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))

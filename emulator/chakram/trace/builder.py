@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 from chakram.trace.columns import ABSENT, OP_NUMBERS, TraceColumns
 from chakram.trace.graph import TraceGraph
 from chakram.trace.graph_index import NodeIndex, merged_lists
 from chakram.trace.node import NodeKind
 from chakram.trace.open_ended_columns import fill, put
-
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.split_sizes import Splits
-
 
 _MOST_OP_TYPES = 255
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)

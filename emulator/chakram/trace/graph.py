@@ -11,18 +11,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 from chakram.trace.columns import ABSENT, OPS, TraceColumns
 from chakram.trace.graph_index import topological_order
 from chakram.trace.node import NodeKind, TraceNode
 from chakram.trace.open_ended_columns import filled, optional
-
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-
 
 _KINDS = tuple(NodeKind)
 _COMMUNICATION_NUMBERS = frozenset(

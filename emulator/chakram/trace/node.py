@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.split_sizes import Splits
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Splits
 
 NO_SIZE = -1
 """Size of a collective whose file states none. Such a collective cannot be replayed."""

@@ -24,16 +24,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.split_sizes import Splits, even_splits
 from chakram.foundation.errors import TraceError
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.trace.graph import TraceGraph
-
 
 ALL = "all"
 """Placeholder for all ranks in a group's list of dimensions."""

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms.symbolic_execution import Message
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.symbolic_execution import Message
 
 _SHOWN = 3
 

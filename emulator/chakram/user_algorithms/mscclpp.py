@@ -28,7 +28,6 @@ Source: microsoft/mscclpp, ``docs/design/mscclpp-dsl-json-file.md`` and the read
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.buffer_programs import (
     BufferProgram,
@@ -40,6 +39,7 @@ from chakram.collectives.algorithms.symbolic_execution import (
     Action,
     Message,
 )
+from chakram.collectives.ops import CollectiveOp
 from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHUNKS,
@@ -60,10 +60,6 @@ from chakram.user_algorithms.mscclpp_parts import (
     read_blocks,
     read_channels,
 )
-
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-
 
 _PUTS = frozenset({"put", "pws", "pwsf", "ppkt", "rppkt"})
 _PAIRS = _PUTS | {"copy", "get", "cpkt", "upkt"}

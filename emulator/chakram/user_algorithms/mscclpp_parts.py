@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from chakram.collectives.algorithms.buffer_programs import PARTED
+from chakram.collectives.algorithms.symbolic_execution import Action
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ScheduleError
-from chakram.user_algorithms.json_fields import MAX_CHUNKS
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms.symbolic_execution import Action
-    from chakram.user_algorithms.json_fields import Fields
+from chakram.user_algorithms.json_fields import MAX_CHUNKS, Fields
 
 _T = TypeVar("_T")
 

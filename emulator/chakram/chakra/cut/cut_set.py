@@ -6,22 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chakram.chakra.cut.cut import Cut, CutOptions, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
 from chakram.chakra.sets.find_files import find_trace_set
+from chakram.chakra.sets.trace_set import TraceSet
 from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.foundation.errors import UnsupportedTrace
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.chakra.sets.trace_set import TraceSet
-    from chakram.trace.graph import TraceGraph
-
 
 PRODUCER = "chakram trace cut"
 """Name of the producer in the metadata of the written files."""

@@ -8,13 +8,9 @@ structure can also be a layer or a micro-batch.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import TraceError
-
-if TYPE_CHECKING:
-    from chakram.trace.graph import TraceGraph
-
+from chakram.trace.graph import TraceGraph
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 _SHOWN = 8

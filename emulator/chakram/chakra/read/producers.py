@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import TraceError
+from chakram.trace.graph import TraceGraph
 
 if TYPE_CHECKING:
     from chakram.chakra.et_codec import Metadata
-    from chakram.chakra.read.reader_options import ReadOptions
-    from chakram.trace.graph import TraceGraph
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"
 """The schema that STAGE states. STAGE stores sizes as numbers of elements."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tarfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, Self
 
@@ -21,12 +22,12 @@ _MEMBER_LIMIT = 100_000
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, ValueError)
 
 
+@dataclass(slots=True, eq=False)
 class StoredFile:
     """An open file that raises only ``TraceError``."""
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        self._file = file
-        self._name = name
+    file: IO[bytes]
+    name: str
 
     def read(self, size: int, /) -> bytes:
         """Return at most *size* bytes, or no bytes at the end.
@@ -35,10 +36,10 @@ class StoredFile:
             TraceError: If the file or its archive cannot be read.
         """
         try:
-            return self._file.read(size)
+            return self.file.read(size)
         except _DAMAGE as error:
             raise TraceError(
-                self._name,
+                self.name,
                 f"cannot be read: {error}",
                 "check that the file is complete",
             ) from error
@@ -47,7 +48,7 @@ class StoredFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.file.close()
 
 
 class Store(Protocol):

@@ -17,8 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from chakram.chakra.read.eras import Form
 from chakram.chakra.read.reader import (
@@ -28,6 +29,7 @@ from chakram.chakra.read.reader import (
     read_profile_stream,
     start_of,
 )
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.chakra.sets.find_files import (
     FoundSet,
@@ -37,9 +39,6 @@ from chakram.chakra.sets.find_files import (
 )
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.foundation.errors import ForeignProfile, TraceError
-
-if TYPE_CHECKING:
-    from chakram.chakra.read.reader_options import ReadOptions
 
 _JSON: Final = (".json", ".json.gz")
 _STATED_RANK: Final = re.compile(
@@ -51,6 +50,7 @@ _NAMED_RANK: Final = re.compile(
 )
 
 
+@dataclass(slots=True, eq=False)
 class Profiles:
     """The profiles of a set: a context manager for use while the set is open.
 
@@ -66,17 +66,15 @@ class Profiles:
             named are always used.
     """
 
-    def __init__(
-        self, found: FoundSet, given: Path | None, *, only: int | None = None
-    ) -> None:
-        self._found = found
-        self._given = given
-        self._only = only
-        self._stack = ExitStack()
-        self._files: tuple[Store, Mapping[int, str]] | None = None
-        self._asked = False
-        self._ranks_read = 0
-        self.left_out: TraceWarning | None = None
+    found: FoundSet
+    given: Path | None
+    _: KW_ONLY
+    only: int | None = None
+    _stack: ExitStack = field(init=False, default_factory=ExitStack)
+    _files: tuple[Store, Mapping[int, str]] | None = field(init=False, default=None)
+    _asked: bool = field(init=False, default=False)
+    _ranks_read: int = field(init=False, default=0)
+    left_out: TraceWarning | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +104,7 @@ class Profiles:
 
     @property
     def _is_of_one_rank(self) -> bool:
-        return self._only is not None or len(self._found.files) == 1
+        return self.only is not None or len(self.found.files) == 1
 
     def leave_out(self, reason: TraceError) -> bool:
         """Stop using the profiles that were found, and return True.
@@ -117,7 +115,7 @@ class Profiles:
         Args:
             reason: The problem with the found profiles.
         """
-        if self._given is not None or self._ranks_read > 1:
+        if self.given is not None or self._ranks_read > 1:
             return False
         self.left_out = TraceWarning(
             WarningKind.PROFILE_LEFT_OUT,
@@ -149,28 +147,28 @@ class Profiles:
         Raises:
             TraceError: If there are such profiles.
         """
-        if self._given is not None and not self._asked:
+        if self.given is not None and not self._asked:
             raise TraceError(
-                self._found.place,
+                self.found.place,
                 "does not use profiles (kineto)",
                 "use profiles only with PyTorch host traces; other traces contain "
                 "times",
             )
 
     def _find(self) -> tuple[Store, Mapping[int, str]] | None:
-        place = self._given
+        place = self.given
         if place is None:
             own = [
                 files
-                for prefix, files in json_sets(self._found.store).items()
-                if is_profile_name(prefix) and prefix != self._found.prefix
+                for prefix, files in json_sets(self.found.store).items()
+                if is_profile_name(prefix) and prefix != self.found.prefix
             ]
             if len(own) == 1:
-                return self._found.store, own[0]
-            held = self._held(self._found.store)
+                return self.found.store, own[0]
+            held = self._held(self.found.store)
             if held:
-                return self._found.store, held
-            place = _beside(Path(self._found.store.place))
+                return self.found.store, held
+            place = _beside(Path(self.found.store.place))
         if place is None:
             return None
         if place.is_file() and not is_archive(place):
@@ -192,7 +190,7 @@ class Profiles:
         Raises:
             TraceError: If there are none, or some are missing.
         """
-        profiles = self._stack.enter_context(find_trace_set(place, only=self._only))
+        profiles = self._stack.enter_context(find_trace_set(place, only=self.only))
         return profiles.store, profiles.files
 
     def _held(self, store: Store, only_name: str | None = None) -> dict[int, str]:
@@ -202,7 +200,7 @@ class Profiles:
             TraceError: If the rank of a profile is unknown, or if a rank has two
                 profiles.
         """
-        taken = set(self._found.files.values()) if store is self._found.store else set()
+        taken = set(self.found.files.values()) if store is self.found.store else set()
         profiles: dict[str, int | None] = {}
         for name in [only_name] if only_name is not None else store.names():
             base = name.rpartition("/")[2]
@@ -216,13 +214,13 @@ class Profiles:
         files: dict[int, str] = {}
         for name, rank in profiles.items():
             if rank is None:
-                if len(profiles) > 1 or len(self._found.files) > 1:
+                if len(profiles) > 1 or len(self.found.files) > 1:
                     raise TraceError(
                         f"{store.place}/{name}",
                         "is a profile of an unknown rank",
                         "name profiles kineto_<rank>.json",
                     )
-                rank = next(iter(self._found.files))
+                rank = next(iter(self.found.files))
             if rank in files:
                 raise TraceError(
                     store.place,

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from chakram.chakra.et_codec import Metadata
 from chakram.chakra.read.groups import parse_group_file
 from chakram.chakra.read.involved_dims import check_dimensions
+from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
@@ -22,12 +23,8 @@ from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded
 from chakram.foundation.errors import TraceError
+from chakram.trace.graph import TraceGraph
 from chakram.trace.replication import ALL, Replication, replicate
-
-if TYPE_CHECKING:
-    from chakram.chakra.et_codec import Metadata
-    from chakram.chakra.read.rank_decoder import RankTrace
-    from chakram.trace.graph import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
 _GROUP_FILE_HINT = "check that this is the group file"

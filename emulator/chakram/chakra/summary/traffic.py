@@ -12,19 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.collectives.algorithms import automatic_algorithm
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.split_sizes import Splits
 from chakram.plan.wire_cost import wire_bytes
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.collectives.split_sizes import Splits
-    from chakram.trace.graph import TraceGraph
-
 
 PATH_MTU = 4096
 """Payload of a full packet, for counting headers: the default MTU of runs."""

@@ -17,14 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chakram.chakra.et_codec import (
-    SCHEMA_VERSION,
-    AttributeValue,
-    Metadata,
-    NodeType,
-    encode_metadata,
-    encode_node,
-)
+from chakram.chakra import et_codec
 from chakram.chakra.read.framing import frame
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
@@ -104,14 +97,16 @@ def _position(
 ) -> Iterator[bytes]:
     share = rank_schedule(how, position=position, nranks=nranks)
     added_up = [each.reduce for each in how.receives(position, nranks=nranks, root=0)]
-    attributes: dict[str, AttributeValue] = {
+    attributes: dict[str, et_codec.AttributeValue] = {
         "producer": "chakram trace convert",
         "collective": str(how.op).replace("_", ""),
         "algorithm": how.name,
         "input_bytes": input_bytes,
     }
     yield frame(
-        encode_metadata(Metadata(version=SCHEMA_VERSION, attributes=attributes))
+        et_codec.encode_metadata(
+            et_codec.Metadata(version=et_codec.SCHEMA_VERSION, attributes=attributes)
+        )
     )
     # Order by step, with the sends of a step first. In this order, every dependency has
     # a smaller id than its dependents.
@@ -128,9 +123,9 @@ def _position(
             # With fewer bytes than parts, some messages are empty. Neither end waits
             # for them.
             continue
-        kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
+        kind = et_codec.NodeType.COMM_RECV if receives else et_codec.NodeType.COMM_SEND
         yield frame(
-            encode_node(
+            et_codec.encode_node(
                 node_id=node_id,
                 name=f"step{step}_{'from' if receives else 'to'}{transfer.peer}",
                 node_type=kind,
@@ -152,10 +147,10 @@ def _position(
         done[index] = node_id - 1
         if added_up[index]:
             yield frame(
-                encode_node(
+                et_codec.encode_node(
                     node_id=node_id,
                     name=f"step{step}_add{transfer.peer}",
-                    node_type=NodeType.COMP,
+                    node_type=et_codec.NodeType.COMP,
                     data_deps=[node_id - 1],
                     attributes={"is_cpu_op": False, "num_ops": 0, "tensor_size": size},
                 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chakram.chakra.et_codec import (
     SCHEMA_VERSION,
@@ -27,6 +27,7 @@ from chakram.chakra.et_codec import (
 from chakram.chakra.read.framing import frame
 from chakram.chakra.write.astra_collective import ASTRA_KEYS, TAG_LIMIT
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import (
     Algorithm,
@@ -49,10 +50,6 @@ from chakram.program.operations import (
     SendOperation,
 )
 from chakram.trace.node import CPU_STREAM
-
-if TYPE_CHECKING:
-    from chakram.collectives.groups import ProcessGroup
-
 
 ASTRA_ALGORITHMS: Final = {
     "ring": "ring",

@@ -15,16 +15,12 @@ Chakra 1.0.0's C++ feeder reads sizes as uint64 only.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from chakram.chakra.et_codec import NodeType, decode_node
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-
-if TYPE_CHECKING:
-    from chakram.trace.graph import TraceGraph
-
 
 _REFUSED = (
     CollectiveOp.BARRIER,

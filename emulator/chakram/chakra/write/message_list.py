@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from chakram.collectives.algorithms import algorithm
+from chakram.collectives.algorithms import Choice, algorithm
+from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
 from chakram.collectives.uneven_messages import uneven_schedule
@@ -22,12 +23,7 @@ from chakram.program.operations import (
     RankProgram,
     SendOperation,
 )
-
-if TYPE_CHECKING:
-    from chakram.collectives.algorithms import Choice
-    from chakram.collectives.groups import ProcessGroup
-    from chakram.trace.graph import TraceGraph
-
+from chakram.trace.graph import TraceGraph
 
 P2P_COLUMNS: Final = (
     "iteration",

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from chakram.chakra.et_codec import (
-    SCHEMA_VERSION,
-    AttributeValue,
-    CollectiveType,
-    Metadata,
-    NodeType,
-    add_type_prefix,
-    encode_metadata,
-    encode_node,
-)
+from chakram.chakra import et_codec
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
 from chakram.chakra.read.node_meaning import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
+from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
-from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.collectives.groups import WORLD, GroupDescription, ProcessGroup
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind, TraceNode
 
-if TYPE_CHECKING:
-    from chakram.chakra.write.compatibility import GraphCompatibility
-    from chakram.collectives.groups import GroupDescription
-    from chakram.trace.graph import TraceGraph
-
-_NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
-    NodeKind.COMPUTE: NodeType.COMP,
-    NodeKind.MEMORY: NodeType.MEM_LOAD,
-    NodeKind.COLLECTIVE: NodeType.COMM_COLL,
-    NodeKind.SEND: NodeType.COMM_SEND,
-    NodeKind.RECEIVE: NodeType.COMM_RECV,
+_NODE_TYPES: Final[Mapping[NodeKind, et_codec.NodeType]] = {
+    NodeKind.COMPUTE: et_codec.NodeType.COMP,
+    NodeKind.MEMORY: et_codec.NodeType.MEM_LOAD,
+    NodeKind.COLLECTIVE: et_codec.NodeType.COMM_COLL,
+    NodeKind.SEND: et_codec.NodeType.COMM_SEND,
+    NodeKind.RECEIVE: et_codec.NodeType.COMM_RECV,
     # ASTRA-sim aborts at a metadata node. An empty computation also ends immediately.
-    NodeKind.PASS: NodeType.COMP,
+    NodeKind.PASS: et_codec.NodeType.COMP,
 }
 
 
@@ -57,18 +45,18 @@ def encode_trace(
     Raises:
         ValueError: If the schema has no number for a collective.
     """
-    attributes: dict[str, AttributeValue] = {"producer": producer}
+    attributes: dict[str, et_codec.AttributeValue] = {"producer": producer}
     if groups:
         attributes[GROUPS_ATTRIBUTE] = groups_text(
             (each.group.name, each.purpose, each.group.ranks) for each in groups
         )
-    metadata = Metadata(version=SCHEMA_VERSION, attributes=attributes)
-    yield frame(encode_metadata(metadata))
+    metadata = et_codec.Metadata(version=et_codec.SCHEMA_VERSION, attributes=attributes)
+    yield frame(et_codec.encode_metadata(metadata))
     for node in graph.nodes():
         yield frame(
-            encode_node(
+            et_codec.encode_node(
                 node_id=node.node_id,
-                name=add_type_prefix(node.name, _NODE_TYPES[node.kind]),
+                name=et_codec.add_type_prefix(node.name, _NODE_TYPES[node.kind]),
                 node_type=_NODE_TYPES[node.kind],
                 data_deps=[graph.node_id(i) for i in node.dependencies],
                 start_time_micros=round((node.start_ns or 0) / 1_000),
@@ -80,8 +68,8 @@ def encode_trace(
         )
 
 
-def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
-    values: dict[str, AttributeValue | None] = {}
+def _attributes(node: TraceNode) -> dict[str, et_codec.AttributeValue]:
+    values: dict[str, et_codec.AttributeValue | None] = {}
     if node.kind is NodeKind.PASS:
         values[LABEL_TIME] = round(node.duration_ns / 1_000)
     if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY, NodeKind.PASS):
@@ -102,9 +90,9 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         values["comm_src"] = node.peer
     elif node.kind is NodeKind.COLLECTIVE:
         name = "" if node.op is None else node.op.name.removesuffix("_V")
-        if name not in CollectiveType.__members__:
+        if name not in et_codec.CollectiveType.__members__:
             raise ValueError(f"node {node.node_id}: the schema has no {node.op}")
-        values["comm_type"] = int(CollectiveType[name])
+        values["comm_type"] = int(et_codec.CollectiveType[name])
         if node.splits is not None:
             values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
     on_cpu = node.stream == CPU_STREAM

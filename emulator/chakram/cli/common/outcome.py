@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from chakram.formats.astra_sim import ComparedTimes
     from chakram.summary.run_summary import Summary
 
-
 REPORT = "report.html"
 """Name of the report in a run directory."""
 

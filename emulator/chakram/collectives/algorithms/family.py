@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.collectives.algorithms.parameters import (
     ASCENDING,
@@ -17,10 +17,7 @@ from chakram.collectives.algorithms.parameters import (
     WholeParameter,
 )
 from chakram.collectives.ops import CollectiveOp
-
-if TYPE_CHECKING:
-    from chakram.collectives.schedule import Algorithm
-
+from chakram.collectives.schedule import Algorithm
 
 MAX_CHANNELS = 32
 MAX_CHUNKS = 256

@@ -18,13 +18,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import Parted
+from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
 
 ASCENDING = "ascending"
 DESCENDING = "descending"

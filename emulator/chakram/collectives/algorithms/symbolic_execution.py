@@ -17,16 +17,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.transfer_lists import (
     ListedAlgorithm,
     ListedTransfer,
 )
-
-if TYPE_CHECKING:
-    from chakram.collectives.ops import CollectiveOp
-
+from chakram.collectives.ops import CollectiveOp
 
 MAX_ACTIONS = 1 << 17
 """Maximum actions of one algorithm."""

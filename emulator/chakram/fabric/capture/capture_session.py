@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chakram.fabric.capture.capture_process import (
     CaptureRequest,
@@ -18,13 +17,10 @@ from chakram.fabric.capture.capture_process import (
     encode_request,
 )
 from chakram.fabric.enter_lab import enter_command
+from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import register_process, unregister
 from chakram.foundation.errors import FabricError
 from chakram.foundation.units import format_size
-
-if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
-
 
 LIMIT_BYTES = 256 << 20
 """Maximum size of one host's capture file."""

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from chakram.fabric.fabric_types.link_settings import SwitchesSettings
+from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
@@ -28,17 +31,14 @@ from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import FilePath, Model
 from chakram.summary.run_summary import SIMULATE
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
+from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.profiles import Profile, Switching
 from chakram.topology.addressing import plan_addresses
+from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
     from chakram.fabric.capture.capture_session import Captures
-    from chakram.fabric.fabric_types.link_settings import SwitchesSettings
-    from chakram.fabric.labs.description import LabState
     from chakram.fabric.labs.lab import LabHandle
-    from chakram.fabric.labs.link_counters import LabCounters
-    from chakram.switch.faults import FaultKind, LinkFault
-    from chakram.topology.topology import Topology
 
 __all__ = [
     "ROCE_UDP_PORT",

@@ -14,7 +14,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,9 +34,7 @@ from chakram.plan.queue_pairs import SOURCE_PORT_BASE
 from chakram.settings.quantities import Rate, Whole
 from chakram.topology.addressing import loopback_addresses
 from chakram.topology.common_topologies import single_switch
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
+from chakram.topology.topology import Topology
 
 
 class LoopbackFabric(LocalFabric):

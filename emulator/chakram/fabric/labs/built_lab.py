@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.fabric.labs.namespaces import Namespace, close_namespaces
-
-if TYPE_CHECKING:
-    from chakram.topology.addressing import AddressPlan
-    from chakram.topology.topology import PortRef
+from chakram.topology.addressing import AddressPlan
+from chakram.topology.topology import PortRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

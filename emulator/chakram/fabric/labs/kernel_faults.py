@@ -18,11 +18,13 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, rtnl
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
+from chakram.fabric.labs.built_lab import BuiltLab
+from chakram.fabric.labs.description import LabSpec
 from chakram.fabric.labs.link_requests import Request, create, remove_queue
 from chakram.fabric.labs.network_requests import NetworkRequests
 from chakram.fabric.labs.shaping import ARRIVAL_HANDLE, reshape, shape_end, unshape
@@ -30,12 +32,7 @@ from chakram.foundation.errors import FabricError
 from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.faults import LinkFault
 from chakram.switch.port import NEVER
-
-if TYPE_CHECKING:
-    from chakram.fabric.labs.built_lab import BuiltLab
-    from chakram.fabric.labs.description import LabSpec
-    from chakram.topology.topology import Link, PortRef
-
+from chakram.topology.topology import Link, PortRef
 
 _TC_H_INGRESS = 0xFFFF_FFF1
 _FIRST_PRIORITY = 1 << 16

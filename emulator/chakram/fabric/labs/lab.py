@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from chakram.fabric.child_processes import end_process
 from chakram.fabric.labs.description import LabSpec, LabState, decode_state, encode_spec
@@ -43,9 +43,7 @@ from chakram.fabric.labs.namespace_names import (
 from chakram.foundation.errors import FabricError
 from chakram.switch.profiles import Profile
 from chakram.topology.addressing import plan_addresses
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
+from chakram.topology.topology import Topology
 
 __all__ = [
     "LabHandle",
@@ -93,6 +91,7 @@ class LabStatus:
         )
 
 
+@dataclass(slots=True, eq=False)
 class LabHandle:
     """A lab started by this process; as a context manager, it ends with its block.
 
@@ -100,16 +99,15 @@ class LabHandle:
         state: Addresses, namespaces and all other state of the lab.
     """
 
-    def __init__(self, state: LabState, holder: subprocess.Popen[bytes] | None) -> None:
-        self.state = state
-        self._holder = holder
+    state: LabState
+    holder: subprocess.Popen[bytes] | None
 
     async def stop(self) -> None:
         """End the lab and remove everything it created; a second call has no effect.
 
         Labs of lifetime ``up`` end as well.
         """
-        holder, self._holder = self._holder, None
+        holder, self.holder = self.holder, None
         if holder is not None:
             await asyncio.to_thread(_close_and_wait, holder)
         await down(self.state.name)

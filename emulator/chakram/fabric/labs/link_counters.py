@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.holder_protocol import ask_holder
 from chakram.foundation.errors import FabricError
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
     from chakram.switch.faults import LinkFault
 
 

@@ -8,29 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from chakram.fabric.labs import lab_files
+from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import lab_status
-from chakram.fabric.labs.lab_files import (
-    CONTROLLER,
-    lab_directory,
-    locked,
-    register_process,
-    registered_processes,
-    sockets_directory,
-    state_root,
-    unregister,
-)
 from chakram.fabric.labs.namespace_names import end_processes
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate, format_size
-
-if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
-    from chakram.switch.profiles import Profile
-    from chakram.topology.topology import Link, Topology
-
+from chakram.switch.profiles import Profile
+from chakram.topology.topology import Link, Topology
 
 _LISTED = 3
 
@@ -123,11 +110,11 @@ def claimed(lab: str, pid: int) -> Iterator[None]:
     Raises:
         FabricError: If another run uses the lab.
     """
-    root = state_root()
-    directory = lab_directory(lab, root)
-    with locked(root):
-        for each in registered_processes(directory):
-            if each.role == CONTROLLER:
+    root = lab_files.state_root()
+    directory = lab_files.lab_directory(lab, root)
+    with lab_files.locked(root):
+        for each in lab_files.registered_processes(directory):
+            if each.role == lab_files.CONTROLLER:
                 raise FabricError(
                     f"lab {lab}",
                     f"another run uses it (process {each.pid})",
@@ -136,20 +123,20 @@ def claimed(lab: str, pid: int) -> Iterator[None]:
                 )
         end_processes(directory, spare=frozenset({pid}))
         _clear(lab)
-        register_process(lab, pid, CONTROLLER)
+        lab_files.register_process(lab, pid, lab_files.CONTROLLER)
     try:
         yield
     finally:
-        with locked(root):
+        with lab_files.locked(root):
             _clear(lab)
-            unregister(lab, pid)
+            lab_files.unregister(lab, pid)
 
 
 def _clear(lab: str) -> None:
     """Remove the sockets and process files of processes that have ended."""
-    directory = lab_directory(lab)
-    alive = {each.pid for each in registered_processes(directory)}
-    for folder in (sockets_directory(lab), directory / "pids"):
+    directory = lab_files.lab_directory(lab)
+    alive = {each.pid for each in lab_files.registered_processes(directory)}
+    for folder in (lab_files.sockets_directory(lab), directory / "pids"):
         if folder.is_dir():
             for path in folder.iterdir():
                 if path.name not in map(str, alive):

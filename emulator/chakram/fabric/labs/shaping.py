@@ -17,6 +17,7 @@ from pyroute2.netlink import rtnl
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_pfifo, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
+from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.link_counters import LinkCounters
 from chakram.fabric.labs.link_requests import Request, create, remove_queue
 from chakram.fabric.labs.netlink import ask
@@ -24,14 +25,13 @@ from chakram.topology.topology import (
     BUCKET_NS,
     HOST_BUCKET_NS,
     Link,
+    PortRef,
+    Topology,
     bucket_bytes,
 )
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
-
-    from chakram.fabric.labs.built_lab import BuiltLab
-    from chakram.topology.topology import PortRef, Topology
 
 ROOT_HANDLE = 0x0001_0000
 CLASS_HANDLE = 0x0001_0001

@@ -20,7 +20,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from time import monotonic_ns, process_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.fabric.child_processes import die_with_parent
 from chakram.fabric.core_assignment import forwarding_cores
@@ -43,10 +43,7 @@ from chakram.switch.packet_outcomes import (
     NO_ROUTE,
 )
 from chakram.topology.addressing import plan_addresses
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
-
+from chakram.topology.topology import Topology
 
 _SPIN_NS = 300_000
 _WAKE_MARGIN_NS = 60_000
@@ -57,7 +54,6 @@ _MEMORY_BYTES = 1 << 29
 _MOST_PLACES = 1 << 16
 _SPARE_PLACES = 16
 _NUMBERS_PER_ANSWER = 200_000
-_PR_SET_TIMERSLACK = 29
 # Drop reasons counted by the port that receives from a link. The sending port counts
 # the others.
 _AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})

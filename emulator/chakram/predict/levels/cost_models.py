@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.direct import DirectAllReduce
 from chakram.collectives.algorithms.double_tree import TREES, BinaryTreeAllReduce
@@ -43,6 +42,7 @@ from chakram.collectives.algorithms.recursive_doubling import (
 )
 from chakram.collectives.algorithms.ring import RingAlgorithm
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Algorithm, Transfer
 from chakram.predict.levels.collective_messages import (
     MessageColumns,
     ReducedBytes,
@@ -50,11 +50,7 @@ from chakram.predict.levels.collective_messages import (
     whole_message,
 )
 from chakram.predict.levels.message_times import LevelTimes
-
-if TYPE_CHECKING:
-    from chakram.collectives.schedule import Algorithm, Transfer
-    from chakram.predict.levels.network import LevelLink
-
+from chakram.predict.levels.network import LevelLink
 
 ASTRA_SIM_AWARE = "astra-sim-aware"
 ASTRA_SIM_UNAWARE = "astra-sim-unaware"

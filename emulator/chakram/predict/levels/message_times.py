@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.plan.wire_cost import (
     PACKET_OVERHEAD_BYTES,
@@ -13,9 +12,7 @@ from chakram.plan.wire_cost import (
     serialisation_ns,
     wire_bytes,
 )
-
-if TYPE_CHECKING:
-    from chakram.predict.levels.network import LevelLink
+from chakram.predict.levels.network import LevelLink
 
 
 class LevelTimes(ABC):

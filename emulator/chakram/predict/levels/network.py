@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
-
-if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
+from chakram.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.schedule import Algorithm
+from chakram.collectives.split_sizes import Matrix
 from chakram.collectives.uneven_messages import splits_bytes, uneven_messages
+from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import packets_of
-
-if TYPE_CHECKING:
-    from chakram.collectives.schedule import Algorithm
-    from chakram.collectives.split_sizes import Matrix
-    from chakram.plan.plan import Plan
-    from chakram.program.operations import RankProgram
-    from chakram.topology.topology import Topology
-
+from chakram.program.operations import RankProgram
+from chakram.topology.topology import Topology
 
 BURSTS_TARGET = 2_000_000
 """Maximum bursts of a simulation before it becomes coarser, about ten seconds."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import PlanError, RunFailed
 from chakram.native.huge_pages import use_huge_pages
+from chakram.plan.plan import (
+    AgentPlan,
+    Plan,
+    RankPlan,
+    RunSettings,
+)
+from chakram.plan.transport import TransportPlan
 from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.burst_size import (
     burst_packets_for,
@@ -25,20 +31,10 @@ from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.fault_schedule import FaultSchedule
+from chakram.switch.faults import LinkFault
 from chakram.switch.packet_outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import (
-        AgentPlan,
-        Plan,
-        RankPlan,
-        RunSettings,
-    )
-    from chakram.plan.transport import TransportPlan
-    from chakram.switch.faults import LinkFault
-    from chakram.topology.topology import Topology
-
+from chakram.topology.topology import Topology
 
 _NAMED_WAITS = 3
 _NO_LIMIT = 1 << 16
@@ -323,17 +319,8 @@ def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
 def _settings(
     agent: AgentPlan, warmup: int | None, measured: int | None, seed: int | None
 ) -> RunSettings:
-    settings = agent.settings
-    if seed is not None:
-        settings = replace(settings, seed=seed)
-    if warmup is None and measured is None:
-        return settings
-    return replace(
-        settings,
-        warmup=settings.warmup if warmup is None else warmup,
-        measured=settings.measured if measured is None else measured,
-        jobs=tuple(replace(job, iterations=None) for job in settings.jobs),
-    )
+    settings = agent.settings.with_iterations(warmup, measured)
+    return settings if seed is None else replace(settings, seed=seed)
 
 
 def _endpoints(

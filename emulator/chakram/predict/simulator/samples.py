@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.replay.samples import ROWS_PER_BIN_LENGTH, Sampler, port_values
+from chakram.switch.model import SwitchModel
+from chakram.switch.port import Port
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.replay.endpoint import Endpoint
-    from chakram.switch.model import SwitchModel
-    from chakram.switch.port import Port
 
 
 _OF_CLASS = len(LINK_SAMPLE_FIELDS) - 2

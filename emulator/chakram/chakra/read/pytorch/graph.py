@@ -20,19 +20,17 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
+from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.read.pytorch.operations import WAIT
 from chakram.chakra.read.pytorch.tensor_values import check_size
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind
-
-if TYPE_CHECKING:
-    from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
-    from chakram.chakra.read.pytorch.kineto import Profile, Span
-    from chakram.trace.graph import TraceGraph
 
 # Bit position of the stream number in the ids of a node's parts. PyTorch numbers its
 # nodes from 1.

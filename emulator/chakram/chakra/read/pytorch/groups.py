@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
+from chakram.chakra.read.pytorch.host import HostNode
+from chakram.chakra.read.pytorch.kineto import Profile
 from chakram.chakra.read.pytorch.operations import WAIT, Communication
 from chakram.chakra.read.pytorch.unnamed_groups import (
     RankOperations,
@@ -25,10 +26,6 @@ from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.groups import ANY_OPERATION
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
-
-if TYPE_CHECKING:
-    from chakram.chakra.read.pytorch.host import HostNode
-    from chakram.chakra.read.pytorch.kineto import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,16 +22,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from chakram.chakra.read.groups import InitialGroup
 from chakram.collectives.groups import ranks_text
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
-
-if TYPE_CHECKING:
-    from chakram.chakra.read.groups import InitialGroup
-    from chakram.collectives.split_sizes import Splits
-
 
 _THREADS_OF_A_GROUP = 2
 _MIRROR = {"send": "recv", "recv": "send"}
