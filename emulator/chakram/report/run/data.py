@@ -412,9 +412,11 @@ class RunData:
         before = {
             name: np.where(first, 0, np.roll(columns[name], 1)) for name in counters
         }
+        start_ns = np.where(first, 0, np.roll(time_ns, 1))
         return {
             **{key: columns[key] for key in keys},
-            "start_ns": np.where(first, 0, np.roll(time_ns, 1)),
+            # What grew across the start of the run grew after it.
+            "start_ns": np.where(time_ns > 0, np.maximum(start_ns, 0), start_ns),
             "end_ns": time_ns,
             **{name: columns[name] - before[name] for name in counters},
             **{name: columns[name] for name in values},

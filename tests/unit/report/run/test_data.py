@@ -257,6 +257,22 @@ def test_counters_grow_between_samples_of_the_same_port(tmp_path: Path) -> None:
     }
 
 
+def test_samples_around_the_start_count_from_the_start(tmp_path: Path) -> None:
+    # As in a short run with rare samples: one before, one at the end.
+    samples = [
+        {"port": 0, "time_ns": at, "tx_bytes": sent, "rx_bytes": 0}
+        for at, sent in ((-4000, 0), (750_000, 900))
+    ]
+    data = sampled(tmp_path, samples)
+    found = data.deltas("ports", ("port", "shard"), ("tx_bytes",))
+    assert found is not None
+    assert (found["start_ns"][1], found["end_ns"][1]) == (0, 750_000)
+    nics = data.nics
+    assert isinstance(nics, NicTraffic)
+    sent_bytes = nics.transmit[0].sum() * 10**9 / 8e9 * nics.bin_ns
+    assert sent_bytes == pytest.approx(900)
+
+
 @pytest.mark.parametrize(
     ("times_ns", "known"), [([], False), ([5000], False), ([5000, 6000], True)]
 )
