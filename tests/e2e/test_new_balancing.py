@@ -88,6 +88,5 @@ def test_the_new_balancing_takes_the_shorter_of_two_queues(
 
 def test_the_reference_has_the_new_balancing(tree: Path, tmp_path: Path) -> None:
     python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
-    page = (tmp_path / "experiment.md").read_text("utf-8")
-    assert "`adaptive`, `two_choices` | `hash`" in page
+    page = (tmp_path / "fabric.md").read_text("utf-8")
     assert "two_choices: the shorter queue of two random ports." in page
