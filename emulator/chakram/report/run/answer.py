@@ -203,20 +203,15 @@ def _bars(data: RunData, rows: Sequence[ReportRow]) -> Bars | None:
     series = (own, "simulated", "bound")
     kept = [at for at in range(3) if any(times[at] for _, times in found)]
     note = f"The {_BARS} of {len(rows)} kinds with the largest total time."
-    return (
-        None
-        if not found
-        else Bars(
-            title=" and ".join(
-                filter(
-                    None, (", ".join(series[at] for at in kept[:-1]), series[kept[-1]])
-                )
-            ).capitalize()
-            + " time of each collective",
-            series=[series[at] for at in kept],
-            rows=[(name, [times[at] for at in kept]) for name, times in found],
-            text=time_text,
-            note=note if len(rows) > _BARS else "",
-            colours=[(1 if data.is_simulated else 0, 1, 7)[at] for at in kept],
-        )
+    if not kept:
+        return None  # no collective took any time
+    *others, last = (series[at] for at in kept)
+    compared = " and ".join([", ".join(others), last] if others else [last])
+    return Bars(
+        title=f"{compared.capitalize()} time of each collective",
+        series=[series[at] for at in kept],
+        rows=[(name, [times[at] for at in kept]) for name, times in found],
+        text=time_text,
+        note=note if len(rows) > _BARS else "",
+        colours=[(1 if data.is_simulated else 0, 1, 7)[at] for at in kept],
     )

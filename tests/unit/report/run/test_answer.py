@@ -128,6 +128,14 @@ def test_bars_compare_measured_simulated_and_bound(data: RunData) -> None:
     )
 
 
+def test_collectives_that_took_no_time_have_no_bars(data: RunData) -> None:
+    rows = [
+        replace(each, row=replace(each.row, time_ns=0.0, bound_ns=None, predictions={}))
+        for each in report_rows(data)
+    ]
+    assert answer(data, rows).bars is None
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
