@@ -1,4 +1,4 @@
-"""Panels of the dashboards, all in the same style and with the same colors."""
+"""Panels of the dashboards, all in the same style and with the colors of reports."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from chakram.report.palette import BLUE, GREEN, GREY, ORANGE, RED
 from dashboards.norms import MAX_LOSS_SHARE, MAX_RETRANSMITTED_SHARE
 from dashboards.queries import rate, ratio
 
@@ -50,9 +51,6 @@ EVENTS_PER_SECOND = "eps"
 
 STAT_HEIGHT = 4
 GRAPH_HEIGHT = 8
-
-# Category10, the palette of the report.
-BLUE, ORANGE, GREEN, RED, GREY = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#b8b8b8"
 
 GOOD, WARNING, BAD = GREEN, ORANGE, RED
 """Colors on either side of a norm. No other value of a figure is colored."""
