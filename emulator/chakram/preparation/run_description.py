@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import chakram
-from chakram import _compiled
 from chakram.config.jobs import TraceFiles
 from chakram.control.events import AgentDescription
 from chakram.foundation.units import format_size
@@ -25,6 +19,7 @@ from chakram.preparation.job_loading import LoadedJob, job_warnings
 from chakram.preparation.plugin_versions import plug_in_versions
 from chakram.records.run_records import CollectiveKey
 from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.provenance import compiled, host_facts, versions
 from chakram.switch.profiles import Switching
 
 if TYPE_CHECKING:
@@ -310,80 +305,3 @@ def describe_transport(transport: TransportPlan, congestion_control: str) -> str
         f"congestion control {congestion_control}, "
         f"bursts of {transport.max_burst_packets}"
     )
-
-
-_LIBRARIES = (
-    "grpcio",
-    "protobuf",
-    "prometheus-client",
-    "pyarrow",
-    "pydantic",
-    "pyroute2",
-)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of all components involved, by name."""
-    found = {
-        "chakram": chakram.__version__,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-    }
-    return found | {library: _installed(library) for library in _LIBRARIES}
-
-
-@cache
-def _installed(library: str) -> str:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def compiled() -> dict[str, Any]:
-    """Return which hot modules run compiled."""
-    status = _compiled.status()
-    return {**asdict(status), "all_compiled": status.is_compiled()}
-
-
-def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
-    """Return the properties of this machine that limit a run; None if unreadable."""
-    return {
-        "hostname": platform.node(),
-        "machine": platform.machine(),
-        "cpu_model": _cpu_model(proc / "cpuinfo"),
-        "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": _memory_bytes(proc / "meminfo"),
-        "rmem_max_bytes": _number(proc / "sys/net/core/rmem_max"),
-        "wmem_max_bytes": _number(proc / "sys/net/core/wmem_max"),
-    }
-
-
-def _cpu_model(path: Path) -> str | None:
-    for line in _lines(path):
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Model", "cpu model"):
-            return value.strip()
-    return None
-
-
-def _memory_bytes(path: Path) -> int | None:
-    for line in _lines(path):
-        parts = line.split()
-        if parts[:1] == ["MemTotal:"] and len(parts) > 1 and parts[1].isdigit():
-            return int(parts[1]) * 1024
-    return None
-
-
-def _number(path: Path) -> int | None:
-    for line in _lines(path):
-        return int(line) if line.strip().isdigit() else None
-    return None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
