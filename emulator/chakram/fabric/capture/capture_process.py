@@ -323,10 +323,6 @@ def _say(line: str) -> None:
         os.write(sys.stdout.fileno(), line.encode() + b"\n")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 BLOCK_BYTES = 1 << 18
 """Size of a block. It exceeds the longest frame: 64 KiB with segmentation offload, plus
 headers."""
@@ -474,3 +470,7 @@ def _attach(
     # struct sock_fprog: the kernel copies the program that it points to.
     fprog = struct.pack("@HP", len(program), ctypes.addressof(code))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -408,10 +408,6 @@ def _release(directory: Path, root: Path, parent: int) -> None:
             lab_files.remove_directory(directory)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _START_S = 30.0
 _ANSWER_S = 5.0
 _END_S = 2.0
@@ -514,3 +510,7 @@ class LabSwitch:
         if refused is not None:
             raise refused
         return fields
+
+
+if __name__ == "__main__":
+    sys.exit(main())
