@@ -15,6 +15,7 @@ import argparse
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -76,14 +77,30 @@ def proto_files() -> list[Path]:
 
 
 def run_compiler(*arguments: str, **options: Any) -> CompletedProcess[Any]:
-    """Run the compiler in a separate environment."""
+    """Run the compiler in a separate environment, which uv fetches once."""
+    offline = ("--offline",) if _is_fetched() else ()
+    return _run_isolated(*offline, module=("grpc_tools.protoc", *arguments), **options)
+
+
+@cache
+def _is_fetched() -> bool:
+    """Return whether the compiler runs without the package index."""
+    fetched = _run_isolated(
+        "--offline", module=("grpc_tools.protoc", "--version"), capture_output=True
+    )
+    return fetched.returncode == 0
+
+
+def _run_isolated(
+    *flags: str, module: tuple[str, ...], **options: Any
+) -> CompletedProcess[Any]:
     # It looks for its plugins on PATH; they and uv are next to this interpreter.
     scripts = str(Path(sys.executable).parent)
     path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
-    environment = ("uv", "run", "-q", "--isolated", "--no-project")
+    environment = ("uv", "run", "-q", "--isolated", "--no-project", *flags)
     python = ("--python", sys.executable, "--with", COMPILER, "python")
     return subprocess.run(
-        [*environment, *python, "-m", "grpc_tools.protoc", *arguments],
+        [*environment, *python, "-m", *module],
         env={**os.environ, "PATH": path},
         check=False,
         **options,
