@@ -483,7 +483,6 @@ def limits_of(
         links: Counters of its links.
         charged: Causes on its critical path, largest first.
     """
-    transport = transport_plan(variant.experiment)
     host_links = {link.link for link in links if link.kind == "host"}
     if any(topology.host_link(host).rate_bps for host in topology.hosts):
         yield _limit(
@@ -540,6 +539,19 @@ def limits_of(
             lambda of: replace(of, without_queue_limit=overflowing),
             "with queues that never drop",
         )
+    yield from _limits_of_transport(variant, topology)
+    if any(each.cause == "spurious timeout" for each in charged):
+        yield _limit(
+            "spurious timeout",
+            "all queue pairs",
+            lambda of: of.edited(_patient),
+            "with a timeout eight times as long",
+        )
+
+
+def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]:
+    """Yield the window and the congestion control, if they may limit the run."""
+    transport = transport_plan(variant.experiment)
     window = transport.window_bytes
     if window:
         yield _limit(
@@ -566,13 +578,6 @@ def limits_of(
             control.name,
             lambda of: of.edited(_without_control),
             "without congestion control",
-        )
-    if any(each.cause == "spurious timeout" for each in charged):
-        yield _limit(
-            "spurious timeout",
-            "all queue pairs",
-            lambda of: of.edited(_patient),
-            "with a timeout eight times as long",
         )
 
 

@@ -136,15 +136,9 @@ def simulate_plan(
     settings = _settings(plan.agents[0], warmup, measured, seed)
     transport = plan.agents[0].transport
     how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
-    whole_bursts = burst_packets is not None or topology.is_shaped
-    if burst_packets is None:
-        burst_packets = transport.max_burst_packets
-        coarse = _coarse_burst(plan, topology, settings.iterations)
-        if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
-            burst_packets = coarse
-            whole_bursts = True
-            # Bursts this long do not occur in a lab, so wires store them whole.
-            topology = replace(topology, is_shaped=False)
+    burst_packets, whole_bursts, topology = _bursts(
+        plan, topology, burst_packets, settings.iterations
+    )
     if sum(len(rank.queue_pairs) for rank in plan.ranks()) >= _MANY_QUEUE_PAIRS:
         use_huge_pages()
     endpoints = [
@@ -195,6 +189,27 @@ def simulate_plan(
         burst_packets=burst_packets if whole_bursts else 1,
         packet_faults=len(settings.faults),
     )
+
+
+def _bursts(
+    plan: Plan, topology: Topology, asked: int | None, iterations: int
+) -> tuple[int, bool, Topology]:
+    """Return the packets of a burst, whether it crosses links as one, and the fabric.
+
+    Args:
+        plan: The plan.
+        topology: The fabric.
+        asked: Packets of a burst; None: see ``simulate_plan``.
+        iterations: Iterations of the run.
+    """
+    if asked is not None:
+        return asked, True, topology
+    burst_packets = plan.agents[0].transport.max_burst_packets
+    coarse = _coarse_burst(plan, topology, iterations)
+    if coarse > 1 and not (topology.is_shaped and burst_packets >= coarse):
+        # Bursts this long do not occur in a lab, so wires store them whole.
+        return coarse, True, replace(topology, is_shaped=False)
+    return burst_packets, topology.is_shaped, topology
 
 
 def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
