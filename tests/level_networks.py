@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chakram.predict.levels.network import Attachment, LevelLink, LevelNetwork
+from chakram.predict.levels.level_network import Attachment, LevelLink, LevelNetwork
 
 __all__ = ["fully_connected", "ring", "star"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from chakram.collectives.groups import ProcessGroup
 from chakram.formats.ns3 import FlowTime
 from chakram.predict.levels.cost_models import AstraSimDivision, AstraSimTimes
-from chakram.predict.levels.network import network_of
+from chakram.predict.levels.level_network import network_of
 from chakram.predict.levels.packet_messages import PacketLevel
 from chakram.predict.levels.run_plan import LevelRun
 from chakram.predict.simulator.message_hosts import Ns3Hosts

@@ -33,7 +33,7 @@ from chakram.foundation.errors import (
 )
 from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
-from chakram_agent import state_events as events
+from chakram_agent import events_and_instructions as events
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
 from chakram_agent.stall_lease import LEASE_SENTENCE

@@ -20,7 +20,7 @@ from chakram.control.protocol_messages import decode_message, pb
 from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError, EnvironmentProblem
 from chakram.plan.plan import AgentPlan
-from chakram_agent import state_events as events
+from chakram_agent import events_and_instructions as events
 from chakram_agent.divided_ports import DividedPorts
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 from chakram_agent.shared_counters import Metering, SharedCounters

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from chakram.foundation.errors import AgentError, UnexpectedEvent
-from chakram_agent import state_events as events
+from chakram_agent import events_and_instructions as events
 
 NEVER = 2**63 - 1
 TRAFFIC_LEASE_NS = 1_500_000_000

@@ -13,7 +13,7 @@ from chakram.cli import main
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.run_plan import simulate_plan
-from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.link_records import directions_of
 from chakram.preparation.resolved_run import load_run
 from chakram.records.row_layout import (

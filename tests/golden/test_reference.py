@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from chakram.chakra.lint.findings import Finding
+from chakram.chakra.lint.lint_trace_set import Finding
 from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.summary.summary import summarize
 from chakram.chakra.write.message_list import P2P_COLUMNS

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chakram.foundation.errors import AgentError, UnexpectedEvent
-from chakram_agent.state import NEVER, TRAFFIC_LEASE_NS, AgentState, Phase
-from chakram_agent.state_events import (
+from chakram_agent.events_and_instructions import (
     Abort,
     Arm,
     Attach,
@@ -31,6 +30,7 @@ from chakram_agent.state_events import (
     StopShards,
     Tick,
 )
+from chakram_agent.state import NEVER, TRAFFIC_LEASE_NS, AgentState, Phase
 
 sessions = st.sampled_from(["s", "t"])
 shards = st.integers(0, 2)

@@ -11,8 +11,8 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.collective_messages import message_columns
 from chakram.predict.levels.flows import FlowLevel
+from chakram.predict.levels.level_network import LevelNetwork, network_of
 from chakram.predict.levels.message_times import WireTimes
-from chakram.predict.levels.network import LevelNetwork, network_of
 from tests.leaf_spines import clos
 from tests.level_networks import ring, star
 from tests.level_runs import FOR_EVER_NS, run_collective

@@ -13,9 +13,9 @@ from chakram.collectives.algorithms.base import turns_by
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
 from chakram.predict.levels.collective_messages import collective_columns
+from chakram.predict.levels.level_network import LevelNetwork, network_of
 from chakram.predict.levels.message_times import WireTimes
 from chakram.predict.levels.messages import MessageLevel
-from chakram.predict.levels.network import LevelNetwork, network_of
 from chakram.topology.common_topologies import LinkKind, forwarding_nodes, torus_pairs
 from tests.leaf_spines import clos
 from tests.level_networks import fully_connected, ring, star

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.plan.packet_faults import PACKET_CLASSES, FaultAction, PacketFault
-from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.fault_selection import FaultRule, PacketFaults
 
 PACKETS = ("first", "middle", "last")
 

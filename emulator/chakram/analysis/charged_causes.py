@@ -12,9 +12,9 @@ Each lost nanosecond has one cause, given by the first rule that matches.
 In a run on a network, queueing delays of single packets are unknown.  There, the
 nominal time of a message, from first packet to arrival, is its time on an unloaded
 network.  The excess is charged to the link of the path with the longest busy time.
-A full window is charged to the network, too, if the window is large enough for the
-unloaded path.  In a collective that the traffic generator delayed, the time on the
-network is unknown.
+Time spent waiting for a full window is also charged to the network if the window is
+large enough for the unloaded path.  In a collective that the traffic generator delayed,
+the time on the network is unknown.
 """
 
 from __future__ import annotations

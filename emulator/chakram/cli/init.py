@@ -75,7 +75,7 @@ def init(
 
 
 def configs_folder() -> Path:
-    """Return the folder of the ready experiments: in the package or in the checkout."""
+    """Return the folder of ready-made experiments, in the package or the checkout."""
     return packaged("configs")
 
 

@@ -89,7 +89,7 @@ def run_apart_and_together(
 
     Args:
         experiment: The experiment with the jobs.
-        run_one: Runs the named job; None: all jobs.
+        run_one: Function that runs the named job alone, or all if the name is None.
         as_json: Print JSON instead of tables.
         wide: Print every column of the table.
 

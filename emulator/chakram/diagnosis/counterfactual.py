@@ -22,7 +22,7 @@ from chakram.plan.plan import Plan, PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.job_loading import LoadedJob, load_jobs
-from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.resolved_run import resolve
 from chakram.program.operations import RankProgram
 from chakram.records.named_rows import OperationTable

@@ -40,7 +40,7 @@ from chakram.program.operations import RankProgram
 from chakram.records.run_records import LinkRecord
 from chakram.switch.ecmp import DrawnPaths
 from chakram.topology.topology import Link, Topology
-from chakram.trace.open_ended_columns import NO_VALUE
+from chakram.trace.optional_columns import NO_VALUE
 
 _SLOWER = 0.9
 """A link is a suspect if its rate is below this share of its peers' rate."""

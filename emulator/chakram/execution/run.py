@@ -28,7 +28,7 @@ from chakram.plan.plan import Plan
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation import predictions, run_description
-from chakram.preparation.link_faults import LinkFaults
+from chakram.preparation.link_fault_times import LinkFaults
 from chakram.preparation.link_records import directions_of
 from chakram.preparation.resolved_run import ResolvedRun
 from chakram.records.counter_slots import INJECTED, INVALID

@@ -19,7 +19,7 @@ from chakram.foundation.errors import ChakramError, RunInterrupted
 from chakram.metrics.exporter import MetricsServer, exposition, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
-from chakram.preparation.link_faults import refuse_faults_of_runs
+from chakram.preparation.link_fault_times import refuse_faults_of_runs
 from chakram.preparation.planning import refuse_neighbours_on_one_port
 from chakram.run_directory.reader import RunResults, open_run
 

@@ -13,6 +13,7 @@ from chakram.plan.probes import ProbePacket
 from chakram.plan.transport import TransportPlan
 from chakram.plan.wire_cost import overhead_bytes_of, wire_bytes
 from chakram.preflight.confirmation import Evidence
+from chakram.preflight.pair_faults import fold, pair_facts, path_facts, path_mtu_of
 from chakram.preflight.probe_plan import PathReport, headers_bytes
 from chakram.preflight.rate_measurements import Figures
 from chakram.preflight.report import (
@@ -23,7 +24,6 @@ from chakram.preflight.report import (
     PreflightSettings,
     share_of,
 )
-from chakram.preflight.verdicts import fold, pair_facts, path_facts, path_mtu_of
 from chakram.summary.bandwidth import percentile
 
 Pair = tuple[int, int]

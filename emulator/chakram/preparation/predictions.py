@@ -34,7 +34,7 @@ from chakram.predict.paths import FabricModel
 from chakram.predict.simulator.burst_size import longest_path, schedule_traffic
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.program.columns import COLLECTIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.records.collective_assembly import CollectiveJoiner

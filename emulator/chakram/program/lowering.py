@@ -58,7 +58,7 @@ from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind
-from chakram.trace.open_ended_columns import NO_VALUE
+from chakram.trace.optional_columns import NO_VALUE
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 

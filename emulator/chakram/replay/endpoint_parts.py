@@ -22,7 +22,7 @@ from chakram.roce.congestion import (
     new_control,
 )
 from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
-from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.fault_selection import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification_point import CnpLimiter
 from chakram.roce.pacing import Line

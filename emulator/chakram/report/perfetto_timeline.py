@@ -320,7 +320,7 @@ def _named(what: str, name: str, **place: int) -> str:
 
 
 def _us(time_ns: float) -> float:
-    """Convert ns to us, such that truncation to whole ns returns the same time."""
+    """Convert ns to us so that truncating to whole ns gives the same time."""
     return round((time_ns + _LEAST_NS) / 1000, 5)
 
 

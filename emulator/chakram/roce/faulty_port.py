@@ -23,7 +23,7 @@ from chakram.records.counter_definitions import (
     PortStatistics,
     sampled_of,
 )
-from chakram.roce.faults import (
+from chakram.roce.fault_selection import (
     Hit,
     PacketFaults,
     bits_of_burst,

@@ -29,7 +29,7 @@ from chakram.run_directory.message_columns import (
     paths_of_text,
     point_to_point,
 )
-from chakram.run_directory.otg_counters import (
+from chakram.run_directory.otg_metrics import (
     TRAFFIC_COLUMNS,
     port_metrics,
     queue_pair_metrics,

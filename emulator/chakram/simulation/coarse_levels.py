@@ -19,9 +19,9 @@ from chakram.predict.levels.cost_models import (
     Division,
 )
 from chakram.predict.levels.flows import FlowLevel
+from chakram.predict.levels.level_network import network_of
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
-from chakram.predict.levels.network import network_of
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.summary.run_summary import SIMULATE

@@ -14,8 +14,8 @@ from chakram.switch.profiles import Profile
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.plan.transport import TransportPlan
+    from chakram.predict.levels.level_network import LevelNetwork
     from chakram.predict.levels.message_times import LevelTimes
-    from chakram.predict.levels.network import LevelNetwork
     from chakram.topology.topology import Topology
 
 

@@ -10,7 +10,7 @@ from chakram.plan.isolated_collective import is_collective_alone
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.predictions import (
     AloneTimes,
     alone_times,

@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.foundation.errors import AgentError, UnexpectedEvent
-from chakram_agent.state import (
-    NEVER,
-    QUIET_LEASE_NS,
-    TRAFFIC_LEASE_NS,
-    AgentState,
-    Phase,
-)
-from chakram_agent.state_events import (
+from chakram_agent.events_and_instructions import (
     Abort,
     Arm,
     ArmShards,
@@ -32,6 +25,13 @@ from chakram_agent.state_events import (
     StartShards,
     StopShards,
     Tick,
+)
+from chakram_agent.state import (
+    NEVER,
+    QUIET_LEASE_NS,
+    TRAFFIC_LEASE_NS,
+    AgentState,
+    Phase,
 )
 
 SECOND = 10**9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.roce.constants import BurstKind
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.faults import (
+from chakram.roce.fault_selection import (
     FaultRule,
     PacketFaults,
     bits_of_burst,

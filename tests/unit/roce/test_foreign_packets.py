@@ -6,7 +6,7 @@ import pytest
 
 from chakram.foundation.ip_addresses import address_halves, address_of_halves, is_ipv6
 from chakram.plan.packet_faults import FaultAction, PacketFault
-from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.fault_selection import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine
 from tests.forged_packets import FORGERIES, Way, sealed

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how their values are read."""
+"""Options shared by several verbs, and the parsing of their values."""
 
 from __future__ import annotations
 

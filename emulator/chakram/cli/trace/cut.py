@@ -48,7 +48,11 @@ def cut(
         ),
     ] = False,
     anonymise: Annotated[
-        bool, typer.Option("--anonymise", help="Replace node names by kind and number.")
+        bool,
+        typer.Option(
+            "--anonymise",
+            help="Replace each node name with the node's kind and a number.",
+        ),
     ] = False,
     *,
     reading: loading.Reading,

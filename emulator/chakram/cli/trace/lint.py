@@ -13,7 +13,7 @@ from chakram.cli.trace.loading import Reading, TracePath, with_reading
 from chakram.foundation.errors import InputError
 
 if TYPE_CHECKING:
-    from chakram.chakra.lint.findings import Finding
+    from chakram.chakra.lint.lint_trace_set import Finding
 
 
 _OF_A_RULE_SHOWN = 10
@@ -36,7 +36,7 @@ def lint(
     This reports causes of hangs, failures and misleading results of a replay. The exit
     code is 2 if the set cannot be replayed.
     """
-    from chakram.chakra.lint.findings import lint_trace_set
+    from chakram.chakra.lint.lint_trace_set import lint_trace_set
     from chakram.chakra.lint.rule_table import Severity
 
     report = reading.read(path, lint_trace_set)

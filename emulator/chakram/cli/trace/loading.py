@@ -78,8 +78,8 @@ UnnamedGroup = Annotated[
 Uncorrected = Annotated[
     list[str] | None,
     typer.Option(
-        help="A correction to turn off, by the name in brackets after its message. "
-        "Can be repeated."
+        help="Turn off this correction of the trace; its name is in brackets after its "
+        "warning. Can be repeated."
     ),
 ]
 

@@ -491,7 +491,7 @@ class LocalFabric(FabricKind):
     ) -> tuple[AgentPlace, int]:
         """Start the agent of all ports; return it and its process ID.
 
-        Delays of the agent distort results. The agent therefore gets the highest
+        Delays in the agent distort results. The agent therefore gets the highest
         priority if that leaves a core for the controller. This does not apply if this
         process itself runs at reduced priority (niceness above 0).
 

@@ -49,8 +49,8 @@ from chakram.predict.levels.collective_messages import (
     collective_columns,
     whole_message,
 )
+from chakram.predict.levels.level_network import LevelLink
 from chakram.predict.levels.message_times import LevelTimes
-from chakram.predict.levels.network import LevelLink
 
 ASTRA_SIM_AWARE = "astra-sim-aware"
 ASTRA_SIM_UNAWARE = "astra-sim-unaware"

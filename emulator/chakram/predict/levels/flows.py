@@ -28,8 +28,8 @@ from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.row_offsets import grown
 
 if TYPE_CHECKING:
+    from chakram.predict.levels.level_network import LevelNetwork
     from chakram.predict.levels.message_times import LevelTimes
-    from chakram.predict.levels.network import LevelNetwork
 
 __all__ = ["FlowLevel"]
 

@@ -12,7 +12,7 @@ from chakram.plan.wire_cost import (
     serialisation_ns,
     wire_bytes,
 )
-from chakram.predict.levels.network import LevelLink
+from chakram.predict.levels.level_network import LevelLink
 
 
 class LevelTimes(ABC):

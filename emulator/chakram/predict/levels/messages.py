@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
 from chakram.predict.levels import row_offsets
-from chakram.predict.levels.network import LevelLink
+from chakram.predict.levels.level_network import LevelLink
 from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.row_offsets import grown
 
 if TYPE_CHECKING:
+    from chakram.predict.levels.level_network import LevelNetwork
     from chakram.predict.levels.message_times import LevelTimes
-    from chakram.predict.levels.network import LevelNetwork
 
 __all__ = ["MessageLevel"]
 

@@ -18,8 +18,8 @@ from chakram.predict.simulator.message_hosts import MessageHosts, Ns3Hosts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chakram.predict.levels.level_network import LevelNetwork
     from chakram.predict.levels.message_times import LevelTimes
-    from chakram.predict.levels.network import LevelNetwork
     from chakram.predict.simulator.switch_fabric import SwitchFabric
     from chakram.roce.congestion import CongestionControl
 

@@ -64,7 +64,8 @@ class SimulationResult:
         paused_ns: Paused time by port, summed over its classes, only for paused ports.
         cycle: Ports in a buffer dependency cycle if ports may be paused. PFC can
             deadlock there.
-        down_ns: Time for which faults took a link down, by port, without zeros.
+        down_ns: Time by port during which faults kept its link down, only for
+            ports with such faults.
         burst_packets: Maximum number of packets that crossed a link as one.
         hops: Number of departures from ports; a burst that crosses links as one counts
             once.

@@ -95,7 +95,7 @@ class Wires:
 
     Args:
         model: The switches and their hosts.
-        delays_ns: By port of the model, the propagation delay of its link.
+        delays_ns: Propagation delay of each port's link, by port of the model.
         faults: Link faults; None means no faults.
         is_by_departure: Whether simultaneous events occur in order of departure.
 

@@ -461,7 +461,7 @@ class VirtualFabric(Wires):
             self._events.add(wake_ns, index << _KIND_BITS | _WAKE)
 
     def _look_at(self, number: int) -> None:
-        """Resume or stop a port after a pause has begun or ended."""
+        """Stop or resume a port after a pause begins or ends."""
         self._kick(number)
         index = self._endpoint_of[number]
         if index < 0:

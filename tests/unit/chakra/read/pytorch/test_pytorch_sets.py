@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.et_codec import NodeType, encode_node
-from chakram.chakra.lint.findings import lint_trace_set
+from chakram.chakra.lint.lint_trace_set import lint_trace_set
 from chakram.chakra.lint.problems import (
     ProblemKind,
     check_trace_set,

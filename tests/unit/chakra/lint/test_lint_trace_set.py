@@ -9,7 +9,7 @@ import pytest
 
 from chakram.chakra.et_codec import NodeType
 from chakram.chakra.lint.computation_warnings import LintWarningKind
-from chakram.chakra.lint.findings import (
+from chakram.chakra.lint.lint_trace_set import (
     ERROR_RULES,
     NOTE_RULE,
     Finding,

@@ -19,7 +19,7 @@ from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation.link_faults import (
+from chakram.preparation.link_fault_times import (
     LinkFaults,
     refuse_faults_of_runs,
     simulated_with,

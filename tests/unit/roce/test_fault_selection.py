@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chakram.plan.packet_faults import PACKET_CLASSES, FaultAction, PacketFault
-from chakram.roce.faults import (
+from chakram.roce.fault_selection import (
     FaultRule,
     PacketFaults,
     class_of_burst,

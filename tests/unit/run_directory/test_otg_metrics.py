@@ -12,7 +12,7 @@ from chakram.collectives.groups import world_group
 from chakram.plan.plan import Plan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.run_directory.otg_counters import port_metrics, queue_pair_metrics
+from chakram.run_directory.otg_metrics import port_metrics, queue_pair_metrics
 from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.run_directory.schemas import FLOWS, SampleTables, queue_pair_ends_table
 from chakram.topology.common_topologies import single_switch
