@@ -36,7 +36,7 @@ def preflight(
     """
     require_linux("chakram preflight")
     settings, text = options.read_experiment(experiment, overrides, lab=lab)
-    from chakram.execution.preflight_session import preflight_experiment
+    from chakram.execution.preflight_run import preflight_experiment
 
     with run_request(settings, text, runs=runs, quiet=as_json) as request:
         outcome = asyncio.run(preflight_experiment(request))

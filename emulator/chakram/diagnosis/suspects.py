@@ -6,11 +6,7 @@ This module does not test whether a suspect costs time; see
 A suspect of class fault is broken, or differs from its peers.  These are declared
 faults, slow links, ranks that compute longer than their peers, and hashes that overload
 one of several equal paths.  Suspects of class limit are in
-``chakram.diagnosis.suspects``.
-
-Limits of the design that may cost time: rates, window, congestion control, jobs.
-
-A limit is no fault.  Its change relaxes it, so that a simulation shows what it costs.
+``chakram.diagnosis.design_limits``.
 """
 
 from __future__ import annotations
@@ -20,27 +16,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_high
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chakram.analysis.cause_ranking import CauseClass, Suspect
-from chakram.analysis.charged_causes import Cause
-from chakram.diagnosis.counterfactual import Case, Change, Rerun, Variant
+from chakram.analysis.cause_ranking import Suspect
+from chakram.diagnosis.counterfactual import Case, Change
+from chakram.diagnosis.design_limits import limits_of, other_jobs
 from chakram.foundation.units import (
-    exact_rate,
-    exact_time,
     format_rate,
-    format_size,
     format_time,
-    parse_rate,
-    parse_time,
 )
-from chakram.preparation.planning import transport_plan
 from chakram.program.columns import COMPUTE
-from chakram.program.operations import RankProgram
-from chakram.records.run_records import LinkRecord
 from chakram.switch.ecmp import DrawnPaths
-from chakram.topology.topology import Link, Topology
 from chakram.trace.optional_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    from chakram.analysis.charged_causes import Cause
+    from chakram.diagnosis.counterfactual import Rerun, Variant
+    from chakram.program.operations import RankProgram
+    from chakram.records.run_records import LinkRecord
+    from chakram.topology.topology import Link, Topology
 
 _SLOWER = 0.9
 """A link is a suspect if its rate is below this share of its peers' rate."""
@@ -439,201 +433,3 @@ def _balance(document: dict[str, Any]) -> None:
     fabric, transport = document["fabric"], document["transport"]
     fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "round_robin"}
     transport["reordering"] = {"accept": {"window": _ANY_ORDER}}
-
-
-_FASTER = 10
-_LINKS_LISTED = 3
-_ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
-
-
-def _limit(
-    cause: str,
-    place: str,
-    change: Change,
-    what: str,
-    *,
-    job: str | None = None,
-    is_of_many: bool = False,
-) -> Case:
-    return Case(
-        suspect=Suspect(
-            cause=cause,
-            place=place,
-            kind=CauseClass.LIMIT,
-            remedy=what,
-            advice=what,
-            is_of_many=is_of_many,
-        ),
-        change=change,
-        job=job,
-    )
-
-
-def limits_of(
-    variant: Variant,
-    topology: Topology,
-    links: Sequence[LinkRecord],
-    charged: Sequence[Cause],
-) -> Iterator[Case]:
-    """Yield the limits of the design, each with the change that relaxes it.
-
-    Args:
-        variant: The unchanged run.
-        topology: Its fabric.
-        links: Counters of its links.
-        charged: Causes on its critical path, largest first.
-    """
-    host_links = {link.link for link in links if link.kind == "host"}
-    if any(topology.host_link(host).rate_bps for host in topology.hosts):
-        yield _limit(
-            "own port",
-            _ALL_HOSTS,
-            lambda of: of.edited(_faster_hosts),
-            "with host ports ten times as fast",
-            is_of_many=True,
-        )
-    uplinks = {
-        link.name: _FASTER * link.rate_bps
-        for link in topology.uplinks()
-        if link.rate_bps
-    }
-    if uplinks:
-        yield _limit(
-            "contention",
-            _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
-            lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
-            "with links between switches ten times as fast",
-            is_of_many=True,
-        )
-    named = {f"{each.link} {each.direction}": each for each in links}
-    full = sorted(
-        (each for each in links if each.rate_bps and each.bytes),
-        key=lambda each: -each.bytes / (each.rate_bps or 1),
-    )
-    places = [each.place for each in charged if each.place in named]
-    places += [f"{each.link} {each.direction}" for each in full]
-    for place in list(dict.fromkeys(places))[:_LINKS_LISTED]:
-        link = named[place]
-        if not link.rate_bps or link.port is None:
-            continue
-
-        def faster(
-            of: Variant, port: str = link.port, to: int = link.rate_bps
-        ) -> Variant:
-            rates = {**of.port_rates_bps, port: _FASTER * to}
-            return replace(of, port_rates_bps=rates)
-
-        is_own = link.link in host_links and link.direction == "up"
-        yield _limit(
-            "own port" if is_own else "contention",
-            place,
-            faster,
-            f"with that port at {format_rate(_FASTER * link.rate_bps)}",
-        )
-    overflowing = frozenset(each.link for each in links if each.drops)
-    if overflowing:
-        worst = max(links, key=lambda each: each.drops or 0)
-        yield _limit(
-            "queue overflow",
-            f"{worst.link} {worst.direction}",
-            lambda of: replace(of, without_queue_limit=overflowing),
-            "with queues that never drop",
-        )
-    yield from _limits_of_transport(variant, topology)
-    if any(each.cause == "spurious timeout" for each in charged):
-        yield _limit(
-            "spurious timeout",
-            "all queue pairs",
-            lambda of: of.edited(_patient),
-            "with a timeout eight times as long",
-        )
-
-
-def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]:
-    """Yield the window and the congestion control, if they may limit the run."""
-    transport = transport_plan(variant.experiment)
-    window = transport.window_bytes
-    if window:
-        yield _limit(
-            "window",
-            "all queue pairs",
-            lambda of: of.edited(
-                lambda document: document["transport"].update(window=f"{2 * window}B")
-            ),
-            f"with a window of {format_size(2 * window)}",
-        )
-    control = variant.experiment.transport.congestion_control
-    fixed_bps = dict(transport.congestion_parameters).get("rate_bps")
-    fastest_bps = max(
-        (topology.host_link(host).rate_bps or 0 for host in topology.hosts), default=0
-    )
-    # A fixed rate equal to the port rate is not a limit.
-    if control.name not in ("none", "fixed_rate") or (
-        control.name == "fixed_rate"
-        and isinstance(fixed_bps, int)
-        and fixed_bps < fastest_bps
-    ):
-        yield _limit(
-            "congestion control",
-            control.name,
-            lambda of: of.edited(_without_control),
-            "without congestion control",
-        )
-
-
-def _faster_hosts(document: dict[str, Any]) -> None:
-    fabric = document["fabric"]
-
-    def faster(link: dict[str, Any]) -> None:
-        if link.get("rate"):
-            rate_bps = parse_rate(link["rate"], where="fabric.links.host.rate")
-            link["rate"] = exact_rate(_FASTER * rate_bps)
-
-    if "host" in (fabric.get("links") or {}):
-        faster(fabric["links"]["host"])
-    graph = (fabric.get("topology") or {}).get("graph")
-    if graph:
-        for link in graph["links"]:
-            if {*link["ends"]} & {*graph["hosts"]}:
-                faster(link)
-
-
-def _without_control(document: dict[str, Any]) -> None:
-    control = document["transport"]["congestion_control"]
-    document["transport"]["congestion_control"] = {
-        **dict.fromkeys(control, None),
-        "none": {},
-    }
-
-
-def _patient(document: dict[str, Any]) -> None:
-    transport = document["transport"]
-    exponent = transport.get("local_ack_timeout")
-    if exponent is not None:
-        transport["local_ack_timeout"] = min(31, exponent + 3)
-        return
-    time_ns = parse_time(transport["retransmit_timeout"], where="retransmit_timeout")
-    transport["retransmit_timeout"] = exact_time(8 * time_ns)
-
-
-def other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
-    """Yield each job beside its neighbors, with the change that removes these.
-
-    Args:
-        variant: The unchanged run.
-        job: The job to explain; None: all jobs.
-    """
-    experiment = variant.experiment
-    if variant.alone is not None or len(experiment.jobs) < 2:
-        return
-    for each in experiment.jobs:
-        if job not in (None, each.name) or each.is_background:
-            continue
-        others = ", ".join(one.name for one in experiment.jobs if one is not each)
-        yield _limit(
-            "contention",
-            f"job {others}",
-            lambda of, name=each.name: replace(of, alone=name),  # type: ignore[misc] # bound now
-            f"with job {each.name} alone",
-            job=each.name,
-        )

@@ -5,28 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chakram.config.experiment import Experiment
-from chakram.control.client import AgentClient
-from chakram.control.clock import ClockOffset
-from chakram.control.events import CountersSnapshot
-from chakram.control.service import TlsFiles
-from chakram.execution.interrupts import Interrupts
-from chakram.execution.request import RunRequest, new_run_id
 from chakram.execution.session import Session
-from chakram.execution.state import Phase
-from chakram.fabric.fabric_types.base import AgentPlace, World
-from chakram.foundation import errors
+from chakram.foundation.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
-from chakram.plan.plan import Plan, PortPlan
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import ProbeEvent, ProbePacket, ProbePlan, ProbeRow
-from chakram.preflight import confirmation, probe_plan
+from chakram.plan.probes import ProbeEvent, ProbeRow
+from chakram.preflight.confirmation import (
+    TRAINS,
+    Evidence,
+    is_late,
+    loss_copies,
+    may_lose,
+    resent_for_naks,
+    train_evidence,
+    train_packet,
+)
 from chakram.preflight.pair_results import (
     Measured,
     expected_bps,
@@ -34,24 +31,37 @@ from chakram.preflight.pair_results import (
     rate_share,
     report_of,
 )
+from chakram.preflight.probe_plan import (
+    SMALL_BYTES,
+    PathReport,
+    headers_bytes,
+    plan_probes,
+    probe_packets,
+    read_probes,
+)
 from chakram.preflight.rate_measurements import (
     JOB,
     Measurement,
     measurement,
     read_flows,
 )
-from chakram.preflight.report import PreflightReport, PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
 from chakram.preparation.planning import shards_of
 from chakram.preparation.plugin_versions import with_plug_ins
-from chakram.preparation.resolved_run import load_run, resolve
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
-from chakram.run_directory.preflight_files import PREFLIGHT, save_preflight
-from chakram.run_directory.writer import make_folder
 
 if TYPE_CHECKING:
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.control.events import CountersSnapshot
+    from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
+    from chakram.execution.state import Phase
+    from chakram.plan.plan import Plan, PortPlan
+    from chakram.plan.probes import ProbePacket, ProbePlan
+    from chakram.preflight.report import PreflightReport
     from chakram.preparation.resolved_run import ResolvedRun
 
 
@@ -126,7 +136,7 @@ class _Collector:
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
         """Record whether an agent could not keep up with its work."""
-        if any(map(confirmation.is_late, snapshot.loads)):
+        if any(map(is_late, snapshot.loads)):
             self.late.add(agent)
 
     def agent_lost(self, agent: str) -> None:
@@ -177,7 +187,7 @@ class Preflight:
         """
         settings = self._settings
         measured = Measured(
-            packets=probe_plan.probe_packets(self.ports, self._transport, settings)
+            packets=probe_packets(self.ports, self._transport, settings)
         )
         measured.tested = {
             way
@@ -206,7 +216,7 @@ class Preflight:
                 measured.paths = await self._count_probes("probing paths", plan)
                 measured.source_ports = _probes_of(plan).source_ports
                 return
-            except errors.ChakramError as error:
+            except ChakramError as error:
                 # Exclude an agent that cannot open its ports; test the others.
                 if not self._leave_out(error):
                     raise
@@ -236,7 +246,7 @@ class Preflight:
             again = await self._count_probes("probing doubtful paths again", plan)
             paths = dict(measured.paths)
             for pair in doubtful & again.keys():
-                paths.setdefault(pair, probe_plan.PathReport()).merge(again[pair])
+                paths.setdefault(pair, PathReport()).merge(again[pair])
             measured.paths = paths
 
     def _plan_of_pairs(
@@ -269,7 +279,7 @@ class Preflight:
     def _probe_plan(
         self, ports: Sequence[PortPlan], settings: PreflightSettings, **how: Any
     ) -> Plan:
-        return probe_plan.plan_probes(
+        return plan_probes(
             ports,
             self._transport,
             settings,
@@ -283,7 +293,7 @@ class Preflight:
 
     async def _count_probes(
         self, what: str, plan: Plan
-    ) -> dict[tuple[int, int], probe_plan.PathReport]:
+    ) -> dict[tuple[int, int], PathReport]:
         """Send probes; return the reports by positions of source and destination."""
         planned = [each.probes for each in plan.agents if each.probes is not None]
         first = _probes_of(plan)
@@ -296,7 +306,7 @@ class Preflight:
         place_of = {port.number: place for place, port in enumerate(self.ports)}
         return {
             (place_of[source], place_of[destination]): report
-            for (source, destination), report in probe_plan.read_probes(
+            for (source, destination), report in read_probes(
                 collector.rows.probes,
                 first.packets,
                 paths=len(first.source_ports),
@@ -304,7 +314,7 @@ class Preflight:
             if source in place_of and destination in place_of
         }
 
-    def _leave_out(self, error: errors.ChakramError) -> bool:
+    def _leave_out(self, error: ChakramError) -> bool:
         """Exclude the agent that raised *error*; return False if no agent did."""
         for name, client in self.clients.items():
             if name not in self._absent and error.where.startswith(client.where):
@@ -341,21 +351,21 @@ class Preflight:
         )
         try:
             await self._execute("measuring pairs", plan, collector)
-        except errors.RunInterrupted:
+        except RunInterrupted:
             raise
-        except errors.RunFailed as error:
+        except RunFailed as error:
             # Keep earlier measurements; the report lists the rest as not measured.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
         places = [program.rank for program in programs.programs]
-        resent = confirmation.resent_for_naks(
+        resent = resent_for_naks(
             collector.rows.queue_pairs,
             collector.rows.ports,
             places=places,
             ports=self.ports,
         )
         measured.evidence = {
-            pair: confirmation.Evidence(
+            pair: Evidence(
                 hosts_late=any(
                     self.ports[place].agent in collector.late for place in pair
                 ),
@@ -385,23 +395,21 @@ class Preflight:
             ):
                 resent.add(pair)
         naks = {pair for pair in passes if measured.evidence[pair].naks}
-        unsure = confirmation.may_lose(passes, resent=resent, naks=naks)
+        unsure = may_lose(passes, resent=resent, naks=naks)
         evidence = dict(measured.evidence)
         if slow:
-            npaths = min(len(measured.source_ports), confirmation.TRAINS)
+            npaths = min(len(measured.source_ports), TRAINS)
             address = self.ports[0].address
-            packet, count = confirmation.train_packet(
-                address, self._transport, min(slow.values())
-            )
+            packet, count = train_packet(address, self._transport, min(slow.values()))
             plan = self._plan_of_pairs(
                 slow,
                 replace(settings, paths=npaths, copies=count),
-                packets=(packet,) * (confirmation.TRAINS // npaths),
+                packets=(packet,) * (TRAINS // npaths),
                 is_train=True,
             )
             reports = await self._count_probes("sending trains over slow paths", plan)
             for pair in slow.keys() & reports.keys():
-                best, agreed = confirmation.train_evidence(
+                best, agreed = train_evidence(
                     reports[pair],
                     size_bytes=packet.size_bytes,
                     packets=count,
@@ -411,15 +419,10 @@ class Preflight:
                     evidence[pair], train_share=best, slow_share=agreed
                 )
         if unsure:
-            size = self._transport.path_mtu + probe_plan.headers_bytes(
-                self.ports[0].address
-            )
+            size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
             plan = self._plan_of_pairs(
                 unsure,
-                replace(
-                    settings,
-                    copies=confirmation.loss_copies(len(measured.source_ports)),
-                ),
+                replace(settings, copies=loss_copies(len(measured.source_ports))),
                 packets=(replace(measured.packets[0], size_bytes=size),),
             )
             reports = await self._count_probes("counting lost packets", plan)
@@ -436,9 +439,7 @@ class Preflight:
         """Return the pairs that short packets reach, and those that full ones reach."""
         npaths = len(measured.source_ports)
         classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
-        needed = self._transport.path_mtu + probe_plan.headers_bytes(
-            self.ports[0].address
-        )
+        needed = self._transport.path_mtu + headers_bytes(self.ports[0].address)
         reached, passes = (
             passing(
                 measured.paths,
@@ -447,7 +448,7 @@ class Preflight:
                 packet_bytes=packet_bytes,
                 classes=classes,
             )
-            for packet_bytes in (probe_plan.SMALL_BYTES, needed)
+            for packet_bytes in (SMALL_BYTES, needed)
         )
         return reached, (passes if self._settings.check_mtu else reached)
 
@@ -501,7 +502,7 @@ class Preflight:
         )
         problems = check_plan(plan)
         if problems:
-            raise errors.PlanError("preflight", problems[0])
+            raise PlanError("preflight", problems[0])
         return with_plug_ins(plan, experiment)
 
     # ---- sessions --------------------------------------------------------------------
@@ -522,7 +523,7 @@ class Preflight:
         self.interrupts.listener = session.interrupt
         try:
             await session.run()
-        except errors.ChakramError as error:
+        except ChakramError as error:
             # Some agents may still be preparing a plan that another agent has refused.
             await _free(clients.values(), why=error.found)
             raise
@@ -541,127 +542,9 @@ async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> No
 
     async def free(client: AgentClient) -> None:
         # A lost agent has been reported, and its run is over in any case.
-        with suppress(errors.ChakramError):
+        with suppress(ChakramError):
             if why is not None:
                 await client.abort(why)
             await client.reset()
 
     await asyncio.gather(*map(free, clients))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightOutcome:
-    """Outcome of a preflight."""
-
-    folder: Path
-    report: PreflightReport
-
-
-def preflight_failed(report: PreflightReport) -> errors.PreflightFailed | None:
-    """Return the error of a preflight that failed; None if it passed."""
-    failures = report.failures
-    if not failures:
-        return None
-    listed = "; ".join(map(str, failures[:3]))
-    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
-    count = "one finding" if len(failures) == 1 else f"{len(failures)} findings"
-    return errors.PreflightFailed("preflight", f"failed, {count}: {listed}{more}")
-
-
-async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
-    """Build the fabric, test every pair of its ports, and tear it down.
-
-    Raises:
-        ChakramError: If nothing could be tested.
-        RunInterrupted: If the user interrupted the preflight.
-    """
-    experiment, progress = request.experiment, request.progress
-    started = datetime.now(UTC)
-    run_id = new_run_id(started)
-    nports = await asyncio.to_thread(_ports_needed, experiment, progress)
-    folder = make_folder(
-        request.runs_directory,
-        experiment.name,
-        kind=PREFLIGHT,
-        started=started,
-        experiment_text=request.text,
-    )
-    async with AsyncExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts("preflight"))
-        progress.phase("building the fabric")
-        world = await stack.enter_async_context(
-            experiment.fabric.open(
-                seed=experiment.seed,
-                nports=nports,
-                processes=experiment.agents.shards,
-                lab_name=experiment.lab_name,
-                logs=folder,
-            )
-        )
-        if len(world.ports) < 2:
-            raise errors.PlanError("fabric", "has one port", "a pair needs two")
-        clients, clocks, absent = await _connect(experiment, world, stack)
-        report = await Preflight(
-            resolve(experiment),
-            ports=world.ports,
-            clients=clients,
-            clocks=clocks,
-            progress=progress,
-            interrupts=interrupts,
-            run_id=run_id,
-            absent=absent,
-        ).run()
-    save_preflight(folder, report, run_id=run_id, dilation=experiment.dilation)
-    return PreflightOutcome(folder=folder, report=report)
-
-
-def _ports_needed(experiment: Experiment, progress: Progress) -> int:
-    """Return the number of ports that the jobs need; 0 if the fabric sets it."""
-    if experiment.fabric.nports is not None:
-        return 0
-    progress.phase("reading traces")
-    return load_run(experiment).ports_needed
-
-
-async def connect(agent: AgentPlace) -> AgentClient:
-    """Return a connection to an agent.
-
-    Raises:
-        AgentError: If the agent cannot be reached.
-        ConfigError: If a certificate cannot be read.
-    """
-    tls = None
-    if agent.tls is not None:
-        paths = (agent.tls.ca, agent.tls.cert, agent.tls.key)
-        tls = TlsFiles(
-            **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
-        )
-    return await AgentClient.connect(agent.target, name=agent.name, tls=tls)
-
-
-async def _connect(
-    experiment: Experiment, world: World, stack: AsyncExitStack
-) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
-    """Return the connected agents, their clocks, and why other agents are absent."""
-    clients: dict[str, AgentClient] = {}
-    clocks: dict[str, ClockOffset] = {}
-    absent: dict[str, str] = {}
-
-    async def connect_one(address: AgentPlace) -> None:
-        try:
-            client = await connect(address)
-            stack.push_async_callback(client.close)
-            clocks[address.name] = await client.measure_clock()
-        except errors.AgentError as error:
-            if experiment.fabric.on_this_machine:
-                raise
-            hint = f" ({error.hint})" if error.hint else ""
-            absent[address.name] = f"{error.found}{hint}"
-        else:
-            clients[address.name] = client
-
-    # Connect concurrently: each absent agent takes a whole timeout.
-    async with asyncio.TaskGroup() as group:
-        for address in world.agents:
-            group.create_task(connect_one(address), name=f"connect-{address.name}")
-    return clients, clocks, absent

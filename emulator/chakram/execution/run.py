@@ -16,7 +16,8 @@ from chakram.control.client import AgentClient
 from chakram.control.clock import ClockOffset
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.observer import Observer
-from chakram.execution.preflight_session import Preflight, connect, preflight_failed
+from chakram.execution.preflight_run import connect, preflight_failed
+from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest
 from chakram.execution.session import Session
 from chakram.fabric.fabric_types.base import World

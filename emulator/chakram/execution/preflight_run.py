@@ -1,0 +1,149 @@
+"""Runs a preflight, from the experiment file to a folder of results."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.control.client import AgentClient
+from chakram.control.service import TlsFiles
+from chakram.execution.interrupts import Interrupts
+from chakram.execution.preflight_session import Preflight
+from chakram.execution.request import RunRequest, new_run_id
+from chakram.foundation.errors import (
+    AgentError,
+    PlanError,
+    PreflightFailed,
+)
+from chakram.preparation.resolved_run import load_run, resolve
+from chakram.run_directory.preflight_files import PREFLIGHT, save_preflight
+from chakram.run_directory.writer import make_folder
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.control.clock import ClockOffset
+    from chakram.execution.observer import Progress
+    from chakram.fabric.fabric_types.base import AgentPlace, World
+    from chakram.preflight.report import PreflightReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightOutcome:
+    """Outcome of a preflight."""
+
+    folder: Path
+    report: PreflightReport
+
+
+def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
+    """Return the error of a preflight that failed; None if it passed."""
+    failures = report.failures
+    if not failures:
+        return None
+    listed = "; ".join(map(str, failures[:3]))
+    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    count = "one finding" if len(failures) == 1 else f"{len(failures)} findings"
+    return PreflightFailed("preflight", f"failed, {count}: {listed}{more}")
+
+
+async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
+    """Build the fabric, test every pair of its ports, and tear it down.
+
+    Raises:
+        ChakramError: If nothing could be tested.
+        RunInterrupted: If the user interrupted the preflight.
+    """
+    experiment, progress = request.experiment, request.progress
+    started = datetime.now(UTC)
+    run_id = new_run_id(started)
+    nports = await asyncio.to_thread(_ports_needed, experiment, progress)
+    folder = make_folder(
+        request.runs_directory,
+        experiment.name,
+        kind=PREFLIGHT,
+        started=started,
+        experiment_text=request.text,
+    )
+    async with AsyncExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts("preflight"))
+        progress.phase("building the fabric")
+        world = await stack.enter_async_context(
+            experiment.fabric.open(
+                seed=experiment.seed,
+                nports=nports,
+                processes=experiment.agents.shards,
+                lab_name=experiment.lab_name,
+                logs=folder,
+            )
+        )
+        if len(world.ports) < 2:
+            raise PlanError("fabric", "has one port", "a pair needs two")
+        clients, clocks, absent = await _connect(experiment, world, stack)
+        report = await Preflight(
+            resolve(experiment),
+            ports=world.ports,
+            clients=clients,
+            clocks=clocks,
+            progress=progress,
+            interrupts=interrupts,
+            run_id=run_id,
+            absent=absent,
+        ).run()
+    save_preflight(folder, report, run_id=run_id, dilation=experiment.dilation)
+    return PreflightOutcome(folder=folder, report=report)
+
+
+def _ports_needed(experiment: Experiment, progress: Progress) -> int:
+    """Return the number of ports that the jobs need; 0 if the fabric sets it."""
+    if experiment.fabric.nports is not None:
+        return 0
+    progress.phase("reading traces")
+    return load_run(experiment).ports_needed
+
+
+async def connect(agent: AgentPlace) -> AgentClient:
+    """Return a connection to an agent.
+
+    Raises:
+        AgentError: If the agent cannot be reached.
+        ConfigError: If a certificate cannot be read.
+    """
+    tls = None
+    if agent.tls is not None:
+        paths = (agent.tls.ca, agent.tls.cert, agent.tls.key)
+        tls = TlsFiles(
+            **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
+        )
+    return await AgentClient.connect(agent.target, name=agent.name, tls=tls)
+
+
+async def _connect(
+    experiment: Experiment, world: World, stack: AsyncExitStack
+) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
+    """Return the connected agents, their clocks, and why other agents are absent."""
+    clients: dict[str, AgentClient] = {}
+    clocks: dict[str, ClockOffset] = {}
+    absent: dict[str, str] = {}
+
+    async def connect_one(address: AgentPlace) -> None:
+        try:
+            client = await connect(address)
+            stack.push_async_callback(client.close)
+            clocks[address.name] = await client.measure_clock()
+        except AgentError as error:
+            if experiment.fabric.on_this_machine:
+                raise
+            hint = f" ({error.hint})" if error.hint else ""
+            absent[address.name] = f"{error.found}{hint}"
+        else:
+            clients[address.name] = client
+
+    # Connect concurrently: each absent agent takes a whole timeout.
+    async with asyncio.TaskGroup() as group:
+        for address in world.agents:
+            group.create_task(connect_one(address), name=f"connect-{address.name}")
+    return clients, clocks, absent
