@@ -49,11 +49,11 @@ def _times(summary: Summary) -> list[str]:
     deviation = summary.deviation
     if deviation is not None:
         share = percent_text(abs(deviation))
-        than = "longer" if deviation > 0 else "shorter"
+        more = "more" if deviation > 0 else "less"
         lines.append(
             "Its collectives took as long as simulated."
             if share == "0.0"
-            else f"Its collectives took {share} % {than} than simulated."
+            else f"Its collectives took {share} % {more} time than simulated."
         )
     if facts.dilation > 1 and facts.world != SIMULATE and summary.iterations:
         real_ns = summary.iterations[0].mean_ns * facts.dilation

@@ -38,14 +38,14 @@ def test_time_exposure_and_deviation_are_stated() -> None:
     found = made_summary()
     assert answer_lines(found, None) == [
         "# An iteration took 750.0 us, 72.4 % of it exposed communication.",
-        f"# Its collectives took {100 * (found.deviation or 0):.1f} % longer than "
+        f"# Its collectives took {100 * (found.deviation or 0):.1f} % more time than "
         "simulated.",
     ]
 
 
 @pytest.mark.parametrize(
     ("factor", "text"),
-    [(1, "took as long as simulated"), (2, "took 50.0 % shorter than simulated")],
+    [(1, "took as long as simulated"), (2, "took 50.0 % less time than simulated")],
 )
 def test_deviation_is_relative_to_the_simulation(factor: int, text: str) -> None:
     (row,) = (row for row in made_summary().rows if row.predictions)
