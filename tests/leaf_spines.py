@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chakram.topology.common_topologies import LinkKind, leaf_spine
+from chakram.topology.common_topologies import LinkKind
+from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import EcnThresholds, Topology
 
 __all__ = ["clos"]

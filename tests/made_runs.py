@@ -12,7 +12,7 @@ from chakram.report.run.data import RunData
 from chakram.report.run.flows import Flows
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.reader import RunResults, open_run
-from chakram.summary.run_summary import Traffic
+from chakram.summary.retransmissions import Traffic
 from tests.run_directories import EP1, STARTED, WORLD, begin
 from tests.small_run import small_rows
 

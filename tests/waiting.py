@@ -1,8 +1,8 @@
 """Waiting with time limits that exclude stalls of the machine.
 
-A machine may be shared with others who take all of it, for a second or more: then what
-is waited for stalls, and so does whoever waits.  Of processes the kernel says for
-how long they could have run while others had the cores.
+Other users of a shared machine may take all its cores for a second or more.  Then both
+the awaited process and the waiting test stall.  The kernel reports for how long a
+process was ready to run but had no core; limits exclude that time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Stopwatch:
     """Counts the time in which this process runs; call ``look`` often.
 
     Args:
-        processes: For what is waited for: it does not count either that these, or this
-            one, could run and had no core.
+        processes: Processes that the test waits for.  Time in which one of them, or
+            this process, was ready to run but had no core is not counted.
     """
 
     def __init__(self, processes: Iterable[int] = ()) -> None:

@@ -14,25 +14,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import product
+from typing import TYPE_CHECKING
 
 from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
 from chakram.control.protocol_messages import pb
 from chakram.foundation.errors import ConfigError, PeerError
-from chakram.plan.plan import AgentPlan, PortPlan
 from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.records.row_layout import RecordRows
 from chakram_agent.dataplane.open_port import place_of
 from chakram_agent.dataplane.port_options import PortOptions
-from chakram_agent.dataplane.probe_port import (
+from chakram_agent.dataplane.probe_packets import (
     ProbeName,
-    ProbePort,
     name_of,
     probe_datagram,
     token_of,
 )
-from chakram_agent.pipe import ShardPipe
-from chakram_agent.send_limits import Policy
+from chakram_agent.dataplane.probe_port import ProbePort
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import AgentPlan, PortPlan
+    from chakram_agent.pipe import ShardPipe
+    from chakram_agent.send_limits import Policy
+
 
 _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000

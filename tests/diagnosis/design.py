@@ -8,13 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.et_codec import CollectiveType, NodeType
-from chakram.topology.common_topologies import (
-    LinkKind,
-    fat_tree,
-    leaf_spine,
-    rails,
-    single_switch,
-)
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
 from chakram.topology.topology import HOST_INTERFACE
 from tests.trace_bytes import collective, metadata, node
 

@@ -15,7 +15,7 @@ from chakram.plan.plan import AgentPlan
 from chakram.preflight.probe_plan import plan_probes, read_probes
 from chakram.preflight.report import PreflightSettings
 from chakram.records.row_layout import RecordRows
-from chakram_agent.dataplane.probe_port import ProbeName, probe_datagram, token_of
+from chakram_agent.dataplane.probe_packets import ProbeName, probe_datagram, token_of
 from tests.agents import agent_in, start, until_the_end
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports

@@ -21,7 +21,7 @@ from chakram.preflight.probe_plan import plan_probes, read_probes
 from chakram.preflight.report import PreflightSettings
 from chakram.records.row_layout import RecordRows
 from chakram.roce.icrc import ip_icrc
-from chakram_agent.dataplane.probe_port import (
+from chakram_agent.dataplane.probe_packets import (
     ProbeName,
     name_of,
     probe_datagram,

@@ -149,8 +149,8 @@ def test_fast_decoder_equals_protobuf_on_every_trace(
             data = gzip.decompress(data)
         options = ReadOptions(bytes_per_element=2, drop_missing_dependencies=True)
         # Both are called at once, before the loop goes on.
-        short = outcome(lambda: read_fast(data, rank=rank, options=options)[0])  # noqa: B023
-        long = outcome(lambda: read_fully(data, rank=rank, options=options))  # noqa: B023
+        short = outcome(lambda: read_fast(data, rank=rank, options=options)[0])  # noqa: B023 - called at once
+        long = outcome(lambda: read_fully(data, rank=rank, options=options))  # noqa: B023 - called at once
         assert short == long, name
         seen += 1
     assert seen > least

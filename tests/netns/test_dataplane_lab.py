@@ -21,7 +21,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.records.counter_slots import INVALID, slot
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
-from chakram_agent.dataplane.open_port import check_route, outgoing_interface
+from chakram_agent.dataplane.route_check import check_route, outgoing_interface
 from tests.agents import serving, start, until_the_end
 from tests.leaks import own_lab
 from tests.netns.labs import star

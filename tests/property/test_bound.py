@@ -19,11 +19,10 @@ from chakram.preparation.predictions import alone_times, bounds
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
-from chakram.topology.common_topologies import (
-    LinkKind,
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import (
     forwarding_nodes,
     fully_connected_pairs,
-    single_switch,
     torus_pairs,
 )
 from chakram.topology.topology import Topology

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.cut.cut import Cut, CutOptions, bridge
+from chakram.chakra.cut.bridge_nodes import bridge
+from chakram.chakra.cut.cut import Cut, CutOptions
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.summary.message_summary import SentMessage
-from chakram.summary.summarize_messages import SHARED_PATHS_TOLD, SharedPaths
+from chakram.summary.shared_paths import SHARED_PATHS_TOLD, SharedPaths
 
 HOPS = ("a", "b", "c", "d")
 WAYS = st.lists(st.permutations(HOPS).map(lambda hops: tuple(hops[:2])), max_size=2)

@@ -66,7 +66,7 @@ def _notes(results: RunResults) -> list[str]:
 
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
     """Refuse to write any of several files if one of them exists."""
-    from chakram.chakra.write.new_set import refuse_existing
+    from chakram.chakra.write.new_file import refuse_existing
 
     for name in names:
         refuse_existing(out / name, force=force)
@@ -82,7 +82,7 @@ def _write(
     also: Sequence[Path] = (),
 ) -> None:
     """Write files into a folder; report them together with the files in *also*."""
-    from chakram.chakra.write.new_set import new_file
+    from chakram.chakra.write.new_file import new_file
 
     _refuse(out, files, force=force)
     for name, data in files.items():

@@ -145,7 +145,7 @@ def _has_braille() -> bool:
 
 
 def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -> None:
-    from chakram.chakra.write.new_set import new_file, refuse_existing
+    from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.report.chromium_figures import drawn_figures
     from chakram.report.topology_page import fabric_page
 

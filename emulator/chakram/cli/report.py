@@ -43,7 +43,7 @@ def report(
 
     The report is one self-contained file.
     """
-    from chakram.chakra.write.new_set import new_file, refuse_existing
+    from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.report.bmwg_page import bmwg_page
     from chakram.report.chromium_figures import export_figures
     from chakram.report.compare_page import MOST_RUNS, compare_page
@@ -90,7 +90,7 @@ def timeline(
     as_json: Json = False,
 ) -> None:
     """Write a timeline of a run for ui.perfetto.dev."""
-    from chakram.chakra.write.new_set import new_file
+    from chakram.chakra.write.new_file import new_file
     from chakram.report.perfetto_timeline import write_timeline
     from chakram.report.run.data import RunData
     from chakram.run_directory.reader import open_run

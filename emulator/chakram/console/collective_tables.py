@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.message_tables import message_lines
@@ -22,8 +23,18 @@ from chakram.console.number_format import (
     time_text,
 )
 from chakram.console.text_table import Column, fitted
-from chakram.summary import run_summary
-from chakram.summary.generator_health import GeneratorSummary
+
+if TYPE_CHECKING:
+    from chakram.summary.generator_health import GeneratorSummary
+    from chakram.summary.retransmissions import Traffic
+    from chakram.summary.run_summary import (
+        Prediction,
+        RankSummary,
+        RunFacts,
+        Summary,
+        SummaryRow,
+        Verification,
+    )
 
 ROOTLESS = "-1"
 SUMMED = frozenset(
@@ -93,10 +104,7 @@ _RANK_COLUMNS = (
 
 
 def render_table(
-    summary: run_summary.Summary,
-    *,
-    simulated: str = "simulate",
-    width: int | None = None,
+    summary: Summary, *, simulated: str = "simulate", width: int | None = None
 ) -> str:
     """Return the whole table with header and footer, without a final newline.
 
@@ -147,7 +155,7 @@ def wrapped(line: str, width: int | None) -> list[str]:
     )
 
 
-def _header(summary: run_summary.Summary) -> list[str]:
+def _header(summary: Summary) -> list[str]:
     facts = summary.facts
     case = f"  case {facts.case}" if facts.case else ""
     warmup = f", after {facts.warmup} of warm-up" if facts.warmup else ""
@@ -171,7 +179,7 @@ def _header(summary: run_summary.Summary) -> list[str]:
     ]
 
 
-def _drawn(summary: run_summary.Summary) -> list[str]:
+def _drawn(summary: Summary) -> list[str]:
     """Return a note if predictions drew paths at random."""
     draws = max(
         (each.draws for row in summary.rows for each in row.predictions.values()),
@@ -185,14 +193,14 @@ def _drawn(summary: run_summary.Summary) -> list[str]:
     ]
 
 
-def _fabric(facts: run_summary.RunFacts) -> str:
+def _fabric(facts: RunFacts) -> str:
     """Return the fabric in one line, with the world unless it is obvious."""
     if not facts.fabric or facts.fabric.startswith(facts.world):
         return facts.fabric or facts.world
     return f"{facts.world}: {facts.fabric}"
 
 
-def _headline(row: run_summary.SummaryRow, *, job: str) -> str:
+def _headline(row: SummaryRow, *, job: str) -> str:
     groups = "1 group" if row.groups == 1 else f"{row.groups} groups"
     if row.op is CollectiveOp.SEND_RECV:
         pairs = "1 pair" if row.groups == 1 else f"{row.groups} pairs"
@@ -200,9 +208,7 @@ def _headline(row: run_summary.SummaryRow, *, job: str) -> str:
     return f"# {job}{row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
 
 
-def _cells(
-    row: run_summary.SummaryRow, simulated: str, *, is_sampled: bool
-) -> list[str]:
+def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
     count = row.size_bytes
     if row.op in DIVIDED:
         count //= row.nranks
@@ -237,7 +243,7 @@ def _cells(
     ]
 
 
-def _deviation(prediction: run_summary.Prediction | None) -> str:
+def _deviation(prediction: Prediction | None) -> str:
     """Return a deviation in percent, with about three digits."""
     deviation = None if prediction is None else prediction.deviation
     if deviation is None or abs(deviation) < 1:
@@ -252,7 +258,7 @@ def redop(op: CollectiveOp) -> str:
     return "sum" if op in SUMMED else "none"
 
 
-def _verification(found: run_summary.Verification) -> list[str]:
+def _verification(found: Verification) -> list[str]:
     """Return the results of payload and ICRC checks."""
     if not found.packets:
         return ["# Out of bounds values : N/A (not checked)"]
@@ -269,7 +275,7 @@ def _verification(found: run_summary.Verification) -> list[str]:
     return lines
 
 
-def _footer(summary: run_summary.Summary, width: int | None) -> Iterator[str]:
+def _footer(summary: Summary, width: int | None) -> Iterator[str]:
     facts = summary.facts
     average = _gigabytes(summary.average_busbw)
     if summary.generator_bound:
@@ -325,7 +331,7 @@ def _footer(summary: run_summary.Summary, width: int | None) -> Iterator[str]:
     yield f"# Run {facts.status}."
 
 
-def _sent_again(traffic: run_summary.Traffic) -> Iterator[str]:
+def _sent_again(traffic: Traffic) -> Iterator[str]:
     """Return the causes of retransmissions, if there are any."""
     if traffic.retransmitted:
         reasons = [
@@ -379,7 +385,7 @@ def _bound(health: GeneratorSummary, name: str) -> str:
     return f"{'>' if name in health.beyond else '<='} {time_text(time_ns)}"
 
 
-def _exposed(ranks: Sequence[run_summary.RankSummary], width: int | None) -> list[str]:
+def _exposed(ranks: Sequence[RankSummary], width: int | None) -> list[str]:
     if not ranks:
         return []
     exposed_ns = sum(rank.exposed_ns for rank in ranks)
@@ -403,7 +409,7 @@ def _exposed(ranks: Sequence[run_summary.RankSummary], width: int | None) -> lis
     ]
 
 
-def _links(summary: run_summary.Summary) -> Iterator[str]:
+def _links(summary: Summary) -> Iterator[str]:
     uplinks = [link for link in summary.links if link.kind == "uplink"]
     if uplinks and summary.uplinks is not None:
         balance = summary.uplinks
@@ -434,7 +440,7 @@ def _links(summary: run_summary.Summary) -> Iterator[str]:
         )
 
 
-def _share(count: int, summary: run_summary.Summary) -> str:
+def _share(count: int, summary: Summary) -> str:
     return f"{100 * count / summary.packets:.3f}" if summary.packets else "0"
 
 

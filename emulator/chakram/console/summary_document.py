@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chakram.console.collective_tables import DIVIDED, redop
 from chakram.foundation.errors import ResultsError
 from chakram.run_directory.manifest import KILLED, RUNNING
-from chakram.summary.run_summary import SIMULATE, Summary, SummaryRow, Traffic
-from chakram.topology.topology import Topology
+from chakram.summary.run_summary import SIMULATE, Summary, SummaryRow
+
+if TYPE_CHECKING:
+    from chakram.summary.retransmissions import Traffic
+    from chakram.topology.topology import Topology
 
 NCCL_TESTS_JSON_VERSION = 3
 """Version of nccl-tests' file layout that the keys of ``results`` follow."""

@@ -15,8 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import median
+from typing import TYPE_CHECKING
 
-from chakram.analysis.lossy_links import Crossing, PortCounters, lossy_ports, node_of
+from chakram.analysis.counter_evidence import PortCounters, node_of
+from chakram.analysis.lossy_links import Crossing, lossy_ports
 from chakram.analysis.simulation_misfit import (
     LATE,
     Observed,
@@ -51,8 +53,10 @@ from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import format_rate, format_time
 from chakram.predict.routing import ports_of
 from chakram.roce.constants import NEVER
-from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import DrawnPaths
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
 
 _LEAST_MISFIT = 0.06
 """Maximum misfit of a simulation that explains a run."""

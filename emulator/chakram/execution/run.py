@@ -7,112 +7,59 @@ import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
-from chakram.config.experiment import Experiment
-from chakram.control.client import AgentClient
-from chakram.control.clock import ClockOffset
-from chakram.execution.interrupts import Interrupts
+from chakram.execution.fabric_counters import link_records, switch_banners
 from chakram.execution.observer import Observer
 from chakram.execution.preflight_run import connect, preflight_failed
 from chakram.execution.preflight_session import Preflight
-from chakram.execution.request import RunRequest
 from chakram.execution.session import Session
-from chakram.fabric.fabric_types.base import World
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ChakramError, FabricError
-from chakram.metrics.live_rows import LiveRows
-from chakram.metrics.state import MetricsState
-from chakram.plan.plan import Plan
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation import predictions, run_description
 from chakram.preparation.link_fault_times import LinkFaults
-from chakram.preparation.link_records import directions_of
-from chakram.preparation.resolved_run import ResolvedRun
+from chakram.preparation.predictions import (
+    FEW_EVENTS,
+    alone_events,
+    alone_times,
+    apart,
+    bounds,
+    early_timeouts,
+    fair_times,
+    medians,
+    path_draws,
+    simulate_draws,
+)
+from chakram.preparation.run_description import (
+    Reference,
+    agent_banners,
+    agent_facts,
+    faults_disturbed,
+    injected_banners,
+    invalid_banners,
+    verification_banners,
+)
 from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable
-from chakram.records.run_records import LinkRecord
 from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
-from chakram.run_directory.writer import RunDirectory
-from chakram.topology.topology import Topology
 
-_NOTABLY_LATE_NS = 10_000_000
-_OF_PORTS = {
-    "marked": "marked_packets",
-    "pauses": "pfc_received",
-    "paused_ns": "paused_ns",
-}
-"""Fields of link records that modeled ports provide, with the names of their
-counters."""
-
-
-def link_records(
-    topology: Topology, before: LabCounters, after: LabCounters
-) -> list[LinkRecord]:
-    """Return two records per counted link, see ``directions_of``.
-
-    Links without counters before or after the run are omitted.
-    """
-    records = []
-    for record in directions_of(topology):
-        first, last = before.links.get(record.link), after.links.get(record.link)
-        if first is None or last is None:
-            continue
-        if record.direction == "up":
-            bytes_before, bytes_after = first.tx_bytes, last.tx_bytes
-            drops = last.tx_drops - first.tx_drops
-        else:
-            bytes_before, bytes_after = first.rx_bytes, last.rx_bytes
-            drops = last.rx_drops - first.rx_drops
-        port = record.port or ""
-        then, now = before.ports.get(port), after.ports.get(port)
-        counted: dict[str, Any] = {
-            name: None if then is None or now is None else sum(now[of]) - sum(then[of])
-            for name, of in _OF_PORTS.items()
-        }
-        records.append(
-            replace(
-                record,
-                bytes_before=bytes_before,
-                bytes_after=bytes_after,
-                drops=drops,
-                **counted,
-            )
-        )
-    return records
-
-
-def switch_banners(
-    before: Mapping[str, int], after: Mapping[str, int], late_ns: int
-) -> list[str]:
-    """Return banners about artifacts of modeled switches that lacked CPU time.
-
-    Args:
-        before: Counters of the switch process before the run; empty if there was none.
-        after: Its counters after the run.
-        late_ns: The longest delay of a frame beyond its due time.
-    """
-    if not before or not after:
-        return []
-    banners = []
-    lost = sum(after[name] - before[name] for name in ("lost", "refused"))
-    if lost:
-        banners.append(
-            f"MODELLED SWITCHES COULD NOT KEEP UP: {lost} packets were lost beside "
-            "them, so times and retransmissions are not those of the fabric: use lower "
-            "rates, or leave them a core"
-        )
-    if late_ns >= _NOTABLY_LATE_NS:
-        banners.append(
-            f"modelled switches were late by up to {late_ns / 1e6:.1f} ms: something "
-            "else kept their core"
-        )
-    return banners
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.execution.interrupts import Interrupts
+    from chakram.execution.request import RunRequest
+    from chakram.fabric.fabric_types.base import World
+    from chakram.metrics.live_rows import LiveRows
+    from chakram.metrics.state import MetricsState
+    from chakram.plan.plan import Plan
+    from chakram.preparation.resolved_run import ResolvedRun
+    from chakram.records.run_records import LinkRecord
+    from chakram.run_directory.writer import RunDirectory
 
 
 _LINKS_INTERVAL_S = 1
@@ -175,7 +122,7 @@ class Run:
         self._link_faults: LinkFaults | None = None
         self._table: OperationTable | None = None
         self._uncounted: tuple[str, ...] = ()
-        self.reference = run_description.Reference()
+        self.reference = Reference()
         self.error: ChakramError | None = None
 
     @property
@@ -363,31 +310,27 @@ class Run:
             self.reference.ways = PathFinder(plan, world.topology, world.ecmp)
         wanted = self._experiment.predict
         if "bound" in wanted:
-            least = await asyncio.to_thread(predictions.bounds, plan, world.topology)
+            least = await asyncio.to_thread(bounds, plan, world.topology)
             self.reference.bounds.update(least.times_ns)
             self.reference.ceilings.update(least.ceilings_ns)
             self.reference.flow_bound = least.of_message
-            self.reference.fair_times = predictions.fair_times(plan, world.topology)
+            self.reference.fair_times = fair_times(plan, world.topology)
         has_switches = self._experiment.fabric.has_switches
         seed = self._experiment.seed
         how = plan, world.topology, seed, self._experiment.fabric.switching(seed)
         if "alone" in wanted and has_switches:
             self._progress.phase("simulating collectives alone")
-            few = (
-                predictions.alone_events(plan, world.topology) <= predictions.FEW_EVENTS
-            )
-            alone = await (asyncio.to_thread if few else predictions.apart)(
-                predictions.alone_times, *how
-            )
+            few = alone_events(plan, world.topology) <= FEW_EVENTS
+            alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
             self.reference.alone.update(alone.times_ns)
             self.reference.notes += alone.notes
         if "simulate" in wanted and has_switches:
             self._progress.phase("simulating")
-            hashes = predictions.path_draws(
+            hashes = path_draws(
                 self._experiment.fabric, world.topology, seed, known=world.ecmp
             )
-            self.reference.predictions, notes = await predictions.apart(
-                predictions.simulate_draws,
+            self.reference.predictions, notes = await apart(
+                simulate_draws,
                 plan,
                 world.topology,
                 seed,
@@ -401,7 +344,7 @@ class Run:
         for source, times_ns in (
             ("bound", self.reference.bounds),
             ("alone", self.reference.alone),
-            *predictions.medians(self.reference.predictions).items(),
+            *medians(self.reference.predictions).items(),
         ):
             self._metrics.set_predictions(source, times_ns, identities)
 
@@ -432,9 +375,9 @@ class Run:
             banners=(
                 *self._directory.manifest.banners,
                 *world.notes,
-                *run_description.agent_banners(descriptions),
+                *agent_banners(descriptions),
             ),
-            agents=run_description.agent_facts(descriptions),
+            agents=agent_facts(descriptions),
         )
         operations = self._directory.begin(
             plan,
@@ -496,23 +439,21 @@ class Run:
                 *switch_banners(before.process, after.process, self._late_ns),
                 *self.reference.notes,
                 *(
-                    run_description.injected_banners(
+                    injected_banners(
                         injected, disturbed, faults, alone=self._request.alone
                     )
                     if self.began
                     else ()
                 ),
                 *(self._link_faults.banners() if self._link_faults else ()),
-                *predictions.early_timeouts(
+                *early_timeouts(
                     self._observer.counted(_RESENT).get("timeout", 0),
                     sum(self._observer.counted(_LOSSES).values())
                     + sum(injected.values())
                     + sum(link.drops or 0 for link in links),
                 ),
-                *run_description.invalid_banners(invalid),
-                *run_description.verification_banners(
-                    self._observer.counted(_VERIFIED)
-                ),
+                *invalid_banners(invalid),
+                *verification_banners(self._observer.counted(_VERIFIED)),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=dropped.get("records", 0),
@@ -520,7 +461,7 @@ class Run:
             invalid=invalid,
             verification=self._verification(),
             psn_seed=self._psn_seed,
-            packet_faults=run_description.faults_disturbed(disturbed, faults),
+            packet_faults=faults_disturbed(disturbed, faults),
             link_faults=()
             if self._link_faults is None
             else self._link_faults.described(self._experiment.written.faults.links),

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import family_of
-from chakram.plan.plan import PortPlan
-from chakram.plan.probes import ProbePacket
-from chakram.plan.transport import TransportPlan
 from chakram.plan.wire_cost import overhead_bytes_of, wire_bytes
 from chakram.preflight.confirmation import Evidence
-from chakram.preflight.pair_faults import fold, pair_facts, path_facts, path_mtu_of
+from chakram.preflight.grouped_findings import fold
+from chakram.preflight.pair_faults import pair_facts, path_facts, path_mtu_of
 from chakram.preflight.probe_plan import PathReport, headers_bytes
 from chakram.preflight.rate_measurements import Figures
 from chakram.preflight.report import (
@@ -21,10 +20,16 @@ from chakram.preflight.report import (
     Finding,
     PairReport,
     PreflightReport,
-    PreflightSettings,
     share_of,
 )
 from chakram.summary.bandwidth import percentile
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan
+    from chakram.plan.probes import ProbePacket
+    from chakram.plan.transport import TransportPlan
+    from chakram.preflight.report import PreflightSettings
+
 
 Pair = tuple[int, int]
 """Positions of two ports: sender and receiver."""

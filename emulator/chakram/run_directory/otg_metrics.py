@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS, flow_name
 from chakram.run_directory.schemas import plain_names
-from chakram.summary.run_summary import Traffic
+from chakram.summary.retransmissions import Traffic
 
 _KEY = ["job", "rank", "qpn"]
 _BUNDLE = ["job", "rank", "peer", "group", "channel"]

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.fabric.fabric_types import KINDS
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
-from chakram.plan.plan import PortPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records import run_records
 from chakram.run_directory import table_checks
@@ -43,14 +42,12 @@ from chakram.summary.message_summary import (
     PortFacts,
     SentMessage,
 )
-from chakram.summary.run_summary import (
-    Measurements,
-    RunFacts,
-    Summary,
-    Traffic,
-    Verification,
-)
+from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verification
 from chakram.summary.summarize_run import summarize_run
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan
+    from chakram.summary.retransmissions import Traffic
 
 _PREDICTED = "predicted_"
 

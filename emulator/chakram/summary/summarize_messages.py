@@ -1,25 +1,14 @@
 """Calculation of the summary of point-to-point messages.
 
 See ``chakram.summary.message_summary`` for the definitions.
-
-Overlaps of pairs of ranks at switch ports of the fabric.
-
-The overlap of a pair with another pair at a switch port is an integral.  It covers the
-time in which the other pair has messages there.  The integrand is the number of the
-pair's own messages in flight.  That number changes only when a message is posted or
-acknowledged, so its integral is piecewise linear.  It is computed once per pair.  Each
-stay of another pair then costs two binary searches, however long the messages are and
-however many overlap.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import chain
 from typing import NamedTuple
 
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
@@ -32,8 +21,8 @@ from chakram.summary.message_summary import (
     PortFacts,
     PortSummary,
     SentMessage,
-    SharedPath,
 )
+from chakram.summary.shared_paths import SharedPaths
 
 FASTER_SHARE = 1.05
 """Multiple of its rate above which a port counts as faster than its rate."""
@@ -154,23 +143,29 @@ def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
     return times[-1] / times[(len(times) - 1) // 2] if times else None
 
 
-@dataclass(slots=True, eq=False)
 class _Maker:
     """Builder of rows; takes the arguments of ``summarize_messages``."""
 
-    transport: MessageTransport
-    dilation: int
-    marked: Mapping[tuple[str, int, int], int]
-    drops: Mapping[tuple[str, str], int]
-    _wire_bytes: dict[int, int] = field(init=False, default_factory=dict)
+    def __init__(
+        self,
+        transport: MessageTransport,
+        dilation: int,
+        marked: Mapping[tuple[str, int, int], int],
+        drops: Mapping[tuple[str, str], int],
+    ) -> None:
+        self._transport = transport
+        self._dilation = dilation
+        self._marked = marked
+        self._drops = drops
+        self._wire_bytes: dict[int, int] = {}
 
     def port(self, messages: Sequence[SentMessage], *, receives: bool) -> PortSummary:
         """Return the row of a port from all messages through it."""
-        dilation = self.dilation
+        dilation = self._dilation
         job = messages[0].job
         ranks = {each.dst if receives else each.src for each in messages}
         pairs = {(each.src, each.dst) for each in messages}
-        port = self.transport.ports[job, min(ranks)]
+        port = self._transport.ports[job, min(ranks)]
         periods = busy_periods(messages)
         busy_ns = sum(each.end_ns - each.begin_ns for each in periods)
         payload_bytes = sum(each.size_bytes for each in messages)
@@ -208,9 +203,9 @@ class _Maker:
             skew_ns=sum(skews_ns) / len(skews_ns) / dilation if skews_ns else None,
             skew_max_ns=max(skews_ns) / dilation if skews_ns else None,
             retransmitted=sum(each.retransmitted for each in messages),
-            marked=sum(self.marked.get((job, src, dst), 0) for src, dst in pairs),
+            marked=sum(self._marked.get((job, src, dst), 0) for src, dst in pairs),
             cnp=sum(each.cnp for each in messages),
-            drops=self.drops.get((port.host, "down" if receives else "up")),
+            drops=self._drops.get((port.host, "down" if receives else "up")),
         )
 
     def pair(self, messages: Sequence[SentMessage]) -> PairSummary:
@@ -225,7 +220,7 @@ class _Maker:
         # Without known rates, messages are due after 0 ns, which is no fair time.
         due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
-            self.transport.ports[first.job, rank] for rank in (first.src, first.dst)
+            self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
         ]
         slower = min(ports, key=lambda port: port.rate_bps or float("inf"))
         goodput_bps, goodput_share = self._rate(payload_bytes, busy_ns, slower)
@@ -242,8 +237,8 @@ class _Maker:
             if goodput_share is not None and goodput_share > FASTER_SHARE
             else goodput_share,
             fct=self._percentiles(messages),
-            mean_ns=taken_ns / len(messages) / self.dilation,
-            fair_ns=None if due_ns is None else due_ns / len(messages) / self.dilation,
+            mean_ns=taken_ns / len(messages) / self._dilation,
+            fair_ns=None if due_ns is None else due_ns / len(messages) / self._dilation,
             fair_share=due_ns / taken_ns if due_ns and taken_ns else None,
             retransmitted=sum(each.retransmitted for each in messages),
             cnp=sum(each.cnp for each in messages),
@@ -265,7 +260,7 @@ class _Maker:
     def _wire(self, size_bytes: int) -> int:
         found = self._wire_bytes.get(size_bytes)
         if found is None:
-            transport = self.transport
+            transport = self._transport
             found = self._wire_bytes[size_bytes] = wire_bytes(
                 size_bytes,
                 path_mtu=transport.path_mtu,
@@ -282,22 +277,22 @@ class _Maker:
             return None, None
         raw_bps = nbytes * 8e9 / busy_ns
         share = raw_bps / port.rate_bps if port.rate_bps else None
-        return raw_bps * self.dilation, share
+        return raw_bps * self._dilation, share
 
     def _undilated_rate(self, rate_bps: int | None) -> int | None:
-        return None if rate_bps is None else rate_bps * self.dilation
+        return None if rate_bps is None else rate_bps * self._dilation
 
     def _percentiles(self, messages: Sequence[SentMessage]) -> FctPercentiles:
         times_ns = sorted(each.fct_ns for each in messages)
         p50, p95, p99 = (
-            percentile(times_ns, percent) / self.dilation for percent in (50, 95, 99)
+            percentile(times_ns, percent) / self._dilation for percent in (50, 95, 99)
         )
         return FctPercentiles(
-            min_ns=times_ns[0] / self.dilation,
+            min_ns=times_ns[0] / self._dilation,
             p50_ns=p50,
             p95_ns=p95,
             p99_ns=p99,
-            max_ns=times_ns[-1] / self.dilation,
+            max_ns=times_ns[-1] / self._dilation,
         )
 
 
@@ -326,135 +321,3 @@ def _among_peers(
         firsts_ns = [first_ns for _, _, first_ns in peers.values()]
         skews_ns.append(max(firsts_ns) - min(firsts_ns))
     return fairness, skews_ns
-
-
-SHARED_PATHS_TOLD = 3
-"""Number of shared paths reported for a pair, longest overlap first."""
-
-_Pair = tuple[str, int, int]
-_Ways = tuple[tuple[str, ...], ...]
-
-
-class SharedPaths:
-    """Pairs of ranks whose messages share switch ports at the same time.
-
-    Args:
-        pairs: All messages that cross a port, by job, source and destination.
-    """
-
-    def __init__(self, pairs: Mapping[_Pair, Sequence[SentMessage]]) -> None:
-        self._by_ways = {key: _by_ways(own) for key, own in pairs.items()}
-        # By switch port: the pairs that use it, each with its paths.
-        self._at: dict[str, dict[tuple[_Pair, _Ways], None]] = {}
-        for key, found in self._by_ways.items():
-            for ways in found:
-                for hop in chain(*ways):
-                    self._at.setdefault(hop, {})[key, ways] = None
-        self._stays: dict[tuple[_Pair, _Ways], list[tuple[int, int]]] = {}
-
-    def of(self, pair: _Pair) -> tuple[SharedPath, ...]:
-        """Return the pairs that a pair met, longest overlap first.
-
-        Two pairs meet at the first port that their paths share.  Later shared ports do
-        not count again.  Pairs with the same sender or receiver share a host port, and
-        are left out.  The result is empty if the paths are unknown.
-        """
-        met_ns: dict[tuple[str, _Pair], int] = {}
-        taken_ns = 0
-        for ways, own in self._by_ways[pair].items():
-            under_way = _UnderWay(own)
-            taken_ns += under_way.total_ns
-            for (hop, other), stays in self._others(pair, ways).items():
-                common_ns = sum(
-                    under_way.until(end_ns) - under_way.until(begin_ns)
-                    for begin_ns, end_ns in _joined(stays)
-                )
-                if common_ns:
-                    met_ns[hop, other] = met_ns.get((hop, other), 0) + common_ns
-        longest = sorted(met_ns.items(), key=lambda each: (-each[1], each[0]))
-        return tuple(
-            SharedPath(at=hop, job=job, src=src, dst=dst, share=common_ns / taken_ns)
-            for (hop, (job, src, dst)), common_ns in longest[:SHARED_PATHS_TOLD]
-        )
-
-    def _others(
-        self, pair: _Pair, ways: _Ways
-    ) -> dict[tuple[str, _Pair], list[tuple[int, int]]]:
-        """Return the stays of all other pairs, by the first port that is shared."""
-        job, src, dst = pair
-        seen: set[tuple[_Pair, _Ways]] = set()
-        found: dict[tuple[str, _Pair], list[tuple[int, int]]] = {}
-        for hop in chain(*ways):
-            for place in self._at[hop]:
-                other = place[0]
-                if place in seen or (
-                    other[0] == job and (other[1] == src or other[2] == dst)
-                ):
-                    continue
-                seen.add(place)
-                found.setdefault((hop, other), []).extend(self._stays_of(place))
-        return found
-
-    def _stays_of(self, place: tuple[_Pair, _Ways]) -> list[tuple[int, int]]:
-        """Return the intervals in which a pair had messages on some of its paths."""
-        stays = self._stays.get(place)
-        if stays is None:
-            pair, ways = place
-            messages = self._by_ways[pair][ways]
-            stays = _joined((each.posted_ns, each.acked_ns) for each in messages)
-            self._stays[place] = stays
-        return stays
-
-
-class _UnderWay:
-    """Cumulative time in flight of some messages, as a function of time.
-
-    Attributes:
-        total_ns: Time in flight of all messages.
-    """
-
-    def __init__(self, messages: Sequence[SentMessage]) -> None:
-        changes: dict[int, int] = {}
-        for each in messages:
-            changes[each.posted_ns] = changes.get(each.posted_ns, 0) + 1
-            changes[each.acked_ns] = changes.get(each.acked_ns, 0) - 1
-        self._times_ns = sorted(changes)
-        self._counts: list[int] = []
-        self._sums_ns: list[int] = []
-        count = sum_ns = before_ns = 0
-        for time_ns in self._times_ns:
-            sum_ns += count * (time_ns - before_ns)
-            count += changes[time_ns]
-            before_ns = time_ns
-            self._counts.append(count)
-            self._sums_ns.append(sum_ns)
-        self.total_ns = sum_ns
-
-    def until(self, time_ns: int) -> int:
-        """Return the total time in flight of all messages up to *time_ns*."""
-        index = bisect_right(self._times_ns, time_ns) - 1
-        if index < 0:
-            return 0
-        return self._sums_ns[index] + self._counts[index] * (
-            time_ns - self._times_ns[index]
-        )
-
-
-def _by_ways(messages: Iterable[SentMessage]) -> dict[_Ways, list[SentMessage]]:
-    """Group messages by their paths through switches; skip those without any."""
-    found: dict[_Ways, list[SentMessage]] = {}
-    for each in messages:
-        if each.ways and any(each.ways):
-            found.setdefault(each.ways, []).append(each)
-    return found
-
-
-def _joined(stays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge overlapping intervals."""
-    found: list[tuple[int, int]] = []
-    for begin_ns, end_ns in sorted(stays):
-        if found and begin_ns <= found[-1][1]:
-            found[-1] = found[-1][0], max(end_ns, found[-1][1])
-        else:
-            found.append((begin_ns, end_ns))
-    return found

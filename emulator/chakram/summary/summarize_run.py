@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.records.run_records import (
@@ -19,7 +19,6 @@ from chakram.records.run_records import (
     generator_wait_share,
     is_generator_bound,
 )
-from chakram.summary import run_summary
 from chakram.summary.bandwidth import (
     algorithm_bandwidth,
     bus_factor,
@@ -30,19 +29,36 @@ from chakram.summary.bandwidth import (
 from chakram.summary.banners import banners
 from chakram.summary.generator_advice import keeping_up
 from chakram.summary.generator_health import summarise_health
-from chakram.summary.message_summary import MessageSummary, SentMessage
+from chakram.summary.run_summary import (
+    DRAW,
+    SIMULATE,
+    Balance,
+    CompletionTimes,
+    IterationSummary,
+    Measurements,
+    Prediction,
+    RankSummary,
+    SlipSummary,
+    Summary,
+    SummaryRow,
+)
 from chakram.summary.summarize_messages import summarize_messages
+
+if TYPE_CHECKING:
+    from chakram.summary.message_summary import MessageSummary, SentMessage
+    from chakram.summary.retransmissions import Traffic
+
 
 _TimeOf: TypeAlias = "Callable[[CollectiveIdentity], int | None]"
 
 
 def summarize_run(
-    measurements: run_summary.Measurements,
+    measurements: Measurements,
     *,
     predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
     bound: Callable[[CollectiveIdentity], int | None] = lambda _: None,
     alone: Callable[[CollectiveIdentity], int | None] = lambda _: None,
-) -> run_summary.Summary:
+) -> Summary:
     """Return the summary of a run.
 
     All times are in ns, and dilated like the measured times.
@@ -71,7 +87,7 @@ def summarize_run(
     held_up = sum(row.generator_bound for row in judged)
     wait_share = max((row.generator_wait_share for row in judged), default=0.0)
     # A simulation has no traffic generator.
-    simulated = facts.world == run_summary.SIMULATE
+    simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
     remedy = None
@@ -88,10 +104,8 @@ def summarize_run(
         )
     # Rows cover only complete, measured collectives; counters cover all packets.
     traffic = measurements.traffic
-    counted: Sequence[run_summary.Traffic | run_summary.SummaryRow] = (
-        rows if traffic is None else (traffic,)
-    )
-    return run_summary.Summary(
+    counted: Sequence[Traffic | SummaryRow] = rows if traffic is None else (traffic,)
+    return Summary(
         facts=facts,
         banners=banners(facts, judged, unfinished, generator, remedy),
         rows=rows,
@@ -141,7 +155,7 @@ def _grouped(
 
 
 def _messages(
-    measurements: run_summary.Measurements, records: Sequence[CollectiveRecord]
+    measurements: Measurements, records: Sequence[CollectiveRecord]
 ) -> MessageSummary | None:
     if measurements.transport is None:
         return None
@@ -167,11 +181,11 @@ def _messages(
 
 def _row(
     records: Sequence[CollectiveRecord],
-    measurements: run_summary.Measurements,
+    measurements: Measurements,
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
     references: tuple[_TimeOf, _TimeOf],
     due_ns: Mapping[tuple[str, int], Sequence[int | None]],
-) -> run_summary.SummaryRow:
+) -> SummaryRow:
     dilation = measurements.facts.dilation
     first = records[0].identity
     identities = {record.identity.key: record.identity for record in records}
@@ -199,7 +213,7 @@ def _row(
         else _against_due(records, due_ns)
     )
     predicted = _predictions(records, predictions, dilation, judged=not is_barrier)
-    return run_summary.SummaryRow(
+    return SummaryRow(
         job=first.key.job,
         op=first.op,
         algorithm=first.algorithm,
@@ -249,13 +263,13 @@ def _predictions(
     dilation: int,
     *,
     judged: bool,
-) -> dict[str, run_summary.Prediction]:
+) -> dict[str, Prediction]:
     """Return the predictions of a row by source, with all draws of a source merged."""
     drawn: dict[str, list[tuple[float, float]]] = {}
     for name, times_ns in predictions.items():
         pair = _compared(records, times_ns)
         if pair is not None:
-            drawn.setdefault(name.partition(run_summary.DRAW)[0], []).append(pair)
+            drawn.setdefault(name.partition(DRAW)[0], []).append(pair)
     found = {}
     for source, pairs in drawn.items():
         measured_ns = pairs[0][0]
@@ -263,7 +277,7 @@ def _predictions(
         # Within the range of the draws, there is no deviation.
         nearest_ns = min(max(measured_ns, times[0]), times[-1])
         is_drawn = len(times) > 1
-        found[source] = run_summary.Prediction(
+        found[source] = Prediction(
             time_ns=median(times) / dilation,
             deviation=measured_ns / nearest_ns - 1 if judged else None,
             draws=len(times),
@@ -329,8 +343,8 @@ def _against_due(
 
 
 def _completion(
-    keys: Iterable[CollectiveKey], measurements: run_summary.Measurements
-) -> run_summary.CompletionTimes | None:
+    keys: Iterable[CollectiveKey], measurements: Measurements
+) -> CompletionTimes | None:
     times_ns = array("q")
     for key in keys:
         times_ns.extend(measurements.completion_times.get(key, ()))
@@ -341,7 +355,7 @@ def _completion(
     p50, p95, p99, p999 = (
         percentile(ordered, percent) / dilation for percent in (50, 95, 99, 99.9)
     )
-    return run_summary.CompletionTimes(
+    return CompletionTimes(
         flows=len(ordered),
         p50_ns=p50,
         p95_ns=p95,
@@ -351,15 +365,13 @@ def _completion(
     )
 
 
-def _ranks(
-    records: Sequence[RankRecord], dilation: int
-) -> tuple[run_summary.RankSummary, ...]:
+def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, ...]:
     by_rank: dict[tuple[str, int], list[RankRecord]] = {}
     for record in records:
         if record.measured:
             by_rank.setdefault((record.job, record.rank), []).append(record)
     return tuple(
-        run_summary.RankSummary(
+        RankSummary(
             job=job,
             rank=rank,
             iterations=len(own),
@@ -375,7 +387,7 @@ def _ranks(
 
 def _iterations(
     records: Sequence[RankRecord], dilation: int
-) -> tuple[run_summary.IterationSummary, ...]:
+) -> tuple[IterationSummary, ...]:
     bounds: dict[tuple[str, int], tuple[int, int]] = {}
     for record in records:
         if record.measured:
@@ -386,7 +398,7 @@ def _iterations(
     for (job, _), (start_ns, end_ns) in bounds.items():
         by_job.setdefault(job, []).append(end_ns - start_ns)
     return tuple(
-        run_summary.IterationSummary(
+        IterationSummary(
             job=job,
             iterations=len(times_ns),
             mean_ns=_mean(times_ns) / dilation,
@@ -401,12 +413,12 @@ def _iterations(
 
 def _slips(
     records: Sequence[CollectiveRecord], dilation: int
-) -> tuple[run_summary.SlipSummary, ...]:
+) -> tuple[SlipSummary, ...]:
     by_job: dict[str, list[int]] = {}
     for record in records:
         by_job.setdefault(record.identity.key.job, []).append(record.slip_ns)
     return tuple(
-        run_summary.SlipSummary(
+        SlipSummary(
             job=job,
             collectives=len(slips_ns),
             late=sum(slip_ns > 0 for slip_ns in slips_ns),
@@ -419,12 +431,12 @@ def _slips(
     )
 
 
-def _balance(loads_bytes: Sequence[int]) -> run_summary.Balance | None:
+def _balance(loads_bytes: Sequence[int]) -> Balance | None:
     jain = jain_index(loads_bytes)
     if jain is None:
         return None
     total, count = sum(loads_bytes), len(loads_bytes)
-    return run_summary.Balance(
+    return Balance(
         links=count, max_over_mean=max(loads_bytes) * count / total, jain=jain
     )
 

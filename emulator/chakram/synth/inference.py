@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.synth.grid import GroupTable, RankGrid
+from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
     CONTEXT,
     EXPERT,
     TENSOR,
     LayerProgram,
-    LayerSettings,
-    VocabularyProgram,
     node_groups,
 )
-from chakram.synth.models import ModelShape
-from chakram.synth.routing import Router
 from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
-from chakram.trace.graph import TraceGraph
+from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
+    from chakram.synth.models import ModelShape
+    from chakram.synth.routing import Router
     from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
+    from chakram.trace.graph import TraceGraph
 
 PREFILL_TENSOR, DECODE_TENSOR = "prefill tensor", "decode tensor"
 """Purposes of the groups of a KV cache trace."""

@@ -5,36 +5,37 @@ backward. When the last micro batch has finished the backward pass of a layer, t
 layer's gradients are reduced. Meanwhile, earlier layers continue their exchanges. This
 overlap of all-reduces and all-to-alls of different groups puts high load on a fabric.
 The optimizer ends the iteration.
-
-Order of micro batches in a pipeline stage, and reduction of gradients.
-
-Gradients of data-parallel ranks are reduced in buckets as soon as they are ready.
 """
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.synth.grid import GroupTable, RankGrid
+from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
     CONTEXT,
     EXPERT,
     TENSOR,
     LayerProgram,
-    LayerSettings,
-    VocabularyProgram,
     node_groups,
 )
-from chakram.synth.routing import Router
+from chakram.synth.pipeline import (
+    GradientSums,
+    Turn,
+    all_forward_all_backward,
+    layers_of,
+    one_forward_one_backward,
+)
 from chakram.synth.settings.base import Routing
 from chakram.synth.settings.training import MoeTrace, TrainingTrace
 from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
-from chakram.trace.graph import TraceGraph
+from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
-    from chakram.synth.settings.training import TrainingTrace
+    from chakram.synth.routing import Router
+    from chakram.trace.graph import TraceGraph
 
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
@@ -341,126 +342,3 @@ class _RankTraining:
     def _neighbour(self, away: int) -> int:
         rank = self._program.rank
         return self._settings.grid.moved(rank, "pp", self._stage + away)
-
-
-class Turn(NamedTuple):
-    """One forward or backward pass of a micro batch through a stage."""
-
-    forward: bool
-    micro_batch: int
-
-
-def one_forward_one_backward(
-    *, stage: int, stages: int, micro_batches: int
-) -> list[Turn]:
-    """Return the turns of a stage in the 1F1B schedule, in order.
-
-    First, as many micro batches go forward as there are stages after this one. Then
-    forward and backward alternate, so that a stage never holds more than ``stages -
-    stage`` micro batches (PipeDream-Flush, arXiv:2006.09503; Megatron-LM,
-    arXiv:2104.04473, section 2.2).
-    """
-    ahead = min(stages - stage - 1, micro_batches)
-    order = [Turn(True, number) for number in range(ahead)]
-    for number in range(micro_batches - ahead):
-        order += [Turn(True, ahead + number), Turn(False, number)]
-    order += [
-        Turn(False, number) for number in range(micro_batches - ahead, micro_batches)
-    ]
-    return order
-
-
-def all_forward_all_backward(*, micro_batches: int) -> list[Turn]:
-    """Return the turns of any stage in GPipe's schedule (arXiv:1811.06965)."""
-    return [
-        Turn(forward, number)
-        for forward in (True, False)
-        for number in range(micro_batches)
-    ]
-
-
-def layers_of(*, stage: int, stages: int, layers: int) -> range:
-    """Return the layers of a stage; stage sizes differ by at most one layer."""
-    return range(stage * layers // stages, (stage + 1) * layers // stages)
-
-
-@dataclass(slots=True, eq=False)
-class GradientSums:
-    """Reduces the gradients of one group, in the order in which they are ready.
-
-    With a distributed optimizer every rank updates only its part. A reduce-scatter of
-    gradients is then followed by an all-gather of weights (ZeRO stage 1,
-    arXiv:1910.02054).
-
-    Args:
-        trace: Parameters of the training.
-        program: The program to which the reductions are added.
-        group: The group; None if the rank is alone.
-        members: Number of ranks in the group.
-    """
-
-    trace: TrainingTrace
-    program: RankSynthesizer
-    group: str | None
-    _: KW_ONLY
-    members: int
-    _waiting_bytes: int = field(init=False, default=0)
-    _late: list[tuple[str, After, int]] = field(init=False, default_factory=list)
-    _done: list[tuple[str, int]] = field(init=False, default_factory=list)
-    _sums: list[int] = field(init=False, default_factory=list)
-
-    def add(self, name: str, after: After, size_bytes: int) -> None:
-        """Add gradients that are ready when *after* is done."""
-        if self.group is None or not size_bytes:
-            return
-        if self.trace.overlap:
-            self._take(name, after, size_bytes)
-        else:
-            self._late.append((name, after, size_bytes))
-
-    def finish(self, after: After) -> After:
-        """Reduce the remaining gradients after backward; return all reductions."""
-        for name, ready, size_bytes in self._late:
-            self._take(name, both(ready, after), size_bytes)
-        if self._waiting_bytes:
-            self._sum(self._bucket_name(), after, self._waiting_bytes)
-        return tuple(self._sums)
-
-    def spread_weights(self, after: After) -> None:
-        """Gather the weights that other ranks have updated, in the forward order."""
-        trace = self.trace
-        if not trace.distributed_optimizer:
-            return
-        for name, size_bytes in reversed(self._done):
-            elements = -(-size_bytes // (trace.gradient_bytes * self.members))
-            self.program.collective(
-                name.replace("gradients", "weights"),
-                after,
-                CollectiveOp.ALL_GATHER,
-                group=self.group,
-                input_bytes=elements * trace.bytes_per_element,
-            )
-
-    def _take(self, name: str, after: After, size_bytes: int) -> None:
-        bucket_bytes = self.trace.bucket_bytes
-        if bucket_bytes is None:
-            self._sum(name, after, size_bytes)
-            return
-        self._waiting_bytes += size_bytes
-        while self._waiting_bytes >= bucket_bytes:
-            self._sum(self._bucket_name(), after, bucket_bytes)
-            self._waiting_bytes -= bucket_bytes
-
-    def _bucket_name(self) -> str:
-        return f"gradients.group{self.group}.bucket{len(self._done)}"
-
-    def _sum(self, name: str, after: After, size_bytes: int) -> None:
-        self._done.append((name, size_bytes))
-        op = CollectiveOp.ALL_REDUCE
-        if self.trace.distributed_optimizer:
-            op = CollectiveOp.REDUCE_SCATTER
-            size_bytes = -(-size_bytes // self.members) * self.members
-        added = self.program.collective(
-            name, after, op, group=self.group, input_bytes=size_bytes
-        )
-        self._sums.extend(added)

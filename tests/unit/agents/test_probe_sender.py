@@ -17,13 +17,13 @@ from chakram.plan.probes import (
     ProbePlan,
     ProbeTarget,
 )
-from chakram_agent.dataplane.probe_port import (
-    Answer,
+from chakram_agent.dataplane.probe_packets import (
     ProbeName,
     name_of,
     probe_datagram,
     token_of,
 )
+from chakram_agent.dataplane.probe_port import Answer
 from chakram_agent.probe_sender import Prober
 from tests.plans import ring_plan
 from tests.port_plans import port_plan

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.foundation.errors import FabricError
-from chakram_agent.dataplane import open_port
-from chakram_agent.dataplane.open_port import check_route, outgoing_interface
+from chakram_agent.dataplane import route_check
+from chakram_agent.dataplane.route_check import check_route, outgoing_interface
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,7 +72,7 @@ def kernel_that_says(monkeypatch: pytest.MonkeyPatch, given: bytes) -> Kernel:
         NETLINK_ROUTE=socket.NETLINK_ROUTE,
         **{name: getattr(socket, name) for name in names},
     )
-    monkeypatch.setattr(open_port, "socket", fake)
+    monkeypatch.setattr(route_check, "socket", fake)
     return kernel
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chakram.analysis.lossy_links import PortCounters
+from chakram.analysis.counter_evidence import PortCounters
 from chakram.records.run_records import LinkRecord
 
 

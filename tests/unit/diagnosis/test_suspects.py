@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from chakram.diagnosis.suspects import slow_links
-from chakram.topology.common_topologies import LinkKind, leaf_spine, single_switch
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import Link, PortRef, Topology
 
 GIGABIT = 10**9

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.preflight.confirmation import Evidence
-from chakram.preflight.pair_faults import Fact, fold, pair_facts, path_facts
+from chakram.preflight.grouped_findings import Fact, fold
+from chakram.preflight.pair_faults import pair_facts, path_facts
 from chakram.preflight.probe_plan import PathReport, probe_packets
 from chakram.preflight.report import FAILED, UNPROVEN, PairReport, PreflightSettings
 from tests.unit.preflight.ports import TRANSPORT, ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.run_directory.fault_table import SentAcross, recovered_ns
+from chakram.records.fault_recovery import SentAcross, recovered_ns
 
 START, END = 300, 400
 

@@ -29,7 +29,8 @@ from chakram.run_directory.manifest import PARTIAL, RunManifest
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.schemas import SCHEMAS
 from chakram.run_directory.writer import RunDirectory
-from chakram.summary.run_summary import Measurements, Traffic
+from chakram.summary.retransmissions import Traffic
+from chakram.summary.run_summary import Measurements
 from chakram.summary.summarize_run import summarize_run
 from tests.plans import moved
 from tests.run_directories import EP1, STARTED, WORLD, begin

@@ -18,13 +18,8 @@ from chakram.records.run_records import CollectiveKey, LinkRecord
 from chakram.summary.banners import banners
 from chakram.summary.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.summary.message_summary import PortFacts
-from chakram.summary.run_summary import (
-    Measurements,
-    RunFacts,
-    Summary,
-    SummaryRow,
-    Traffic,
-)
+from chakram.summary.retransmissions import Traffic
+from chakram.summary.run_summary import Measurements, RunFacts, Summary, SummaryRow
 from chakram.summary.summarize_run import summarize_run
 from tests.small_run import (
     ALL_REDUCE_NS,

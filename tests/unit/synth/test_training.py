@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth import inference, layers, patterns, training
-from chakram.synth.settings import KINDS
-from chakram.synth.synthesize import synthesize
-from chakram.synth.trace_builder import both
-from chakram.synth.training import (
+from chakram.synth import inference, layers, patterns, pipeline, training
+from chakram.synth.pipeline import (
     all_forward_all_backward,
     layers_of,
     one_forward_one_backward,
 )
+from chakram.synth.settings import KINDS
+from chakram.synth.synthesize import synthesize
+from chakram.synth.trace_builder import both
 from chakram.trace.node import NodeKind
 from tests.unit.synth.making import graph, make, names_before, ops, traffic
 
@@ -393,7 +393,7 @@ def test_dependency_lists_are_not_rebuilt_for_every_node(
         handled += sum(map(len, waits))
         return both(*waits)
 
-    for module in (inference, layers, patterns, training):
+    for module in (pipeline, inference, layers, patterns, training):
         monkeypatch.setattr(module, "both", counting, raising=False)
     made = graph(kind, **parameters)
     assert handled < 3 * len(made)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.topology.common_topologies import LinkKind, fat_tree, single_switch
+from chakram.topology.common_topologies import LinkKind, single_switch
 from chakram.topology.drawing import laid_out, terminal_lines
+from chakram.topology.multi_tier_topologies import fat_tree
 from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from chakram.foundation.errors import FabricError
-from chakram.topology.common_topologies import (
-    LinkKind,
+from chakram.topology.common_topologies import LinkKind
+from chakram.topology.multi_tier_topologies import (
     fat_tree,
     forwarding_nodes,
     fully_connected_pairs,

@@ -3,25 +3,17 @@
 The result is a trace set that replays like that part of the original set. Nodes keep
 their order, even where no dependency enforces it. So collectives and messages match
 across ranks as before.
-
-Removal of graph nodes that preserves the order of the remaining nodes.
-
-The dependents of a removed node inherit its dependencies. Without limits, removing a
-node with m dependencies and n dependents would create m * n edges. Two measures prevent
-that:
-
-* Edges that other edges imply are left out if a short search finds them.
-* A node whose removal would add edges stays as an empty node, called a join.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from chakram.chakra.cut.bridge_nodes import Bridged, bridge
 from chakram.chakra.cut.profiler_steps import is_step, nodes_of_step
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp
@@ -29,8 +21,11 @@ from chakram.collectives.split_sizes import Splits, even_splits
 from chakram.foundation.errors import ConfigError, TraceError
 from chakram.program.matching import match_ranks
 from chakram.trace.builder import TraceGraphBuilder
-from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind, TraceNode
+
+if TYPE_CHECKING:
+    from chakram.trace.graph import TraceGraph
+
 
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 _ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
@@ -407,112 +402,3 @@ def _communicates(graph: TraceGraph, position: int) -> bool:
 def _ids_hint(graphs: Sequence[TraceGraph]) -> str:
     ids = [graph.node_id(at) for graph in graphs for at in range(len(graph))]
     return f"ids are {min(ids)} to {max(ids)}" if ids else "the ranks have no nodes"
-
-
-_WIDEST = 64
-"""Number of dependencies above which a removed node always becomes a join.
-
-Without this limit, a chain in which every node adds one dependency would copy its
-growing list of dependencies at every node.
-"""
-
-_SEARCH = 256
-"""Maximum number of edges examined per node to find implied edges."""
-
-
-class Bridged(NamedTuple):
-    """The dependencies of the remaining nodes by position, and which nodes are joins.
-
-    The nodes are in topological order. Ties are in the order of the original graph.
-    """
-
-    dependencies: Mapping[int, Sequence[int]]
-    joins: frozenset[int]
-
-
-def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
-    """Return the dependencies among the kept nodes.
-
-    One kept node is reachable from another if and only if it was reachable in *graph*.
-    There are at most as many joins as removed nodes.
-
-    Args:
-        graph: The graph.
-        kept: By position, whether the node is kept.
-
-    Raises:
-        TraceError: If the dependencies form a cycle.
-    """
-    order = graph.topological_order()
-    dependents = _dependents(graph, kept, order)
-    place = {position: number for number, position in enumerate(order)}
-    left: dict[int, Sequence[int]] = {}
-    # By position: the dependencies that replace a dependency on the node.
-    stands_for: list[Sequence[int]] = [()] * len(graph)
-    for position in order:
-        if not kept[position] and not dependents[position]:
-            continue
-        own = graph.dependencies(position)
-        merged: Sequence[int] = tuple(own)
-        if not all(kept[each] for each in own):
-            merged = _reduced(
-                dict.fromkeys(far for each in own for far in stands_for[each]),
-                left,
-                place,
-            )
-        outs = dependents[position]
-        if kept[position] or (
-            len(merged) * outs > len(merged) + outs or len(merged) > _WIDEST
-        ):
-            left[position] = merged
-            stands_for[position] = (position,)
-        else:
-            stands_for[position] = merged
-    _drop_idle(left, kept)
-    return Bridged(left, frozenset(each for each in left if not kept[each]))
-
-
-def _dependents(
-    graph: TraceGraph, kept: Sequence[int], order: Sequence[int]
-) -> list[int]:
-    """Return, by node, how many dependents are kept or lead to a kept node."""
-    dependents = [0] * len(graph)
-    for position in reversed(order):
-        if kept[position] or dependents[position]:
-            for each in graph.dependencies(position):
-                dependents[each] += 1
-    return dependents
-
-
-def _reduced(
-    found: Iterable[int], left: Mapping[int, Sequence[int]], place: Mapping[int, int]
-) -> Sequence[int]:
-    """Return *found* without the implied positions that a bounded search finds."""
-    found = tuple(found)
-    if len(found) < 2:
-        return found
-    first = min(place[each] for each in found)
-    implied: set[int] = set()
-    wanted, seen = set(found), set(found)
-    ahead = deque(sorted(found, key=place.__getitem__, reverse=True))
-    budget = _SEARCH
-    while ahead and budget > 0:
-        for each in left[ahead.popleft()]:
-            budget -= 1
-            if each in wanted:
-                implied.add(each)
-            # No node before *first* depends on a wanted node.
-            if each not in seen and place[each] > first:
-                seen.add(each)
-                ahead.append(each)
-    return tuple(each for each in found if each not in implied)
-
-
-def _drop_idle(left: dict[int, Sequence[int]], kept: Sequence[int]) -> None:
-    """Drop joins on which no node depends, because other edges imply those edges."""
-    needed: set[int] = set()
-    for position in reversed(list(left)):
-        if kept[position] or position in needed:
-            needed.update(left[position])
-        else:
-            del left[position]

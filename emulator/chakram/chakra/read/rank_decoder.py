@@ -3,23 +3,13 @@
 ``RankDecoder`` takes the records in order and returns the graph at the end. It stores
 columns instead of messages. Files are untrusted: whatever a record contains, the only
 possible error is ``TraceError``.
-
-Reconstruction of the order of GPU kernels, which PyTorch's converter loses.
-
-A stream runs its kernels one after another. But in converted traces, no node depends on
-a kernel: computation does not depend on communication, and kernels do not depend on
-previous kernels. Therefore each kernel gets a dependency on the previous kernel of its
-stream, in the order of ids, which is the launch order.
-
-If the trace names no streams, all compute kernels are assumed to share one stream. The
-kernels of each process group have a separate stream, as in PyTorch's NCCL back end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from chakram.chakra.et_codec import (
     Metadata,
@@ -47,7 +37,7 @@ from chakram.chakra.read.groups import (
     is_process_group_init,
     process_groups_of_init,
 )
-from chakram.chakra.read.involved_dims import GroupPart
+from chakram.chakra.read.kernel_order import Kernel, kernel_order
 from chakram.chakra.read.node_meaning import COLLECTIVE_OPS, NodeReader
 from chakram.chakra.read.plain_nodes import PlainNodes
 from chakram.chakra.read.producers import (
@@ -59,12 +49,14 @@ from chakram.chakra.read.producers import (
     producer_of,
 )
 from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
-from chakram.chakra.trace_warning import TraceWarning, WarningKind, WarningLog
-from chakram.collectives.groups import WORLD
+from chakram.chakra.trace_warning import WarningKind, WarningLog
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
-from chakram.trace.graph import TraceGraph
-from chakram.trace.node import NodeKind
+
+if TYPE_CHECKING:
+    from chakram.chakra.read.involved_dims import GroupPart
+    from chakram.chakra.trace_warning import TraceWarning
+    from chakram.trace.graph import TraceGraph
 
 _ERA_LOOK = 64
 """Number of nodes at the start of a file that are checked for an old schema."""
@@ -449,41 +441,3 @@ class RankDecoder:
 
     def _at(self, offset: int) -> str:
         return f"{self._source}: offset {offset}"
-
-
-_Lane: TypeAlias = int | str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """A node that ran on a GPU: its position, and its stream if the trace names it."""
-
-    position: int
-    stream: int | None
-
-
-def kernel_order(graph: TraceGraph, kernels: Sequence[Kernel]) -> dict[int, int]:
-    """Return, by position of a kernel, the position of the previous one in its stream.
-
-    The result is empty if any node depends on a kernel: such a trace is already
-    ordered.
-    """
-    dependencies, _ = graph.edges()
-    if not {kernel.position for kernel in kernels}.isdisjoint(dependencies):
-        return {}
-    # The converter writes stream 0 if it does not know the stream.
-    named = any(kernel.stream for kernel in kernels)
-    before: dict[int, int] = {}
-    last: dict[_Lane, int] = {}
-    for kernel in sorted(kernels, key=lambda each: graph.node_id(each.position)):
-        lane = kernel.stream if named else _assumed_lane(graph, kernel.position)
-        if lane in last:
-            before[kernel.position] = last[lane]
-        last[lane] = kernel.position
-    return before
-
-
-def _assumed_lane(graph: TraceGraph, position: int) -> _Lane:
-    if graph.kind(position) in (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE):
-        return graph.group(position) or WORLD
-    return None

@@ -17,6 +17,7 @@ from chakram.foundation.units import parse_size
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
+
 app = typer.Typer(
     name="convert", help="Convert traces to other formats.", no_args_is_help=True
 )
@@ -103,7 +104,7 @@ def to_messages(
     """
     from chakram.chakra.lint.problems import require_replayable
     from chakram.chakra.write.message_list import p2p_csv
-    from chakram.chakra.write.new_set import new_file, refuse_existing
+    from chakram.chakra.write.new_file import new_file, refuse_existing
 
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))

@@ -65,7 +65,7 @@ def _write_page(
     *,
     force: bool,
 ) -> None:
-    from chakram.chakra.write.new_set import new_file
+    from chakram.chakra.write.new_file import new_file
     from chakram.report.trace.page import trace_page
 
     page = trace_page(traces, summary, bytes_per_element=bytes_per_element)

@@ -14,7 +14,20 @@ from chakram.fabric.fabric_types.link_settings import DEFAULT_QUEUE_BYTES, Links
 from chakram.foundation.errors import ConfigError
 from chakram.settings.located_errors import Mistake
 from chakram.settings.quantities import Model, Name, Rate, Time, Whole
-from chakram.topology import common_topologies
+from chakram.topology.common_topologies import (
+    LinkNamer,
+    host_names,
+    single_switch,
+    switch_names,
+)
+from chakram.topology.multi_tier_topologies import (
+    fat_tree,
+    forwarding_nodes,
+    fully_connected_pairs,
+    leaf_spine,
+    rails,
+    torus_pairs,
+)
 from chakram.topology.topology import (
     Link,
     Topology,
@@ -123,15 +136,11 @@ class GraphShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        own = (
-            common_topologies.host_names(self.nhosts, names)
-            if names is not None
-            else self.hosts
-        )
+        own = host_names(self.nhosts, names) if names is not None else self.hosts
         renamed = dict(zip(self.hosts, own, strict=True))
-        switches = common_topologies.switch_names(list(self.switches), own)
+        switches = switch_names(list(self.switches), own)
         renamed_switches = dict(zip(self.switches, switches, strict=True))
-        joints = common_topologies.LinkNamer(own)
+        joints = LinkNamer(own)
         made: list[Link] = []
         for each in self.links:
             is_host = not renamed.keys().isdisjoint(each.ends)
@@ -172,7 +181,7 @@ class SingleSwitchShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        return common_topologies.single_switch(
+        return single_switch(
             self.hosts,
             links.host.rate_bps,
             host_delay_ns=links.host.delay_ns,
@@ -213,7 +222,7 @@ class ClosShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        return common_topologies.leaf_spine(
+        return leaf_spine(
             self.leaves,
             self.spines,
             self.hosts_per_leaf,
@@ -255,7 +264,7 @@ class FatTreeShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        return common_topologies.fat_tree(
+        return fat_tree(
             self.pods,
             self.leaves,
             self.spines,
@@ -300,7 +309,7 @@ class RailShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        return common_topologies.rails(
+        return rails(
             self.servers,
             self.ports,
             self.spines,
@@ -327,7 +336,7 @@ class _ForwardingShape(Shape):
 
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
         """Return the topology."""
-        return common_topologies.forwarding_nodes(
+        return forwarding_nodes(
             self.nhosts,
             self.pairs(),
             host=links.host.kind,
@@ -353,7 +362,7 @@ class RingShape(_ForwardingShape):
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs of nodes that have a link."""
-        return common_topologies.torus_pairs([self.nodes])
+        return torus_pairs([self.nodes])
 
 
 class TorusShape(_ForwardingShape):
@@ -387,7 +396,7 @@ class TorusShape(_ForwardingShape):
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs of nodes that have a link."""
-        return common_topologies.torus_pairs(self.dimensions)
+        return torus_pairs(self.dimensions)
 
 
 class FullyConnectedShape(_ForwardingShape):
@@ -407,7 +416,7 @@ class FullyConnectedShape(_ForwardingShape):
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs of nodes that have a link."""
-        return common_topologies.fully_connected_pairs(self.nodes)
+        return fully_connected_pairs(self.nodes)
 
 
 class TopologySettings(Model):

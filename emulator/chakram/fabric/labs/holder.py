@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -25,17 +24,27 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from chakram.fabric.child_processes import (
-    die_with_parent,
-    process_start_ticks,
-    set_niceness,
+from chakram.fabric.child_processes import die_with_parent, process_start_ticks
+from chakram.fabric.labs.description import (
+    HostState,
+    LabSpec,
+    LabState,
+    PortState,
+    SwitchState,
+    decode_spec,
+    encode_state,
 )
-from chakram.fabric.labs import description, lab_files
-from chakram.fabric.labs.holder_protocol import (
-    SOCKET_NAME,
-    decode_error,
-    encode_error,
-    receive_line,
+from chakram.fabric.labs.holder_protocol import SOCKET_NAME, encode_error, receive_line
+from chakram.fabric.labs.lab_files import (
+    STATE_ROOT_VARIABLE,
+    Holder,
+    lab_directory,
+    locked,
+    read_holder,
+    registered_processes,
+    remove_directory,
+    write_holder,
+    write_whole,
 )
 from chakram.fabric.labs.link_counters import (
     BIN_REQUEST,
@@ -56,6 +65,7 @@ from chakram.foundation.errors import ChakramError, FabricError
 if TYPE_CHECKING:
     from chakram.fabric.labs.built_lab import BuiltLab
     from chakram.fabric.labs.kernel_faults import KernelFaults
+    from chakram.fabric.labs.lab_switch import LabSwitch
 
 
 log = logging.getLogger(__name__)
@@ -70,7 +80,7 @@ def main() -> int:
     """Hold one lab; return the exit status."""
     parent = os.getppid()
     try:
-        spec = description.decode_spec(sys.stdin.readline())
+        spec = decode_spec(sys.stdin.readline())
         if spec.lifetime == "up":
             _become_daemon()
         rootless = not has_net_admin()
@@ -93,7 +103,7 @@ def _become_daemon() -> None:
     os.setsid()
 
 
-def _hold(spec: description.LabSpec, *, rootless: bool, parent: int) -> int:
+def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
     root = Path(spec.state_root)
     # From here on, a signal wakes the loop below instead of ending the process, so that
     # everything created is removed.
@@ -107,14 +117,16 @@ def _hold(spec: description.LabSpec, *, rootless: bool, parent: int) -> int:
     try:
         lab, state = _build(spec, directory, holder, rootless=rootless)
         if spec.forwarding == "model":
+            from chakram.fabric.labs.lab_switch import LabSwitch
+
             (namespace,) = (lab.namespaces[each.name] for each in state.switches)
             log_path = directory / _LOG_NAME
             switch = LabSwitch(spec, namespace.descriptor, log_path)
         listener = _listen(directory)
         log_file = _open_log(directory)
-        lab_files.write_whole(directory / "state.json", description.encode_state(state))
+        write_whole(directory / "state.json", encode_state(state))
         # After this answer the lab is up, whatever happens to its directory.
-        sys.stdout.write(description.encode_state(state) + "\n")
+        sys.stdout.write(encode_state(state) + "\n")
         sys.stdout.flush()
         _detach(log_file, keep_stdin=spec.lifetime == "run")
         log.info("lab is up name=%s hosts=%d", spec.name, len(state.hosts))
@@ -129,30 +141,24 @@ def _hold(spec: description.LabSpec, *, rootless: bool, parent: int) -> int:
     return 0
 
 
-def _claim(
-    spec: description.LabSpec, root: Path, parent: int
-) -> tuple[Path, lab_files.Holder]:
+def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
     """Create the lab's directory; raise ``FabricError`` if the lab runs already."""
-    directory = lab_files.lab_directory(spec.name, root)
+    directory = lab_directory(spec.name, root)
     ticks = process_start_ticks(os.getpid())
     if ticks is None:
         raise FabricError(f"lab {spec.name}", "/proc is not mounted", "mount it")
-    holder = lab_files.Holder(pid=os.getpid(), start_ticks=ticks)
-    with lab_files.locked(root):
+    holder = Holder(pid=os.getpid(), start_ticks=ticks)
+    with locked(root):
         remove_leftovers(spec.name, root, spare=frozenset({parent}))
         for each in (directory, directory / "pids", directory / "sockets"):
             each.mkdir(mode=0o700)
-        lab_files.write_holder(directory, holder)
+        write_holder(directory, holder)
     return directory, holder
 
 
 def _build(
-    spec: description.LabSpec,
-    directory: Path,
-    holder: lab_files.Holder,
-    *,
-    rootless: bool,
-) -> tuple[BuiltLab, description.LabState]:
+    spec: LabSpec, directory: Path, holder: Holder, *, rootless: bool
+) -> tuple[BuiltLab, LabState]:
     # Imported late: pyroute2 takes 0.15 s to import, which would delay reports of an
     # invalid specification or missing privileges.
     from chakram.fabric.labs.builder import build_lab
@@ -172,7 +178,7 @@ def _build(
         # Record the names first, so that `down` can remove them if this process is
         # killed.
         holder = replace(holder, netns_names=tuple(names.values()))
-        lab_files.write_holder(directory, holder)
+        write_holder(directory, holder)
         try:
             bind_names(
                 {names[node]: each.descriptor for node, each in lab.namespaces.items()}
@@ -181,28 +187,28 @@ def _build(
             notes.append(f"namespaces have no names for ip netns ({error})")
             names = {}
             holder = replace(holder, netns_names=())
-            lab_files.write_holder(directory, holder)
+            write_holder(directory, holder)
     return lab, _describe(spec, lab, directory, holder, names, notes, rootless)
 
 
 def _describe(
-    spec: description.LabSpec,
+    spec: LabSpec,
     lab: BuiltLab,
     directory: Path,
-    holder: lab_files.Holder,
+    holder: Holder,
     names: dict[str, str],
     notes: list[str],
     rootless: bool,
-) -> description.LabState:
+) -> LabState:
     def path(node: str) -> str:
         return f"/proc/{holder.pid}/fd/{lab.namespaces[node].descriptor}"
 
-    hosts: list[description.HostState] = []
+    hosts: list[HostState] = []
     for name in spec.topology.hosts:
         link = spec.topology.host_link(name)
         address = lab.addresses.host(name)
         hosts.append(
-            description.HostState(
+            HostState(
                 name=name,
                 netns=path(name),
                 netns_name=names.get(name),
@@ -214,7 +220,7 @@ def _describe(
                 switch_interface=lab.ports[link.other_end(name)].interface,
             )
         )
-    ports: dict[str, list[description.PortState]] = {
+    ports: dict[str, list[PortState]] = {
         node: [] for node in lab.namespaces if node not in spec.topology.hosts
     }
     for link in spec.topology.links:
@@ -222,9 +228,9 @@ def _describe(
             port = lab.ports.get(end)
             if port is not None and port.namespace in ports:
                 ports[port.namespace].append(
-                    description.PortState(interface=port.interface, link=link.name)
+                    PortState(interface=port.interface, link=link.name)
                 )
-    return description.LabState(
+    return LabState(
         name=spec.name,
         holder_pid=holder.pid,
         holder_start_ticks=holder.start_ticks,
@@ -236,7 +242,7 @@ def _describe(
         directory=str(directory),
         hosts=tuple(hosts),
         switches=tuple(
-            description.SwitchState(
+            SwitchState(
                 name=node,
                 netns=path(node),
                 netns_name=names.get(node),
@@ -262,7 +268,7 @@ def _listen(directory: Path) -> socket.socket:
         raise FabricError(
             str(path),
             f"cannot listen there ({error})",
-            f"set {lab_files.STATE_ROOT_VARIABLE} to a directory with a shorter name",
+            f"set {STATE_ROOT_VARIABLE} to a directory with a shorter name",
         ) from error
     return listener
 
@@ -288,7 +294,7 @@ def _detach(log_file: int, *, keep_stdin: bool) -> None:
 
 def _serve(
     lab: BuiltLab,
-    spec: description.LabSpec,
+    spec: LabSpec,
     switch: LabSwitch | None,
     listener: socket.socket,
     wake_reader: socket.socket,
@@ -334,7 +340,7 @@ def _advance(faults: KernelFaults) -> float | None:
 
 def _answer(
     lab: BuiltLab,
-    spec: description.LabSpec,
+    spec: LabSpec,
     switch: LabSwitch | None,
     faults: KernelFaults | None,
     line: bytes,
@@ -388,8 +394,8 @@ def _release(directory: Path, root: Path, parent: int) -> None:
     The directory remains if registered processes still run, other than the process that
     started this holder. ``down`` needs the directory to find them.
     """
-    with lab_files.locked(root):
-        holder = lab_files.read_holder(directory)
+    with locked(root):
+        holder = read_holder(directory)
         if holder is not None:
             unbind_names(holder.netns_names)
         else:
@@ -400,116 +406,10 @@ def _release(directory: Path, root: Path, parent: int) -> None:
                 if each.holder_pid == os.getpid()
             )
         others = [
-            each
-            for each in lab_files.registered_processes(directory)
-            if each.pid != parent
+            each for each in registered_processes(directory) if each.pid != parent
         ]
         if not others:
-            lab_files.remove_directory(directory)
-
-
-_START_S = 30.0
-_ANSWER_S = 5.0
-_END_S = 2.0
-_FIRST = -20
-
-
-class LabSwitch:
-    """A process that runs the modeled switches of a lab; it ends with this process.
-
-    Attributes:
-        ended: Descriptor that becomes readable when the process ends.
-    """
-
-    def __init__(self, spec: description.LabSpec, namespace: int, log: Path) -> None:
-        """Start the process, and return once it forwards packets.
-
-        Args:
-            spec: Specification of the lab.
-            namespace: Descriptor of the namespace with the ports.
-            log: File for its output.
-
-        Raises:
-            FabricError: If it does not start.
-        """
-        self._where = f"lab {spec.name}"
-        self._control, theirs = socket.socketpair()
-        with theirs, log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    *(
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        "chakram.fabric.modelled_switch.switch_process",
-                    ),
-                    *(str(theirs.fileno()), str(namespace)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(theirs.fileno(), namespace),
-                start_new_session=True,
-            )
-        self.ended = os.pidfd_open(self._process.pid)
-        try:
-            # Delays of the process affect all hosts, so it gets the highest priority,
-            # unless this process itself runs at reduced priority.
-            is_niced = os.getpriority(os.PRIO_PROCESS, 0) > 0
-            if not is_niced and len(os.sched_getaffinity(0)) > 1:
-                with suppress(PermissionError):
-                    set_niceness(self._process.pid, _FIRST)
-            self._ask(description.encode_spec(spec), _START_S)
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(self, request: str) -> dict[str, Any]:
-        """Forward a request to the process; return its answer (``LabSwitches.serve``).
-
-        Raises:
-            FabricError: If the process has ended, or does not answer.
-        """
-        return self._ask(request.rstrip("\n"), _ANSWER_S)
-
-    def close(self) -> None:
-        """End the process; a second call has no effect."""
-        self._control.close()
-        self._process.terminate()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self.ended >= 0:
-            os.close(self.ended)
-            self.ended = -1
-
-    def _ask(self, line: str, limit_s: float) -> dict[str, Any]:
-        self._control.settimeout(limit_s)
-        answer, why = b"", ""
-        try:
-            self._control.sendall(line.encode() + b"\n")
-            answer = receive_line(self._control)
-        except OSError as error:
-            why = f" ({error})"
-        if not answer:
-            status = None
-            with suppress(subprocess.TimeoutExpired):
-                # The kernel closes the socket before the process is gone.
-                status = self._process.wait(_END_S)
-            raise FabricError(
-                self._where,
-                f"the process of its switches does not answer{why}"
-                if status is None
-                else f"the process of its switches has ended with status {status}",
-                "see holder.log in the lab's directory",
-            )
-        fields: dict[str, Any] = json.loads(answer)
-        refused = decode_error(fields)
-        if refused is not None:
-            raise refused
-        return fields
+            remove_directory(directory)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from chakram.chakra.summary.kernels import KernelClass
 from chakram.chakra.summary.summary import (
     POINT_TO_POINT,
     GroupSummary,
-    KernelClass,
     RankSummary,
     TraceSummary,
 )
@@ -24,7 +24,7 @@ from chakram.report.blocks import Facts, Table, facts, table
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.distribution import Distribution
-    from chakram.chakra.summary.summary import SizeBin
+    from chakram.chakra.summary.sizes import SizeBin
 
 
 _SLOTS_SHOWN = 8

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.cut.cut import Cut, CutOptions, Dropped, bridge
+from chakram.chakra.cut.bridge_nodes import bridge
+from chakram.chakra.cut.cut import Cut, CutOptions, Dropped
 from chakram.chakra.cut.cut_set import write_cut
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.summary.summary import KernelClass, kernel_class
+from chakram.chakra.summary.kernels import KernelClass, kernel_class
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chakram.chakra.summary.summary import size_bins, summarize
+from chakram.chakra.summary.sizes import size_bins
+from chakram.chakra.summary.summary import summarize
 from chakram.chakra.summary.traffic import largest_pairs
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp

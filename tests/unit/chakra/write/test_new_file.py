@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.chakra.write.new_set import new_file
+from chakram.chakra.write.new_file import new_file
 from chakram.foundation.errors import RunDirectoryError
 
 if TYPE_CHECKING:

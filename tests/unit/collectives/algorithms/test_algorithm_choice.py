@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chakram.collectives import algorithms
-from chakram.collectives.algorithms import (
-    AUTO,
-    AUTO_RULES,
-    Choice,
-    Rule,
-    UserAlgorithm,
-    algorithm,
-)
+from chakram.collectives.algorithms import AUTO, Rule, UserAlgorithm, algorithm
+from chakram.collectives.algorithms.algorithm_choice import AUTO_RULES, Choice
 from chakram.collectives.ops import CollectiveOp
 
 AR = CollectiveOp.ALL_REDUCE

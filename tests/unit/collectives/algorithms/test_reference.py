@@ -7,12 +7,12 @@ import re
 import pytest
 
 from chakram.collectives.algorithms import (
-    AUTO_RULES,
     algorithm,
     algorithm_names,
     parameters_of,
     user_algorithms,
 )
+from chakram.collectives.algorithms.algorithm_choice import AUTO_RULES
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule_check import build_schedule
 from chakram.config.experiment import Experiment, parse_experiment

@@ -108,7 +108,7 @@ class Kernel:
         return answer + bytes(-len(answer) % 4)
 
     def recv(self, size: int) -> bytes:
-        assert self._answers, "whoever waits now waits for ever"
+        assert self._answers, "nothing was sent, so this read would block forever"
         first, self._answers = (
             self._answers[: self.per_datagram],
             self._answers[self.per_datagram :],

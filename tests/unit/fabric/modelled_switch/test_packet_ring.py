@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chakram.fabric.capture import capture_process
-from chakram.fabric.capture.capture_process import BLOCK_BYTES, PacketRing
+from chakram.fabric.modelled_switch import packet_ring
+from chakram.fabric.modelled_switch.packet_ring import BLOCK_BYTES, PacketRing
 
 BLOCKS = 2
 STATUS_AT = 8
@@ -103,8 +103,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         socket=opened, **{name: getattr(socket, name) for name in names}
     )
     fake_mmap: Any = SimpleNamespace(mmap=mapped)
-    monkeypatch.setattr(capture_process, "socket", fake_socket)
-    monkeypatch.setattr(capture_process, "mmap", fake_mmap)
+    monkeypatch.setattr(packet_ring, "socket", fake_socket)
+    monkeypatch.setattr(packet_ring, "mmap", fake_mmap)
     return made
 
 

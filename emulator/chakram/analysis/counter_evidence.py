@@ -1,0 +1,168 @@
+"""Evidence of dead links, losses and full queues in the port counters of a fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from chakram.analysis.lossy_links import Crossing
+
+if TYPE_CHECKING:
+    from chakram.records.run_records import LinkRecord
+
+_IDLE = 0.02
+"""A port that sends less than this share of its expected bytes is idle."""
+
+_CHOSEN = 0.05
+"""A port is ignored if it should send less than this share of its busiest peer.
+
+Peers are the other ports of its equal-cost group.
+"""
+
+_FEW_WRONG = 0.1
+"""Maximum share of corrupted packets at which a lossless switch is evidence."""
+
+
+def node_of(port: str) -> str:
+    """Return the name of the host or switch that owns a port."""
+    return port.partition(":")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortCounters:
+    """Port and packet counters of a whole run.
+
+    Attributes:
+        links: Each direction of a link, by its egress port.
+        packets: Packets sent by all hosts.
+        wrong: Packets that arrived with a wrong checksum.
+    """
+
+    links: Mapping[str, LinkRecord]
+    packets: int
+    wrong: int
+
+    @cached_property
+    def _other_ends(self) -> dict[str, str]:
+        ends: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for port, link in self.links.items():
+            other = ends.setdefault(link.link, port)
+            if other != port:
+                found |= {port: other, other: port}
+        return found
+
+    def other_end(self, port: str) -> str | None:
+        """Return the port where the reverse direction begins, or None if unknown."""
+        return self._other_ends.get(port)
+
+    def names_of(self, ports: Iterable[str]) -> str:
+        """Return the distinct link names of some ports, separated by commas."""
+        return ", ".join(dict.fromkeys(self.links[port].link for port in ports))
+
+    # Links that carry nothing.
+
+    def idle(self, expected_bytes: Mapping[str, int]) -> list[str]:
+        """Return the ports that sent almost nothing although an ECMP hash uses them.
+
+        Args:
+            expected_bytes: Bytes that each port sends in a simulation.
+        """
+        fullest: dict[str, int] = {}
+        for port, link in self.links.items():
+            if link.equal_cost is not None:
+                most = max(fullest.get(link.equal_cost, 0), expected_bytes.get(port, 0))
+                fullest[link.equal_cost] = most
+        return [
+            port
+            for port, link in self.links.items()
+            if link.equal_cost is not None
+            and expected_bytes.get(port, 0) > _CHOSEN * fullest[link.equal_cost]
+            and link.bytes < _IDLE * expected_bytes[port]
+        ]
+
+    def avoided(self, group: str | None) -> list[str]:
+        """Return the ports of an equal-cost group that sent almost nothing."""
+        bytes_by = {
+            port: link.bytes
+            for port, link in self.links.items()
+            if link.equal_cost == group
+        }
+        limit = _IDLE * max(bytes_by.values(), default=0)
+        return [port for port, sent in bytes_by.items() if sent <= limit]
+
+    def carries_back(self, port: str) -> bool:
+        """Return whether the reverse direction carried more than a few packets."""
+        other = self.other_end(port)
+        if other is None:
+            return False
+        alike = [
+            link.bytes
+            for link in self.links.values()
+            if link.kind == self.links[port].kind
+        ]
+        return self.links[other].bytes > _IDLE * sum(alike) / len(alike)
+
+    # Lost packets.
+
+    @cached_property
+    def missing(self) -> dict[str, float]:
+        """Packets sent to each switch that it did not forward, by switch name."""
+        hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
+        switches = sorted({*map(node_of, self.links)} - hosts)
+        sums = dict.fromkeys(switches, 0.0)
+        for port, link in self.links.items():
+            other = self.other_end(port)
+            if node_of(port) in sums:
+                sums[node_of(port)] -= link.bytes
+            if other is not None and node_of(other) in sums:
+                sums[node_of(other)] += link.bytes
+        if not self._frame_bytes:
+            return {}
+        return {name: max(0.0, each / self._frame_bytes) for name, each in sums.items()}
+
+    @cached_property
+    def _frame_bytes(self) -> float:
+        by_hosts = sum(link.bytes for link in self.links.values() if _is_up(link))
+        return by_hosts / self.packets if self.packets else 0.0
+
+    @cached_property
+    def overflowing(self) -> frozenset[str]:
+        """Ports whose queues dropped packets instead of sending them."""
+        return frozenset(filter(self._overflows, self.links))
+
+    def _overflows(self, port: str) -> bool:
+        # A packet lost on a link counts as sent, so it is missing at the next switch.
+        drops, other = self.links[port].drops or 0, self.other_end(port)
+        if not drops or other is None:
+            return False
+        if node_of(other) in self.missing:
+            return self.missing[node_of(other)] < drops / 2
+        return self.missing.get(node_of(port), 0.0) >= drops / 2
+
+    def through_switches(self, lost: float) -> Iterator[Crossing]:
+        """Yield the packets sent to each switch, and how many it did not forward.
+
+        Switches forward corrupted packets.  If many packets were corrupted, a switch
+        that forwarded everything proves nothing and is skipped.  Switches with
+        overflowing queues are skipped, too.
+
+        Args:
+            lost: Packets that did not arrive, or arrived corrupted.
+        """
+        full = set(map(node_of, self.overflowing))
+        for switch, missing in self.missing.items():
+            into = {
+                other: self.links[other].bytes / self._frame_bytes
+                for port in self.links
+                if node_of(port) == switch and (other := self.other_end(port))
+            }
+            if switch not in full and (missing or self.wrong < _FEW_WRONG * lost):
+                yield Crossing(into, missing)
+
+
+def _is_up(link: LinkRecord) -> bool:
+    """Return whether a link direction begins at a host."""
+    return link.kind == "host" and link.direction == "up"

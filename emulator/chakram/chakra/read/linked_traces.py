@@ -1,0 +1,244 @@
+"""Reader for PyTorch host traces that are linked with a profile.
+
+``chakra_trace_link`` adds GPU kernels and all durations to a host trace.
+``chakra_converter`` converts the result to Chakra nodes. This module reads linked
+traces directly and creates the same records as the converter:
+
+* CPU operations are computation. Each one waits for the previous one in a traversal of
+  the caller tree, and for dependencies in other threads that the linker found.
+* GPU operations (nodes with a ``cat``) wait for the operation that launched them. NCCL
+  kernels are collectives or messages. Their size is the size of the input tensors,
+  which the linker copied from the calling operation.
+* The root of the tree is left out, as in the converter.
+
+Unlike the converter, this module keeps the start times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chakram.chakra.et_codec import (
+    AttributeValue,
+    CollectiveType,
+    Metadata,
+    NodeType,
+    encode_metadata,
+)
+from chakram.chakra.read.groups import RECORD, is_process_group_init
+from chakram.chakra.read.json_records import encode, members_of
+from chakram.chakra.read.json_scan import JsonScanner
+from chakram.foundation.errors import GarbageTrace
+
+_KERNELS: Final = ("ncclKernel", "ncclDevKernel")
+_SEND_RECEIVE: Final = "SendRecv"
+_MEANINGS: Final = (
+    ("alltoall", (NodeType.COMM_COLL, CollectiveType.ALL_TO_ALL)),
+    ("scatter", (NodeType.COMM_COLL, CollectiveType.SCATTER)),
+    ("gather", (NodeType.COMM_COLL, CollectiveType.GATHER)),
+    ("send", (NodeType.COMM_SEND, None)),
+    ("recv", (NodeType.COMM_RECV, None)),
+)
+"""Words in a caller's name, ignoring case and underscores, and their meanings."""
+_CALLERS_LOOK: Final = 3
+_TENSOR_FIELDS: Final = 6
+"""A tensor is [id, storage, offset, elements, bytes per element, device]."""
+_MOST: Final = 2**62
+_DEEPEST: Final = 8
+"""Maximum nesting depth of tensor lists. Real traces have one or two levels."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node: the content of its record, and its place in the caller tree."""
+
+    offset: int
+    node_id: int
+    parent: int
+    name: str
+    on_gpu: bool
+    duration_us: int
+    start_us: int
+    attributes: dict[str, AttributeValue]
+    input_values: str
+    size_bytes: int
+    after: int | None
+    children: list[_Node] = field(default_factory=list)
+    data: list[int] = field(default_factory=list)
+
+
+def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of a linked trace.
+
+    The order of nodes is known only at the end, so all nodes are held in memory,
+    without their tensors.
+
+    Raises:
+        TraceError: At the first invalid node.
+    """
+    scanner = JsonScanner(chunks, source=source)
+    nodes: dict[int, _Node] = {}
+    for offset, raw in scanner.elements("nodes"):
+        where = f"{source}: offset {offset}"
+        node = _node(raw, offset, where)
+        if nodes.setdefault(node.node_id, node) is not node:
+            raise GarbageTrace(
+                where,
+                f"node id {node.node_id} occurs twice in the file",
+                "use unique ids within each rank",
+            )
+    schema = scanner.members.get("schema", "")
+    yield 0, encode_metadata(Metadata(attributes={"schema": str(schema)}))
+    roots = [node for node in nodes.values() if node.parent not in nodes]
+    roots += [node for node in nodes.values() if node.parent == node.node_id]
+    for node in nodes.values():
+        if node.parent in nodes and node.parent != node.node_id:
+            nodes[node.parent].children.append(node)
+    for root in roots:
+        _order(root)
+    dropped = {root.node_id for root in roots if root.parent == root.node_id}
+    for node in nodes.values():
+        if node.node_id not in dropped:
+            yield node.offset, _record(node, nodes, dropped, source)
+
+
+def _order(root: _Node) -> None:
+    """Make each operation below *root* wait for the previous one.
+
+    The order is that of a traversal of the caller tree by id.
+    """
+    stack = [root]
+    last: _Node | None = None
+    last_on_cpu: _Node | None = None
+    while stack:
+        node = stack.pop()
+        before = last if node.on_gpu else last_on_cpu
+        if before is not None:
+            node.data.append(before.node_id)
+        if node.after is not None:
+            node.data.append(node.after)
+        if node.on_gpu:
+            last = last_on_cpu
+        else:
+            last = last_on_cpu = node
+        stack.extend(sorted(node.children, key=lambda each: -each.node_id))
+
+
+def _record(
+    node: _Node, nodes: Mapping[int, _Node], dropped: set[int], source: str
+) -> bytes:
+    node_type = NodeType.COMP
+    attributes = {"is_cpu_op": not node.on_gpu, **node.attributes}
+    if not node.on_gpu and is_process_group_init(node.name):
+        node_type = NodeType.METADATA
+    elif node.on_gpu and any(name in node.name for name in _KERNELS):
+        node_type = NodeType.COMM_COLL
+        if _SEND_RECEIVE in node.name:
+            node_type, comm_type = _send_receive(node, nodes)
+            if comm_type is not None:
+                attributes["comm_type"] = int(comm_type)
+        attributes["comm_size"] = node.size_bytes
+    return encode(
+        f"{source}: offset {node.offset}",
+        node_id=node.node_id,
+        name=node.name,
+        node_type=node_type,
+        data_deps=[each for each in dict.fromkeys(node.data) if each not in dropped],
+        ctrl_deps=[node.parent],
+        start_time_micros=node.start_us,
+        duration_micros=node.duration_us,
+        attributes=attributes,
+        input_values=node.input_values,
+    )
+
+
+def _send_receive(
+    node: _Node, nodes: Mapping[int, _Node]
+) -> tuple[NodeType, CollectiveType | None]:
+    """Return the meaning of a send-receive kernel, derived from its callers' names."""
+    caller: _Node | None = node
+    for _ in range(_CALLERS_LOOK):
+        caller = None if caller is None else nodes.get(caller.parent)
+        words = "" if caller is None else caller.name.lower().replace("_", "")
+        for word, meaning in _MEANINGS:
+            if word in words:
+                return meaning
+    return NodeType.COMM_COLL, None
+
+
+def _node(value: Any, offset: int, where: str) -> _Node:
+    raw = members_of(value, where)
+    inputs = raw.get("inputs")
+    values = inputs.get("values") if isinstance(inputs, dict) else inputs
+    name = raw.get("name")
+    if not isinstance(name, str):
+        raise GarbageTrace(
+            where, "a node has no name", "fix the producer: it must write this field"
+        )
+    on_gpu = raw.get("cat") is not None
+    attributes: dict[str, AttributeValue] = {}
+    if isinstance(raw.get("pg_name"), str):
+        attributes["pg_name"] = raw["pg_name"]
+    if isinstance(raw.get("stream"), int):
+        attributes["stream"] = raw["stream"]
+    return _Node(
+        offset=offset,
+        node_id=_number(raw, "id", where),
+        parent=_number(raw, "ctrl_deps" if "ctrl_deps" in raw else "parent", where),
+        name=name,
+        on_gpu=on_gpu,
+        duration_us=_micros(raw.get("exclusive_dur"), where),
+        start_us=_micros(raw.get("ts"), where),
+        attributes=attributes,
+        input_values=repr(values)
+        if is_process_group_init(name) or name == RECORD
+        else "",
+        size_bytes=_tensor_bytes(values, where) if on_gpu else 0,
+        after=raw["inter_thread_dep"]
+        if isinstance(raw.get("inter_thread_dep"), int)
+        else None,
+    )
+
+
+def _number(raw: Mapping[str, Any], key: str, where: str) -> int:
+    value = raw.get(key)
+    if isinstance(value, int) and 0 <= value < 2**64:
+        return value
+    raise GarbageTrace(
+        where, f"{key} of a node is {value!r:.40}", "use the number of a node"
+    )
+
+
+def _micros(value: Any, where: str) -> int:
+    """Return a fractional time as whole microseconds. A missing time is 0."""
+    if value is None:
+        return 0
+    if isinstance(value, int | float) and 0 <= value < _MOST:
+        return int(value)
+    raise GarbageTrace(where, f"a time of a node is {value!r:.40}", "use microseconds")
+
+
+def _tensor_bytes(values: Any, where: str, depth: int = 0) -> int:
+    """Return the total bytes of all tensors in the inputs, including nested lists."""
+    if not isinstance(values, list) or depth == _DEEPEST:
+        return 0
+    if _is_tensor(values):
+        size_bytes: int = values[3] * values[4]
+        if not 0 <= size_bytes < _MOST:
+            raise GarbageTrace(
+                where,
+                f"a tensor has {size_bytes} bytes",
+                "check the size: it exceeds any real buffer",
+            )
+        return size_bytes
+    return sum(_tensor_bytes(value, where, depth + 1) for value in values)
+
+
+def _is_tensor(values: Sequence[Any]) -> bool:
+    return (
+        len(values) == _TENSOR_FIELDS
+        and all(isinstance(number, int) for number in values[:5])
+        and isinstance(values[5], str)
+    )

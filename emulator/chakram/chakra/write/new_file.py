@@ -1,0 +1,88 @@
+"""Atomic file creation: a file gets its name only when it is complete.
+
+Existing files are replaced only on request.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from chakram.foundation.errors import RunDirectoryError
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite an existing path.
+
+    Raises:
+        RunDirectoryError: If *path* is a folder, or is a file and *force* is false.
+    """
+    if path.is_dir():
+        raise RunDirectoryError(str(path), "is a folder", "choose a file name in it")
+    if path.exists() and not force:
+        raise RunDirectoryError(
+            str(path),
+            "exists already",
+            "choose another name, or use --force to replace it",
+        )
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Open a file for writing that gets its name when the ``with`` block succeeds.
+
+    If the block raises an error, no new file remains and an existing file stays
+    unchanged. If the name ends in ``.gz``, the content is compressed. Equal content
+    gives equal files.
+
+    Args:
+        path: The name. Its folder is created if it does not exist.
+        force: Replace an existing file.
+
+    Raises:
+        RunDirectoryError: If the file already exists or cannot be written.
+    """
+    refuse_existing(path, force=force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".part", dir=path.parent
+        )
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if path.name.endswith(".gz"):
+                # A time stamp or file name in the header would make files with equal
+                # content differ.
+                with gzip.GzipFile(
+                    filename="", mode="wb", fileobj=file, mtime=0
+                ) as compressed:
+                    yield compressed
+            else:
+                yield file
+        # mkstemp restricts access to the owner. Apply the usual permissions.
+        os.chmod(part, 0o666 & ~_umask())
+        os.replace(part, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(
+        str(path), f"cannot be written: {error.strerror}", "choose another place"
+    )

@@ -1,0 +1,88 @@
+"""Counters of a fabric over a run: traffic of its links, and delays of its switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chakram.preparation.link_records import directions_of
+
+if TYPE_CHECKING:
+    from chakram.fabric.labs.link_counters import LabCounters
+    from chakram.records.run_records import LinkRecord
+    from chakram.topology.topology import Topology
+
+
+_NOTABLY_LATE_NS = 10_000_000
+_OF_PORTS = {
+    "marked": "marked_packets",
+    "pauses": "pfc_received",
+    "paused_ns": "paused_ns",
+}
+"""Fields of link records that modeled ports provide, with the names of their
+counters."""
+
+
+def link_records(
+    topology: Topology, before: LabCounters, after: LabCounters
+) -> list[LinkRecord]:
+    """Return two records per counted link, see ``directions_of``.
+
+    Links without counters before or after the run are omitted.
+    """
+    records = []
+    for record in directions_of(topology):
+        first, last = before.links.get(record.link), after.links.get(record.link)
+        if first is None or last is None:
+            continue
+        if record.direction == "up":
+            bytes_before, bytes_after = first.tx_bytes, last.tx_bytes
+            drops = last.tx_drops - first.tx_drops
+        else:
+            bytes_before, bytes_after = first.rx_bytes, last.rx_bytes
+            drops = last.rx_drops - first.rx_drops
+        port = record.port or ""
+        then, now = before.ports.get(port), after.ports.get(port)
+        counted: dict[str, Any] = {
+            name: None if then is None or now is None else sum(now[of]) - sum(then[of])
+            for name, of in _OF_PORTS.items()
+        }
+        records.append(
+            replace(
+                record,
+                bytes_before=bytes_before,
+                bytes_after=bytes_after,
+                drops=drops,
+                **counted,
+            )
+        )
+    return records
+
+
+def switch_banners(
+    before: Mapping[str, int], after: Mapping[str, int], late_ns: int
+) -> list[str]:
+    """Return banners about artifacts of modeled switches that lacked CPU time.
+
+    Args:
+        before: Counters of the switch process before the run; empty if there was none.
+        after: Its counters after the run.
+        late_ns: The longest delay of a frame beyond its due time.
+    """
+    if not before or not after:
+        return []
+    banners = []
+    lost = sum(after[name] - before[name] for name in ("lost", "refused"))
+    if lost:
+        banners.append(
+            f"MODELLED SWITCHES COULD NOT KEEP UP: {lost} packets were lost beside "
+            "them, so times and retransmissions are not those of the fabric: use lower "
+            "rates, or leave them a core"
+        )
+    if late_ns >= _NOTABLY_LATE_NS:
+        banners.append(
+            f"modelled switches were late by up to {late_ns / 1e6:.1f} ms: something "
+            "else kept their core"
+        )
+    return banners
