@@ -81,9 +81,9 @@ def _causes(why: Why) -> str:
     large = [each for each in why.causes if each.share >= LEAST_SHARE]
     limits = [each for each in large if class_of(each.cause) is CauseClass.LIMIT]
     if not large:
-        return "Nothing cost it much time."
+        return "Nothing cost the run much time."
     named = ", ".join(
         f"{each} ({percent_text(each.share)} %)" for each in limits[:CAUSES]
     )
-    lost = f"It lost most time to {named}. " if named else ""
+    lost = f"The run lost most time to {named}. " if named else ""
     return f"{lost}`chakram why` tests its causes, and whether there was a fault."

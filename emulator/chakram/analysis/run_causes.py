@@ -382,7 +382,7 @@ def why_of(
 def quick_why(results: RunResults) -> Why | None:
     """Return the causes if that takes only seconds, else None.
 
-    None also means that no iteration was measured, or that there are several jobs.
+    None also means that no iteration was measured.
     """
     if results.manifest.rows.get("flows", 0) > _MOST_QUICK_MESSAGES:
         return None

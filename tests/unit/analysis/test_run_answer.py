@@ -76,11 +76,12 @@ def test_largest_limits_are_named_with_place_and_share() -> None:
         ("host", "h1", 0.01),
     )
     assert answer_lines(made_summary(), why)[-1] == (
-        "# It lost most time to contention at leaf0-spine0 up (50.0 %), window at rank "
-        "1 (10.0 %). `chakram why` tests its causes, and whether there was a fault."
+        "# The run lost most time to contention at leaf0-spine0 up (50.0 %), window "
+        "at rank 1 (10.0 %). `chakram why` tests its causes, and whether there was a "
+        "fault."
     )
     assert answer_lines(made_summary(), made_why(("host", "h1", 0.01)))[-1] == (
-        "# Nothing cost it much time."
+        "# Nothing cost the run much time."
     )
 
 
