@@ -3,10 +3,16 @@
 A link fault first delays the messages that cross the link.  From posting to
 acknowledgment, they take longer than simulated.  Messages that only wait for them are
 posted later, but then take their usual time.
+
+A message waits for its acknowledgment, too, so a port that is slow delays the messages
+of both directions alike.  The time from posting to delivery tells them apart: a slow
+port delays the delivery of the data that it sends, but not of the data whose
+acknowledgments it sends.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -39,6 +45,24 @@ class Pair(NamedTuple):
     dst: int
 
 
+class Message(NamedTuple):
+    """Times and packets of a message.
+
+    Attributes:
+        pair: Its sender and receiver.
+        time_ns: Time from posting to acknowledgment.
+        packets: Number of packets.
+        retransmitted: Number of retransmitted packets.
+        delivered_ns: Time from posting to delivery; None: unknown.
+    """
+
+    pair: Pair
+    time_ns: int
+    packets: int
+    retransmitted: int
+    delivered_ns: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Times and packets of a run, or of some of its iterations.
@@ -46,12 +70,14 @@ class Observed:
     Attributes:
         iteration_ns: Mean time of an iteration.
         flow_ns: By pair of ranks, the total time of its messages per iteration.
+        delivered_ns: The same up to delivery, for pairs with no unknown time.
         resent: By pair, the mean number of retransmitted packets per iteration.
         packets: By pair, the mean number of packets per iteration.
     """
 
     iteration_ns: float
     flow_ns: Mapping[Pair, float] = field(default_factory=dict)
+    delivered_ns: Mapping[Pair, float] = field(default_factory=dict)
     resent: Mapping[Pair, float] = field(default_factory=dict)
     packets: Mapping[Pair, float] = field(default_factory=dict)
 
@@ -62,13 +88,11 @@ class Observed:
         return sum(self.resent.values()) / packets if packets else 0.0
 
 
-def observed(
-    flows: Iterable[tuple[Pair, int, int, int]], iterations_ns: Sequence[int]
-) -> Observed:
+def observed(messages: Iterable[Message], iterations_ns: Sequence[int]) -> Observed:
     """Summarize the messages of some iterations.
 
     Args:
-        flows: Pair, time in ns, packets and retransmitted packets of each message.
+        messages: The messages of these iterations.
         iterations_ns: Times of the iterations that contain the messages.
 
     Raises:
@@ -78,36 +102,46 @@ def observed(
         raise ValueError("no iteration")
     count = len(iterations_ns)
     flow_ns: dict[Pair, float] = {}
+    delivered_ns: dict[Pair, float] = {}
     resent: dict[Pair, float] = {}
     packets: dict[Pair, float] = {}
-    for pair, time_ns, sent, again in flows:
-        flow_ns[pair] = flow_ns.get(pair, 0.0) + time_ns / count
-        packets[pair] = packets.get(pair, 0.0) + sent / count
-        resent[pair] = resent.get(pair, 0.0) + again / count
+    unknown = set()
+    for each in messages:
+        pair = each.pair
+        flow_ns[pair] = flow_ns.get(pair, 0.0) + each.time_ns / count
+        packets[pair] = packets.get(pair, 0.0) + each.packets / count
+        resent[pair] = resent.get(pair, 0.0) + each.retransmitted / count
+        if each.delivered_ns is None:
+            unknown.add(pair)
+        else:
+            own_ns = each.delivered_ns / count
+            delivered_ns[pair] = delivered_ns.get(pair, 0.0) + own_ns
+    for pair in unknown:
+        delivered_ns.pop(pair, None)
     return Observed(
         iteration_ns=sum(iterations_ns) / count,
         flow_ns=flow_ns,
+        delivered_ns=delivered_ns,
         resent=resent,
         packets=packets,
     )
 
 
-def intact(flows: Iterable[tuple[Pair, int, int, int]]) -> Observed:
+def intact(messages: Iterable[Message]) -> Observed:
     """Summarize the messages without retransmitted packets.
 
     Times are means per message.  The iteration time is left out, because messages
     with retransmissions lengthen it.
-
-    Args:
-        flows: As for ``observed``.
     """
-    times_ns: dict[Pair, list[int]] = {}
-    for pair, time_ns, _, again in flows:
-        if not again:
-            times_ns.setdefault(pair, []).append(time_ns)
+    own = [each for each in messages if not each.retransmitted]
+    counts = Counter(each.pair for each in own)
+    found = observed(own, [1])
     return Observed(
         iteration_ns=1.0,
-        flow_ns={pair: sum(each) / len(each) for pair, each in times_ns.items()},
+        flow_ns={pair: each / counts[pair] for pair, each in found.flow_ns.items()},
+        delivered_ns={
+            pair: each / counts[pair] for pair, each in found.delivered_ns.items()
+        },
     )
 
 
@@ -131,8 +165,9 @@ def misfit(measured: Observed, simulated: Observed) -> float:
     The distance is the sum of:
 
     * the absolute log ratio of the iteration times;
-    * the mean absolute log ratio of the message times of all pairs, weighted by these
-      times; a pair missing from the simulation counts as 1;
+    * the mean absolute log ratio of the message times of all pairs, to acknowledgment
+      and to delivery, weighted by these times; a pair missing from the simulation
+      counts as 1, a delivery time that one of them lacks does not count;
     * half the difference in retransmitted packets, divided by their sum over both runs.
     """
     distance = abs(log(measured.iteration_ns / simulated.iteration_ns))
@@ -145,6 +180,12 @@ def misfit(measured: Observed, simulated: Observed) -> float:
             total += weight * abs(log(time_ns / other_ns))
         else:
             total += weight * _ABSENT
+    for pair, time_ns in measured.delivered_ns.items():
+        other_ns = simulated.delivered_ns.get(pair)
+        if other_ns and time_ns:
+            weight = max(time_ns, other_ns)
+            weights += weight
+            total += weight * abs(log(time_ns / other_ns))
     if weights:
         distance += total / weights
     apart = both = 0.0

@@ -21,6 +21,7 @@ from chakram.analysis.counter_evidence import PortCounters, node_of
 from chakram.analysis.lossy_links import Crossing, lossy_ports
 from chakram.analysis.simulation_misfit import (
     LATE,
+    Message,
     Observed,
     intact,
     late_hosts,
@@ -37,7 +38,6 @@ from chakram.diagnosis.counterfactual import (
     variant_of,
 )
 from chakram.diagnosis.run_evidence import (
-    Flow,
     Messages,
     counted_at_ports,
     generator_waits,
@@ -271,7 +271,7 @@ class _Search:
 
     def _observed(
         self,
-        flows: Mapping[int, Sequence[Flow]],
+        flows: Mapping[int, Sequence[Message]],
         times_ns: Mapping[int, Sequence[int]],
         numbers: Iterable[int],
     ) -> Observed:

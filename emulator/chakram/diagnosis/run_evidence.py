@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from chakram.analysis.simulation_misfit import Pair, pauses
+from chakram.analysis.simulation_misfit import Message, Pair, pauses
 from chakram.diagnosis.counterfactual import Rerun, recorded_iterations
 from chakram.foundation.errors import InputError
 from chakram.predict.routing import Router, ports_of
@@ -15,32 +15,48 @@ from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, rows_of
 from chakram.run_directory.reader import RunResults
 
-Flow = tuple[Pair, int, int, int]
-"""A message: pair of ranks, time in ns, packets, and retransmitted packets."""
-
-Messages = tuple[dict[int, list[Flow]], dict[int, list[int]]]
+Messages = tuple[dict[int, list[Message]], dict[int, list[int]]]
 """Messages, and times of all jobs in ns, both by iteration number."""
 
 End = tuple[str, int, int]
 """End of a queue pair: job, rank and queue pair number."""
+
+_CLOCKS = 0.02
+"""Maximum uncertainty of the clocks, relative to a delivery time that is compared."""
 
 _PACKETS = ("data_frames", "ack", "nak", "cnp")
 
 
 def measured_messages(results: RunResults, job: str | None) -> Messages:
     """Return the messages and times of measured iterations, by iteration number."""
-    names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
-    flows = results.table("flows", *names, "packets", "retransmitted", "measured")
+    names = [
+        *("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns"),
+        *("packets", "retransmitted", "received_ns"),
+    ]
+    flows = results.table("flows", *names, "measured")
     flows = flows.filter(pc.field("measured"))
     if job is not None:
         flows = flows.filter(pc.field("job") == job)
-    columns = [flows[name].to_pylist() for name in (*names, "packets", "retransmitted")]
-    of_iteration: dict[int, list[Flow]] = {}
-    for name, iteration, src, dst, posted_ns, acked_ns, packets, again in zip(
-        *columns, strict=True
-    ):
+    columns = [flows[name].to_pylist() for name in names]
+    least_ns = results.manifest.clock_uncertainty_ns / _CLOCKS
+    of_iteration: dict[int, list[Message]] = {}
+    for (
+        name,
+        iteration,
+        src,
+        dst,
+        posted_ns,
+        acked_ns,
+        packets,
+        again,
+        received_ns,
+    ) in zip(*columns, strict=True):
+        time_ns = max(0, acked_ns - posted_ns)
+        delivered_ns = None if received_ns is None else received_ns - posted_ns
+        if delivered_ns is not None and not least_ns <= delivered_ns <= time_ns:
+            delivered_ns = None
         of_iteration.setdefault(iteration, []).append(
-            (Pair(name, src, dst), max(0, acked_ns - posted_ns), packets, again)
+            Message(Pair(name, src, dst), time_ns, packets, again, delivered_ns)
         )
     # Only a damaged table has iterations that end before they start.
     times_ns = {
@@ -67,16 +83,22 @@ def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int
 def simulated_messages(run: Rerun, job: str | None) -> Messages:
     """Return the messages and times of simulated iterations, by iteration number."""
     table = OperationTable(run.plan)
-    flows: dict[int, list[Flow]] = {}
+    flows: dict[int, list[Message]] = {}
     times_ns = _by_iteration(run.iterations_ns(job))
     for row in rows_of(FlowRow, run.result.records.flows):
         name, src = table.rank(row.rank)
         if row.iteration in times_ns and job in (None, name):
             pair = Pair(name, src, table.rank(row.peer)[1])
-            time_ns = row.last_acked_ns - row.posted_ns
-            flows.setdefault(row.iteration, []).append(
-                (pair, time_ns, row.packets, row.retransmitted)
+            message = Message(
+                pair,
+                time_ns=row.last_acked_ns - row.posted_ns,
+                packets=row.packets,
+                retransmitted=row.retransmitted,
+                delivered_ns=None
+                if row.received_ns < 0
+                else row.received_ns - row.posted_ns,
             )
+            flows.setdefault(row.iteration, []).append(message)
     return flows, times_ns
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import pytest
 
 from chakram.analysis.simulation_misfit import (
+    Message,
     Observed,
     Pair,
     intact,
@@ -38,7 +40,12 @@ def seen(
 
 
 def test_messages_are_summed_by_pair_and_averaged_over_iterations() -> None:
-    flows = [(A, 100, 4, 0), (A, 300, 4, 2), (B, 50, 1, 0), (B, 70, 1, 1)]
+    flows = [
+        Message(A, 100, 4, 0),
+        Message(A, 300, 4, 2),
+        Message(B, 50, 1, 0),
+        Message(B, 70, 1, 1),
+    ]
     found = observed(flows, [1000, 1200])
     assert found.iteration_ns == 1100
     assert found.flow_ns == {A: 200, B: 60}
@@ -62,6 +69,24 @@ def test_misfit_sums_iterations_messages_and_retransmissions() -> None:
     assert misfit(measured, simulated) == pytest.approx(log(400 / 300) + weighted)
     assert misfit(simulated, measured) == pytest.approx(misfit(measured, simulated))
     assert misfit(seen(resent=80), seen()) == pytest.approx(0.5 * 80 / (80 + 20))
+
+
+def test_delivery_tells_late_messages_from_late_acknowledgments() -> None:
+    def run(delivered_ns: float) -> Observed:
+        return replace(seen(b=300), delivered_ns={A: 50.0, B: delivered_ns})
+
+    late_data, late_acknowledgments = run(290.0), run(90.0)
+    assert misfit(late_data, late_data) == 0
+    weighted = 290 * log(290 / 90) / (100 + 300 + 100 + 50 + 290)
+    assert misfit(late_data, late_acknowledgments) == pytest.approx(weighted)
+    assert misfit(late_data, seen(b=300)) == 0, "the other run does not tell"
+
+
+def test_delivery_of_a_pair_is_unknown_if_one_message_lacks_it() -> None:
+    messages = [Message(A, 100, 4, 0, 90), Message(B, 50, 1, 0, 40)]
+    assert observed(messages, [1000, 1000]).delivered_ns == {A: 45, B: 20}
+    assert observed([*messages, Message(A, 70, 1, 0)], [1000]).delivered_ns == {B: 40}
+    assert intact([*messages, Message(B, 9, 1, 1)]).delivered_ns == {A: 90, B: 40}
 
 
 def test_ports_that_slow_messages_cross_come_first() -> None:
@@ -124,15 +149,25 @@ def test_pauses_are_where_counters_of_paused_time_grow(
 
 
 def test_intact_messages_have_no_retransmissions() -> None:
-    found = intact([(A, 100, 4, 0), (A, 300, 4, 0), (A, 900, 4, 1), (B, 70, 1, 1)])
+    found = intact(
+        [
+            Message(A, 100, 4, 0),
+            Message(A, 300, 4, 0),
+            Message(A, 900, 4, 1),
+            Message(B, 70, 1, 1),
+        ]
+    )
     assert found.flow_ns == {A: 200}
     assert found.resent_share == 0
-    assert misfit(found, intact([(A, 200, 1, 0), (B, 5, 1, 0)])) == 0
+    assert misfit(found, intact([Message(A, 200, 1, 0), Message(B, 5, 1, 0)])) == 0
 
 
 def test_longer_run_is_found_by_iterations_or_common_pairs() -> None:
     assert takes_longer(seen(a=101), seen())
     assert not takes_longer(seen(), seen())
-    slow, fast = intact([(A, 9, 1, 0)]), intact([(A, 7, 1, 0), (B, 99, 1, 0)])
+    slow, fast = (
+        intact([Message(A, 9, 1, 0)]),
+        intact([Message(A, 7, 1, 0), Message(B, 99, 1, 0)]),
+    )
     assert takes_longer(slow, fast)
     assert not takes_longer(fast, slow)
