@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -93,17 +93,44 @@ class PortCounters:
         limit = _IDLE * max(bytes_by.values(), default=0)
         return [port for port, sent in bytes_by.items() if sent <= limit]
 
-    def carries_back(self, port: str) -> bool:
-        """Return whether the reverse direction carried more than a few packets."""
+    def dead(
+        self, idle: Collection[str], expected_bytes: Mapping[str, int]
+    ) -> list[str]:
+        """Return the idle ports whose link may be down.
+
+        A link that carries data in the other direction is not down, so the routes of
+        its switch have changed.  This also explains the other idle ports of that
+        switch, except those whose other direction should carry data, too.
+
+        Args:
+            idle: Ports that ``idle`` returned.
+            expected_bytes: Bytes that each port sends in a simulation.
+        """
+        measured_bytes = {port: link.bytes for port, link in self.links.items()}
+        alive = {port for port in idle if self._carries_back(port, measured_bytes)}
+        rerouted = {self.links[port].equal_cost for port in alive}
+        return [
+            port
+            for port in idle
+            if port not in alive
+            and (
+                self.links[port].equal_cost not in rerouted
+                or self._carries_back(port, expected_bytes)
+            )
+        ]
+
+    def _carries_back(self, port: str, bytes_by: Mapping[str, int]) -> bool:
+        """Return whether the reverse direction carries more than a few packets."""
         other = self.other_end(port)
         if other is None:
             return False
+        kind = self.links[port].kind
         alike = [
-            link.bytes
-            for link in self.links.values()
-            if link.kind == self.links[port].kind
+            bytes_by.get(each, 0)
+            for each, link in self.links.items()
+            if link.kind == kind
         ]
-        return self.links[other].bytes > _IDLE * sum(alike) / len(alike)
+        return bytes_by.get(other, 0) > _IDLE * sum(alike) / len(alike)
 
     # Lost packets.
 

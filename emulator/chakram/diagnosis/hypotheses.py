@@ -316,7 +316,7 @@ class _Search:
                 for each in hypotheses
                 if each.misfit <= limit
                 and each.place != best.place
-                and not _ports(best) < _ports(each)
+                and not (each.cause == best.cause and _ports(best) < _ports(each))
             )
             found = [*found, (self._labelled(best), rivals)]
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
@@ -548,11 +548,11 @@ class _Search:
 
     def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
         """Yield explanations for idle links that a hash should select."""
-        idle = self._counters.idle(run.result.link_bytes)
+        expected_bytes = run.result.link_bytes
+        idle = self._counters.idle(expected_bytes)
         if not idle:
             return
-        # A link that carries data in the other direction is not down.
-        dead = [port for port in idle if not self._counters.carries_back(port)]
+        dead = self._counters.dead(idle, expected_bytes)
         if dead:
             yield Hypothesis(
                 cause="dead uplink",

@@ -195,7 +195,11 @@ def _of_network(
         )
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     cost_s = watch.elapsed_s() / max(1, fitted.simulations)
-    named = {(case.suspect.cause, case.suspect.place) for case in own}
+    named = {
+        (each.cause, each.place)
+        for found, rivals in fitted.found
+        for each in (found, *rivals)
+    }
     others = [
         case
         for case in _cases(base, run, results, why, job)
@@ -218,23 +222,36 @@ def _of_network(
     if has_random_numbers(base):
         # Random numbers cause most of the difference from a single run.
         verdict, least = timer.with_intervals(verdict), 0.0
-    faults = [
-        replace(
-            finding,
-            saving=_with_error(finding.saving, error * (1 - finding.saving.share)),
-            rivals=rivals.get(finding.suspect, ()),
-        )
-        for finding in verdict.faults
-        # A saving below the unexplained share is not proven.
-        if finding.suspect in rivals
-        or max(finding.saving.share, finding.after_previous.share) > least
-    ]
+    guessed = {
+        case.suspect
+        for case, (found, _) in zip(own, fitted.found, strict=True)
+        if found.span is not None
+    }
+    faults, excluded = [], list(verdict.excluded)
+    for finding in verdict.faults:
+        saving = _with_error(finding.saving, error * (1 - finding.saving.share))
+        most = max(finding.saving.share, finding.after_previous.share)
+        # A rate that was only fitted, and a saving below the error, prove no fault.
+        if (
+            max(saving.low, finding.after_previous.share - error) <= 0
+            if finding.suspect in guessed
+            else finding.suspect not in rivals and most <= least
+        ):
+            excluded.append(finding.suspect)
+            notes.append(
+                f"{finding.suspect.cause} at {finding.suspect.place} would save "
+                f"{most:.1%}, but that is within the error of the simulation"
+            )
+            continue
+        own_rivals = rivals.get(finding.suspect, ())
+        faults.append(replace(finding, saving=saving, rivals=own_rivals))
     if generator is not None:
         faults.append(generator)
     return replace(
         verdict,
         faults=ranked(faults),
         limits=verdict.limits if fitted.is_explained else (),
+        excluded=tuple(excluded),
         notes=(*notes, *timer.notes),
     )
 

@@ -72,8 +72,25 @@ def test_idle_ports_among_hash_choices_are_found() -> None:
     assert idle.idle({"l0:up0": 5_000, "l0:up1": 5_000}) == ["l0:up0"]
     assert idle.idle({"l0:up0": 100, "l0:up1": 5_000}) == []
     assert idle.avoided("l0#0") == ["l0:up0"]
-    assert idle.carries_back("l0:up0")
-    assert not counters(s0_down0=(0, 0)).carries_back("l0:up0")
-    # A packet that was sent before the link went down proves nothing.
-    assert not counters(s0_down0=(60, 0)).carries_back("l0:up0")
     assert idle.names_of(["l0:up0", "s0:down0", "l1:up1"]) == "l0-s0, l1-s1"
+
+
+def test_link_that_carries_data_back_is_not_dead() -> None:
+    expected = dict.fromkeys(counters().links, 5_000)
+    idle = counters(l0_up0=(0, 0))
+    assert idle.dead(["l0:up0"], expected) == []
+    idle = counters(l0_up0=(0, 0), s0_down0=(0, 0))
+    assert idle.dead(["l0:up0"], expected) == ["l0:up0"]
+    # A packet that was sent before the link went down proves nothing.
+    idle = counters(l0_up0=(0, 0), s0_down0=(60, 0))
+    assert idle.dead(["l0:up0"], expected) == ["l0:up0"]
+
+
+def test_changed_routes_of_a_switch_explain_all_its_idle_ports() -> None:
+    both = ["l0:up0", "l0:up1"]
+    idle = counters(l0_up0=(0, 0), l0_up1=(0, 0), s0_down0=(0, 0))
+    expected = dict.fromkeys(idle.links, 5_000)
+    assert idle.dead(both, expected) == ["l0:up0"], "data should come back, too"
+    assert idle.dead(both, expected | {"s0:down0": 0}) == []
+    # If no other port proves changed routes, the link may be down.
+    assert idle.dead(["l0:up0"], expected | {"s0:down0": 0}) == ["l0:up0"]
