@@ -78,6 +78,12 @@ def add_results(board: dashboard.Dashboard) -> None:
         .height(6)
         .span(8)
     )
+    _add_bars(board)
+
+
+def _add_bars(board: dashboard.Dashboard) -> None:
+    """Add a bar of each run by job, by collective or by cause."""
+    iteration = "chakram_iteration_duration_seconds"
     bus = "chakram_collective_bus_bytes_total", "chakram_collective_busy_seconds_total"
     flows = "chakram_flow_completion_seconds_bucket"
     for title, about, unit, make, legend in (

@@ -65,6 +65,12 @@ def add_links(board: dashboard.Dashboard) -> None:
 def add_switches(board: dashboard.Dashboard) -> None:
     """Add the row of modeled switches."""
     board.with_row(dashboard.Row("Modelled switches (fabric.switch: model)"))
+    _add_queues(board)
+    _add_switch_process(board)
+
+
+def _add_queues(board: dashboard.Dashboard) -> None:
+    """Add what queues of switches hold, mark, pause and drop."""
     board.with_panel(
         graph(
             "Queues",
@@ -136,6 +142,10 @@ def add_switches(board: dashboard.Dashboard) -> None:
             unit=units.PacketsPerSecond,
         )
     )
+
+
+def _add_switch_process(board: dashboard.Dashboard) -> None:
+    """Add whether the process that runs the switches keeps up."""
     board.with_panel(
         graph(
             "CPU of the switch process",

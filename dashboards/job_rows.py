@@ -20,6 +20,12 @@ from dashboards.queries import DONE_OF_PLANNED, JOB, PLANNED, quotient, rate, sh
 def add_jobs(board: dashboard.Dashboard) -> None:
     """Add the row that shows the jobs."""
     board.with_row(dashboard.Row("Jobs"))
+    _add_iterations(board)
+    _add_traffic(board)
+
+
+def _add_iterations(board: dashboard.Dashboard) -> None:
+    """Add the progress of jobs and the time of their iterations."""
     board.with_panel(
         bars(
             "Iterations done",
@@ -75,6 +81,10 @@ def add_jobs(board: dashboard.Dashboard) -> None:
             span=12,
         ).max(1)
     )
+
+
+def _add_traffic(board: dashboard.Dashboard) -> None:
+    """Add what jobs send, and what is retransmitted and marked."""
     board.with_panel(
         graph(
             "Bus bandwidth of jobs",
