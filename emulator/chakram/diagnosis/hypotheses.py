@@ -70,7 +70,7 @@ _COUNTED = 0.9
 _SURER = 0.4
 """The same limit if hosts delayed collectives."""
 
-_AS_GOOD = 1.15
+_AS_GOOD = 1.5
 """Hypotheses whose misfits differ by less than this factor are equivalent."""
 
 _RESOLVED = 0.01
@@ -86,6 +86,14 @@ _LOSSES = (1e-4, _MOST_LOSS)
 _TWICE = 2
 _LEAST_PAUSE = 0.01
 _CANDIDATES = 6
+"""Ports that are suspected at once."""
+
+_MOST_CANDIDATES = 24
+"""Ports that are suspected in turn if the first ones do not explain the run."""
+
+_OF_SEARCH = 0.5
+"""Share of the time for fitting after which no further ports are suspected."""
+
 _STEPS = 6
 _MORE_STEPS = 3
 """Further steps of bisection for hypotheses that may fit best."""
@@ -95,6 +103,9 @@ _AS_FINE = 2.0
 
 _AROUND = 0.7
 """Minimum rate of a two-way fault, relative to the fitted one-way rate."""
+
+_TWO_WAY = 4
+"""Links that are tried as slow in both directions, if one direction explains little."""
 
 _BOTH = 0.6
 """Maximum misfit of a two-way fault, relative to the one-way fault."""
@@ -205,7 +216,9 @@ class _Shown:
 class _Search:
     def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
         self._job = job
+        now_s = time.monotonic()
         self._until_s = until_s
+        self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
         self._simulations = 1
         self._null = _without_faults(results)
         self._links = {each.port: each for each in results.links() if each.port}
@@ -419,12 +432,17 @@ class _Search:
             if each.kind == "degrade" and self._links[each.port].kind == "host"
             if (other := self._counters.other_end(each.port))
         }
-        hypotheses = [
-            fitted
-            for each in proposed
-            if not taken & _ports(each)
-            and (fitted := self._fitted(variant, each)) is not None
-        ]
+        enough = max(_LEAST_MISFIT, 2 * self._noise)
+        hypotheses: list[Hypothesis] = []
+        tried = 0
+        for each in proposed:
+            if taken & _ports(each):
+                continue
+            if tried and not tried % _CANDIDATES and self._is_found(hypotheses, enough):
+                break
+            tried += 1
+            fitted = self._fitted(variant, each)
+            hypotheses += [] if fitted is None else [fitted]
         best = _best(hypotheses)
         if best is None or best.span is None:
             return hypotheses
@@ -433,23 +451,57 @@ class _Search:
             self._finer(variant, each) if each.fitted <= near else each
             for each in hypotheses
         ]
-        best = min(hypotheses, key=lambda each: each.fitted)
-        # Prefer one fault in both directions if it explains much more.
-        other = self._counters.other_end(best.assumed[0].port)
-        if other is None or other in taken:
+        return self._with_two_way(variant, hypotheses, taken, enough)
+
+    def _with_two_way(
+        self,
+        variant: Variant,
+        hypotheses: list[Hypothesis],
+        taken: set[str],
+        enough: float,
+    ) -> list[Hypothesis]:
+        """Prefer one fault in both directions of a link if it explains much more.
+
+        If the best fault in one direction does not explain the run, several links are
+        tried.
+        """
+        ranking = sorted(hypotheses, key=lambda each: each.fitted)
+        best = ranking[0]
+        links = {self._links[each.assumed[0].port].link: each for each in ranking[::-1]}
+        chosen = sorted(links.values(), key=lambda each: each.fitted)
+        found = [
+            self._finer(variant, both)
+            for each in chosen[: 1 if best.fitted <= enough else _TWO_WAY]
+            if (both := self._two_way(variant, each, taken)) is not None
+            and both.misfit < _BOTH * best.misfit - _RESOLVED
+        ]
+        if not found:
             return hypotheses
-        share = (best.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
+        ports = _ports(min(found, key=lambda each: each.fitted))
+        return [*found, *(each for each in hypotheses if not _ports(each) <= ports)]
+
+    def _two_way(
+        self, variant: Variant, one_way: Hypothesis, taken: set[str]
+    ) -> Hypothesis | None:
+        """Return a slow link in both directions, fitted; None if it cannot be."""
+        other = self._counters.other_end(one_way.assumed[0].port)
+        if other is None or other in taken:
+            return None
+        share = (one_way.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
         both = replace(
-            best,
+            one_way,
             place=self._links[other].link,
-            assumed=(*best.assumed, replace(best.assumed[0], port=other)),
+            assumed=(*one_way.assumed, replace(one_way.assumed[0], port=other)),
             span=(_AROUND * share, min(0.97, share / _AROUND)),
         )
-        found = self._fitted(variant, both)
-        if found is None or found.misfit >= _BOTH * best.misfit - _RESOLVED:
-            return hypotheses
-        ports = _ports(found)
-        return [found, *(each for each in hypotheses if not _ports(each) <= ports)]
+        return self._fitted(variant, both)
+
+    def _is_found(self, hypotheses: Sequence[Hypothesis], enough: float) -> bool:
+        """Return whether a hypothesis explains the run, or the time is used up."""
+        return (
+            time.monotonic() > self._search_until_s
+            or min((each.fitted for each in hypotheses), default=1.0) <= enough
+        )
 
     def _counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield the faults that counters prove."""
@@ -544,7 +596,7 @@ class _Search:
             for each in (port, self._counters.other_end(port))
             if each is not None
         ]
-        return list(dict.fromkeys(both))[:_CANDIDATES]
+        return list(dict.fromkeys(both))[:_MOST_CANDIDATES]
 
     def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
         """Yield explanations for idle links that a hash should select."""
