@@ -29,7 +29,8 @@ from chakram.diagnosis.counterfactual import (
     rerun,
     variant_of,
 )
-from chakram.diagnosis.hypotheses import Fit, Hypothesis, fit
+from chakram.diagnosis.fault_proposals import Hypothesis
+from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.run_directory.manifest import SIMULATE

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from chakram.cli import main
-from chakram.diagnosis import hypotheses
+from chakram.diagnosis import fault_search, simulated_runs
 from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
@@ -19,7 +19,7 @@ from chakram.diagnosis.counterfactual import (
     rerun,
     variant_of,
 )
-from chakram.diagnosis.hypotheses import Fit, fit
+from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.run_evidence import is_generator_bound
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ChakramError
@@ -246,7 +246,7 @@ def test_repetitions_that_do_not_end_are_left_out(
 
     fault = {"kind": "loss", "link": "h2-leaf0", "direction": "up", "probability": 0.04}
     run = simulated(tmp_path, "clos", fault)
-    monkeypatch.setattr(hypotheses, "rerun", rerun_once)
+    monkeypatch.setattr(simulated_runs, "rerun", rerun_once)
     assert names(fit(run))[:1] == [("loss", "h2-leaf0 up")]
 
 
@@ -264,7 +264,7 @@ def test_links_are_not_blamed_for_late_hosts(
     slow = {"kind": "degrade", "link": "h0-s0", "direction": "up", "rate": "60Mbit"}
     run = simulated(tmp_path, "star", slow)
     waits = {"h4": 0.5, **dict.fromkeys(("h0", "h1", "h2", "h3", "h5"), 0.2)}
-    monkeypatch.setattr(hypotheses, "generator_waits", lambda results: waits)
+    monkeypatch.setattr(fault_search, "generator_waits", lambda results: waits)
     found = fit(run)
     assert "h4" in found.late
     assert not {place.partition(" ")[0] for _, place in names(found)} - {"h4-s0", "h4"}

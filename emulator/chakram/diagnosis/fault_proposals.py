@@ -1,0 +1,260 @@
+"""Faults that the records of a run on a network suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from chakram.analysis.counter_evidence import PortCounters, node_of
+from chakram.analysis.lossy_links import Crossing, lossy_ports
+from chakram.analysis.simulation_misfit import Observed, slow_ports
+from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant
+from chakram.diagnosis.run_evidence import (
+    counted_at_ports,
+    paths_of,
+    paused_spans,
+    sent_and_received,
+    ways_of,
+)
+from chakram.foundation.units import format_time
+from chakram.predict.routing import ports_of
+from chakram.run_directory.reader import RunResults
+from chakram.switch.ecmp import DrawnPaths
+
+_EXPLAINED = 0.5
+"""Hosts that were late for this share of the lost time explain all of it."""
+
+_LEAST_EXCESS = 0.04
+_MOST_LOSS = 0.7
+LOSSES = (1e-4, _MOST_LOSS)
+_LEAST_PAUSE = 0.01
+CANDIDATES = 6
+"""Ports that are suspected at once."""
+
+_MOST_CANDIDATES = 24
+"""Ports that are suspected in turn if the first ones do not explain the run."""
+
+_FEW_LOST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """A fault that may explain a run, and its misfit.
+
+    Attributes:
+        cause: Name of the cause.
+        place: A link with its direction, a link, a switch or a host.
+        assumed: Assumptions of the simulation.
+        evidence: Evidence for the fault, in a few words.
+        misfit: Misfit over the iterations that were not used for fitting.
+        fitted: Misfit over the iterations that were used for fitting.
+        span: Range that contains the best value of its parameter; None: no parameter.
+        is_counted: Whether counters prove the fault.
+        alike: Hypotheses that the same counters support equally.
+    """
+
+    cause: str
+    place: str
+    assumed: tuple[Assumption, ...]
+    evidence: str = ""
+    misfit: float = 0.0
+    fitted: float = 0.0
+    span: tuple[float, float] | None = None
+    is_counted: bool = False
+    alike: tuple[Hypothesis, ...] = ()
+
+
+class Proposals:
+    """Faults that the records of a run suggest.
+
+    Attributes:
+        links: Each direction of a link, by its egress port.
+        counters: Counters of these ports.
+
+    Args:
+        results: Results of the run.
+        late: Hosts whose data plane was late, with the share of the time.
+        iterations: Number of measured iterations.
+        overflow: Packets that queues drop in a simulation without faults.
+    """
+
+    def __init__(
+        self,
+        results: RunResults,
+        *,
+        late: Mapping[str, float],
+        iterations: int,
+        overflow: float,
+    ) -> None:
+        self._late = late
+        self._iterations = iterations
+        self._overflow = overflow
+        self._paused = paused_spans(results)
+        self._sent, self._received = sent_and_received(results)
+        wrong, self._dropped = counted_at_ports(
+            results, "invalid_packets", "socket_drops"
+        )
+        self.links = {each.port: each for each in results.links() if each.port}
+        self.counters = PortCounters(
+            links=self.links, packets=sum(self._sent.values()), wrong=wrong
+        )
+
+    def counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield the faults that counters prove."""
+        if not _knows_paths(run):
+            return
+        idle = list(self._without_bytes(run))
+        yield from idle or self._counted_losses(variant, run)
+
+    def slower(
+        self, run: Rerun, measured: Observed, simulated: Observed
+    ) -> Iterator[Hypothesis]:
+        """Yield faults that may delay messages."""
+        yield from self.pauses(measured.iteration_ns)
+        # If the hash is unknown, a path between switches is only one random draw.
+        kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
+        ways = {
+            pair: frozenset(
+                port
+                for port in ports
+                if port in self.links and self.links[port].kind in kinds
+            )
+            for pair, ports in ways_of(run).items()
+        }
+        own = {
+            port.host: f"{port.host}:{port.interface}" for port in ports_of(run.plan)
+        }
+        slow = [own[host] for host in self._late if host in own]
+        left = 1 - simulated.iteration_ns / measured.iteration_ns
+        # If late data planes explain the lost time, no other link is a suspect.
+        if max(self._late.values(), default=0.0) < _EXPLAINED * left or not slow:
+            slow += slow_ports(ways, measured, simulated, least=_LEAST_EXCESS)
+        for port in self._ends(slow):
+            rate_bps = self.links[port].rate_bps
+            if rate_bps:
+                yield self._of_port(
+                    "slow link",
+                    Assumption(kind="degrade", port=port, rate_bps=rate_bps),
+                    (0.03, 0.97),
+                )
+
+    def pauses(self, iteration_ns: float) -> Iterator[Hypothesis]:
+        """Yield the links whose sending port was paused."""
+        whole_ns = self._iterations * iteration_ns
+        for port, spans in self._paused.items():
+            link = self.links.get(port)
+            paused_ns = sum(end_ns - at_ns for _, at_ns, end_ns in spans)
+            if link is None or paused_ns < _LEAST_PAUSE * whole_ns:
+                continue
+            yield Hypothesis(
+                cause="pause",
+                place=f"{link.link} {link.direction}",
+                assumed=tuple(
+                    Assumption(
+                        kind="pause_storm",
+                        port=port,
+                        at_ns=at_ns,
+                        until_ns=end_ns,
+                        classes=(traffic_class,),
+                    )
+                    for traffic_class, at_ns, end_ns in spans
+                ),
+                evidence=f"counted pauses of {format_time(paused_ns)}",
+                is_counted=True,
+            )
+
+    def _of_port(
+        self, cause: str, assumed: Assumption, span: tuple[float, float]
+    ) -> Hypothesis:
+        link = self.links[assumed.port]
+        place = f"{link.link} {link.direction}"
+        return Hypothesis(cause=cause, place=place, assumed=(assumed,), span=span)
+
+    def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield lossy links, found from packets that were sent but not received."""
+        # A queue overflow is the effect of another fault, and masks losses.
+        full = self.counters.overflowing
+        paths = []
+        for end, (ports, other) in paths_of(run).items():
+            if full.isdisjoint(ports):
+                sent = self._sent.get(end, 0)
+                lost = max(0, sent - self._received.get(other, 0))
+                paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
+        total = round(sum(each.lost for each in paths))
+        if total < max(_FEW_LOST, self._overflow + self._dropped):
+            return
+        known = [each.port for each in variant.assumed if each.probability]
+        likely = [
+            replace(
+                self._of_port(
+                    "loss",
+                    Assumption(kind="loss", port=port, probability=share),
+                    LOSSES,
+                ),
+                span=None,
+                is_counted=True,
+                evidence=(
+                    f"{total} packets were lost or arrived damaged: {share:.2%} of the "
+                    "packets sent over it"
+                ),
+            )
+            for port, share in lossy_ports(
+                [*paths, *self.counters.through_switches(total)], known
+            )
+            if port in self.links and share <= _MOST_LOSS
+        ]
+        if likely:
+            yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+
+    def _ends(self, ports: Iterable[str]) -> list[str]:
+        """Return the first ports, each followed by the opposite port of its link.
+
+        Delayed or lost acknowledgments affect the data in the other direction.
+        """
+        both = [
+            each
+            for port in ports
+            if port in self.links
+            for each in (port, self.counters.other_end(port))
+            if each is not None
+        ]
+        return list(dict.fromkeys(both))[:_MOST_CANDIDATES]
+
+    def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield explanations for idle links that a hash should select."""
+        expected_bytes = run.result.link_bytes
+        idle = self.counters.idle(expected_bytes)
+        if not idle:
+            return
+        dead = self.counters.dead(idle, expected_bytes)
+        if dead:
+            yield Hypothesis(
+                cause="dead uplink",
+                place=self.counters.names_of(dead),
+                assumed=tuple(Assumption(kind="down", port=port) for port in dead),
+                evidence="carried none of the traffic that the hash sends there",
+                is_counted=True,
+            )
+        groups = {self.links[port].equal_cost: node_of(port) for port in idle}
+        for group, switch in groups.items():
+            if len(groups) > 1 and all(
+                port in dead for port in idle if self.links[port].equal_cost == group
+            ):
+                continue
+            avoided = self.counters.avoided(group)
+            yield Hypothesis(
+                cause="hash imbalance",
+                place=switch,
+                assumed=tuple(
+                    Assumption(kind="avoided", port=port) for port in avoided
+                ),
+                evidence=(
+                    f"sent nothing through {self.counters.names_of(avoided)}, "
+                    "although its hash selects them: its routes may have changed"
+                ),
+                is_counted=True,
+            )
+
+
+def _knows_paths(run: Rerun) -> bool:
+    return not isinstance(run.ecmp, DrawnPaths)

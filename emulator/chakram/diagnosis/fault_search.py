@@ -1,0 +1,464 @@
+"""Diagnosis of a run on a network by fitting simulated faults to measurements.
+
+The declared faults of the experiment are not read.  The null hypothesis is a simulation
+without any fault.  If the run does not fit it, the records propose hypotheses: slow
+links, links that lose packets, links without traffic, paused ports and late hosts.  A
+parameter that the records do not give is fitted to half of the measured iterations and
+judged by the other half.  Other hypotheses are judged by all iterations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+from statistics import median
+from typing import TYPE_CHECKING
+
+from chakram.analysis.counter_evidence import node_of
+from chakram.analysis.simulation_misfit import (
+    LATE,
+    late_hosts,
+    misfit,
+    takes_longer,
+)
+from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
+from chakram.diagnosis.fault_proposals import (
+    CANDIDATES,
+    LOSSES,
+    Hypothesis,
+    Proposals,
+)
+from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
+from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
+from chakram.foundation.units import format_rate
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+_LEAST_MISFIT = 0.06
+"""Maximum misfit of a simulation that explains a run."""
+
+_BETTER = 0.6
+"""Maximum misfit of an accepted hypothesis, as a share of the misfit without it."""
+
+_COUNTED = 0.9
+"""The same limit for a fault that counters prove."""
+
+_SURER = 0.4
+"""The same limit if hosts delayed collectives."""
+
+_AS_GOOD = 1.5
+"""Hypotheses whose misfits differ by less than this factor are equivalent."""
+
+_RESOLVED = 0.01
+"""Error of the fit; misfits with a smaller difference are equivalent, too."""
+
+_AMONG_LATEST = 0.8
+_TWICE = 2
+
+_OF_SEARCH = 0.5
+"""Share of the time for fitting after which no further ports are suspected."""
+
+_STEPS = 6
+_MORE_STEPS = 3
+"""Further steps of bisection for hypotheses that may fit best."""
+
+_AS_FINE = 2.0
+"""Maximum misfit for further steps, relative to the smallest misfit."""
+
+_AROUND = 0.7
+"""Minimum rate of a two-way fault, relative to the fitted one-way rate."""
+
+_TWO_WAY = 4
+"""Links that are tried as slow in both directions, if one direction explains little."""
+
+_BOTH = 0.6
+"""Maximum misfit of a two-way fault, relative to the one-way fault."""
+
+_OF_BUDGET = 0.6
+"""Share of the time limit for fitting; the rest is for testing savings."""
+
+_MOST_FAULTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Result of fitting simulated faults to a run.
+
+    Attributes:
+        variant: The run with the faults that were found, and no declared ones.
+        run: Simulation of that variant.
+        found: Faults, each with the hypotheses that explain the run equally well.
+        null_misfit: Misfit of the simulation without any fault.
+        misfit: Misfit of the simulation with the faults that were found.
+        noise: Misfit to expect from random numbers and late hosts.
+        tried: Hypotheses that were simulated, in words.
+        simulations: Number of simulations.
+        measured: Number of measured iterations in each simulation.
+        measured_ns: Mean time of a measured iteration.
+        late: Hosts whose data plane was late, with the share of the time.
+    """
+
+    variant: Variant
+    run: Rerun
+    found: tuple[tuple[Hypothesis, tuple[Hypothesis, ...]], ...]
+    null_misfit: float
+    misfit: float
+    noise: float
+    tried: tuple[str, ...]
+    simulations: int
+    measured: int
+    measured_ns: float
+    late: Mapping[str, float]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the simulation fits the measured run."""
+        return self.misfit <= max(_LEAST_MISFIT, 2 * self.noise)
+
+
+def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) -> Fit:
+    """Find the faults that explain a run on a network.
+
+    Args:
+        results: Results of the run.
+        job: The job to explain; None: all jobs.
+        budget_s: Time limit of the diagnosis, in seconds.  A share of it is for
+            simulating hypotheses.
+
+    Raises:
+        InputError: If the experiment or its traces cannot be read.
+        ChakramError: If the run cannot be simulated without faults.
+    """
+    return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
+
+
+_Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
+"""A fault that explains a run, and the hypotheses that explain it equally well."""
+
+
+class _Search:
+    def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
+        now_s = time.monotonic()
+        self._until_s = until_s
+        self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
+        self._null = _without_faults(results)
+        warmup = self._null.experiment.iterations.warmup
+        self._runs = SimulatedRuns(results, job, warmup=warmup, until_s=until_s)
+        self._waits = generator_waits(results)
+        self._noise = median(self._waits.values()) if self._waits else 0.0
+        self._late = late_hosts(self._waits)
+        self._is_late = is_generator_bound(results)
+        run, shown = self._runs.simulated(self._null)
+        self._null_misfit = self._misfit(shown)
+        # Queues that overflow also overflow in the simulation.
+        overflow = sum(run.result.drops.values()) * self._runs.count / self._runs.few
+        self._proposals = Proposals(
+            results, late=self._late, iterations=self._runs.count, overflow=overflow
+        )
+        self._links = self._proposals.links
+        self._counters = self._proposals.counters
+        self._tried: list[str] = []
+
+    def fit(self) -> Fit:
+        found, variant = self._searched(self._null, [])
+        if is_random(variant.assumed):
+            # Random losses mask slow links, except in messages without losses.
+            self._runs.select(is_intact=True)
+            found, variant = self._searched(variant, found)
+            self._runs.select(is_intact=False)
+        run, shown = self._runs.simulated(variant)
+        return Fit(
+            variant=variant,
+            run=run,
+            found=tuple(found),
+            null_misfit=self._null_misfit,
+            misfit=self._misfit(shown),
+            noise=max(self._noise, self._runs.spread(variant)),
+            tried=tuple(dict.fromkeys(self._tried)),
+            simulations=self._runs.simulations,
+            measured=self._runs.iterations(variant),
+            measured_ns=self._runs.measured.whole.iteration_ns,
+            late=self._late,
+        )
+
+    def _searched(
+        self, variant: Variant, found: list[_Found]
+    ) -> tuple[list[_Found], Variant]:
+        """Add faults that improve the fit; return all faults and the run with them."""
+        run, shown = self._runs.simulated(variant)
+        while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
+            now = self._misfit(shown)
+            noise = max(self._noise, self._runs.spread(variant))
+            is_near = now <= max(_LEAST_MISFIT, 2 * noise)
+            if is_near and not any(each.is_counted for each, _ in found):
+                break
+            # Counters prove these faults, regardless of other faults.
+            stages = (
+                [] if self._runs.is_intact else [self._proposals.counted(variant, run)]
+            )
+            measured = self._runs.measured.fitted
+            stages.append(
+                self._proposals.pauses(measured.iteration_ns)
+                if is_near
+                else self._proposals.slower(run, measured, shown.fitted)
+            )
+            best = None
+            for proposed in stages:
+                hypotheses = self._hypotheses(variant, proposed)
+                best = _best(
+                    [
+                        each
+                        for each in hypotheses
+                        if self._is_better(each, variant, shown)
+                    ]
+                )
+                if best is not None:
+                    break
+            if best is None:
+                break
+            limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
+            rivals = best.alike or tuple(
+                each
+                for each in hypotheses
+                if each.misfit <= limit
+                and each.place != best.place
+                and not (each.cause == best.cause and _ports(best) < _ports(each))
+            )
+            found = [*found, (self._labelled(best), rivals)]
+            variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            run, shown = self._runs.simulated(variant)
+        return found, variant
+
+    def _is_better(self, best: Hypothesis, variant: Variant, shown: Halves) -> bool:
+        now = self._misfit(shown)
+        if best.is_counted and best.cause != "pause":
+            # Counters prove this fault.  Unlike a pause, it is not the effect of
+            # another fault.
+            changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            return best.misfit < now + self._runs.spread(changed)
+        if best.span is None:
+            return best.misfit <= _COUNTED * now
+        better = _SURER if self._is_late else _BETTER
+        if best.misfit > better * self._judge(shown):
+            return False
+        return not self._runs.is_intact or self._fits_all(best, variant)
+
+    def _fits_all(self, best: Hypothesis, variant: Variant) -> bool:
+        """Return whether the fault fits all messages, not only those without losses."""
+        self._runs.select(is_intact=False)
+        changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+        before, after = (
+            self._misfit(self._runs.simulated(each)[1]) for each in (variant, changed)
+        )
+        limit = before + self._runs.spread(variant)
+        self._runs.select(is_intact=True)
+        return after <= limit
+
+    def _misfit(self, shown: Halves) -> float:
+        return misfit(self._runs.measured.whole, shown.whole)
+
+    def _judge(self, shown: Halves) -> float:
+        return misfit(self._runs.measured.judged, shown.judged)
+
+    def _hypotheses(
+        self, variant: Variant, proposed: Iterable[Hypothesis]
+    ) -> list[Hypothesis]:
+        # A slow host link delays data alike in both directions, so exclude both.
+        taken = {each.port for each in variant.assumed}
+        taken |= {
+            other
+            for each in variant.assumed
+            if each.kind == "degrade" and self._links[each.port].kind == "host"
+            if (other := self._counters.other_end(each.port))
+        }
+        enough = max(_LEAST_MISFIT, 2 * self._noise)
+        hypotheses: list[Hypothesis] = []
+        tried = 0
+        for each in proposed:
+            if taken & _ports(each):
+                continue
+            if tried and not tried % CANDIDATES and self._is_found(hypotheses, enough):
+                break
+            tried += 1
+            fitted = self._fitted(variant, each)
+            hypotheses += [] if fitted is None else [fitted]
+        best = _best(hypotheses)
+        if best is None or best.span is None:
+            return hypotheses
+        near = _AS_FINE * best.fitted + _RESOLVED
+        hypotheses = [
+            self._finer(variant, each) if each.fitted <= near else each
+            for each in hypotheses
+        ]
+        return self._with_two_way(variant, hypotheses, taken, enough)
+
+    def _with_two_way(
+        self,
+        variant: Variant,
+        hypotheses: list[Hypothesis],
+        taken: set[str],
+        enough: float,
+    ) -> list[Hypothesis]:
+        """Prefer one fault in both directions of a link if it explains much more.
+
+        If the best fault in one direction does not explain the run, several links are
+        tried.
+        """
+        ranking = sorted(hypotheses, key=lambda each: each.fitted)
+        best = ranking[0]
+        links = {self._links[each.assumed[0].port].link: each for each in ranking[::-1]}
+        chosen = sorted(links.values(), key=lambda each: each.fitted)
+        found = [
+            self._finer(variant, both)
+            for each in chosen[: 1 if best.fitted <= enough else _TWO_WAY]
+            if (both := self._two_way(variant, each, taken)) is not None
+            and both.misfit < _BOTH * best.misfit - _RESOLVED
+        ]
+        if not found:
+            return hypotheses
+        ports = _ports(min(found, key=lambda each: each.fitted))
+        return [*found, *(each for each in hypotheses if not _ports(each) <= ports)]
+
+    def _two_way(
+        self, variant: Variant, one_way: Hypothesis, taken: set[str]
+    ) -> Hypothesis | None:
+        """Return a slow link in both directions, fitted; None if it cannot be."""
+        other = self._counters.other_end(one_way.assumed[0].port)
+        if other is None or other in taken:
+            return None
+        share = (one_way.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
+        both = replace(
+            one_way,
+            place=self._links[other].link,
+            assumed=(*one_way.assumed, replace(one_way.assumed[0], port=other)),
+            span=(_AROUND * share, min(0.97, share / _AROUND)),
+        )
+        return self._fitted(variant, both)
+
+    def _is_found(self, hypotheses: Sequence[Hypothesis], enough: float) -> bool:
+        """Return whether a hypothesis explains the run, or the time is used up."""
+        return (
+            time.monotonic() > self._search_until_s
+            or min((each.fitted for each in hypotheses), default=1.0) <= enough
+        )
+
+    def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
+        """Return a fault with its best parameter, or None if no simulation ends."""
+        self._tried.append(f"{what.cause} at {what.place}")
+        if what.span is not None:
+            return self._bisected(variant, what, _STEPS)
+        shown = self._runs.attempt(variant, what.assumed)
+        if shown is None:
+            return None
+        found = self._with(what, shown)
+        seen = self._runs.measured.whole.resent_share
+        if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
+            return found
+        # The counted rate causes too few retransmissions; fit the rate to them instead.
+        more = self._bisected(variant, replace(what, span=LOSSES), _STEPS)
+        if more is None:
+            return found
+        return replace(more, span=None, evidence=what.evidence)
+
+    def _finer(self, variant: Variant, best: Hypothesis) -> Hypothesis:
+        if best.span is None:
+            return best
+        found = self._bisected(variant, best, _MORE_STEPS)
+        return found if found is not None and found.fitted <= best.fitted else best
+
+    def _bisected(
+        self, variant: Variant, what: Hypothesis, steps: int
+    ) -> Hypothesis | None:
+        assert what.span is not None
+        low, high = what.span
+        is_slow = what.assumed[0].kind == "degrade"
+        best: Hypothesis | None = None
+        measured = self._runs.measured.fitted
+        for _ in range(steps):
+            middle = exp((log(low) + log(high)) / 2)
+            assumed = tuple(self._at(each, middle) for each in what.assumed)
+            shown = self._runs.attempt(variant, assumed)
+            # If the simulation does not end, the actual fault is less severe.
+            is_too_bad = True
+            if shown is not None:
+                found = self._with(replace(what, assumed=assumed), shown)
+                if best is None or found.fitted < best.fitted:
+                    best = found
+                is_too_bad = (
+                    takes_longer(shown.fitted, measured)
+                    if is_slow
+                    else shown.fitted.resent_share > measured.resent_share
+                )
+            if is_too_bad == is_slow:
+                low = middle
+            else:
+                high = middle
+        if best is None:
+            return None
+        text = "about " + (
+            format_rate(best.assumed[0].rate_bps or 0)
+            if is_slow
+            else f"{best.assumed[0].probability:.2%} of the packets"
+        )
+        evidence = f"fits the measured messages best: {text}"
+        return replace(best, span=(low, high), evidence=evidence)
+
+    def _at(self, assumed: Assumption, value: float) -> Assumption:
+        if assumed.kind != "degrade":
+            return replace(assumed, probability=value)
+        rate_bps = self._links[assumed.port].rate_bps or 0
+        return replace(assumed, rate_bps=max(1000, round(value * rate_bps)))
+
+    def _with(self, what: Hypothesis, shown: Halves) -> Hypothesis:
+        if what.span is None:
+            whole = self._misfit(shown)
+            return replace(what, misfit=whole, fitted=whole)
+        fitted = misfit(self._runs.measured.fitted, shown.fitted)
+        return replace(what, misfit=self._judge(shown), fitted=fitted)
+
+    def _labelled(self, best: Hypothesis) -> Hypothesis:
+        """Attribute a slow link to its host if few hosts were late for longer."""
+        link = self._links[best.assumed[0].port]
+        ends = {
+            node_of(port)
+            for port, each in self._links.items()
+            if each.link == link.link
+        }
+        latest = max(self._waits.values(), default=0.0)
+        limit = max(LATE, _AMONG_LATEST * latest)
+        host = next((each for each in ends if self._waits.get(each, 0.0) >= limit), "")
+        if best.cause != "slow link" or not host:
+            return best
+        evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
+        return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+
+def _ports(what: Hypothesis) -> frozenset[str]:
+    return frozenset(each.port for each in what.assumed)
+
+
+def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
+    """Return the best hypothesis; of equivalent ones, that with the fewest ports."""
+    if not hypotheses:
+        return None
+    limit = min(each.fitted for each in hypotheses) + _RESOLVED
+    alike = [each for each in hypotheses if each.fitted <= limit]
+    return min(alike, key=lambda each: (len(_ports(each)), each.fitted))
+
+
+def _without_faults(results: RunResults) -> Variant:
+    """Return the variant of a run on a network without any declared fault."""
+    manifest = results.manifest
+    variant = variant_of(manifest, str(results.path))
+    plan = results.plan()
+    return replace(
+        variant.with_faults(links=(), packets=(), drop=0.0),
+        ports=tuple(results.ports()),
+        shards={
+            each.agent: each.shards for each in (() if plan is None else plan.agents)
+        },
+        psn_seed=manifest.psn_seed,
+    )

@@ -1,0 +1,158 @@
+"""Simulations of a run with assumed faults, summarized like its measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from chakram.analysis.simulation_misfit import (
+    Message,
+    Observed,
+    intact,
+    misfit,
+    observed,
+)
+from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, rerun
+from chakram.diagnosis.run_evidence import (
+    Messages,
+    measured_messages,
+    simulated_messages,
+)
+from chakram.foundation.errors import ChakramError
+from chakram.roce.constants import NEVER
+from chakram.run_directory.reader import RunResults
+
+_SEEDS = 3
+"""Number of seeds for a simulation with random losses."""
+
+_ITERATIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Observations of all iterations, and of the two halves."""
+
+    whole: Observed
+    fitted: Observed
+    judged: Observed
+
+
+class SimulatedRuns:
+    """Measurements of a run, and simulations of it in the same form.
+
+    Attributes:
+        measured: The measured iterations.
+        count: Number of measured iterations of the run.
+        few: Number of iterations to simulate without faults, which are alike.
+        is_intact: Whether only messages without retransmissions are compared.
+        simulations: Number of simulations so far.
+
+    Args:
+        results: Results of the run.
+        job: The job to compare; None: all jobs.
+        warmup: Number of iterations before the measured ones.
+        until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
+    """
+
+    def __init__(
+        self, results: RunResults, job: str | None, *, warmup: int, until_s: float
+    ) -> None:
+        self._job = job
+        self._until_s = until_s
+        self._records = measured_messages(results, job)
+        numbers = sorted(self._records[1])
+        self._numbers = numbers[::2], numbers[1::2] or numbers
+        self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
+        self.simulations = 1
+        self.select(is_intact=False)
+        self.count = 1 + max(map(max, self._numbers)) - warmup
+        self.few = min(self.count, _ITERATIONS)
+
+    def select(self, *, is_intact: bool) -> None:
+        """Select the messages to compare: all, or those without retransmissions."""
+        self.is_intact = is_intact
+        halves = self._numbers
+        numbers = sorted({*halves[0], *halves[1]})
+        self.measured = Halves(
+            *(self._observed(*self._records, each) for each in (numbers, *halves))
+        )
+
+    def _observed(
+        self,
+        flows: Mapping[int, Sequence[Message]],
+        times_ns: Mapping[int, Sequence[int]],
+        numbers: Iterable[int],
+    ) -> Observed:
+        chosen = [each for each in numbers if each in times_ns]
+        own = [flow for each in chosen for flow in flows.get(each, ())]
+        if self.is_intact:
+            return intact(own)
+        jobs = max(len(times_ns[each]) for each in chosen)
+        return observed(own, [sum(times_ns[each]) // jobs for each in chosen])
+
+    def iterations(self, variant: Variant) -> int:
+        """Return the number of measured iterations to simulate."""
+        return self.count if is_timed(variant.assumed) else self.few
+
+    def simulated(self, variant: Variant) -> tuple[Rerun, Halves]:
+        """Simulate a variant of the run; raise ``ChakramError`` if it does not end."""
+        measured = self.iterations(variant)
+        run = rerun(variant, measured=measured)
+        flows, times_ns = simulated_messages(run, self._job)
+        if is_timed(variant.assumed):
+            fitted, judged = (
+                self._observed(flows, times_ns, each) for each in self._numbers
+            )
+            whole = self._observed(flows, times_ns, times_ns)
+            return run, Halves(whole, fitted, judged)
+        if is_random(variant.assumed):
+            for more_flows, more_ns in self._repeated(variant, measured):
+                last = 1 + max(times_ns)
+                flows |= {last + number: each for number, each in more_flows.items()}
+                times_ns |= {last + number: each for number, each in more_ns.items()}
+        shown = self._observed(flows, times_ns, times_ns)
+        return run, Halves(shown, shown, shown)
+
+    def spread(self, variant: Variant) -> float:
+        """Return the misfit between simulations that differ only in their seed."""
+        if not is_random(variant.assumed):
+            return 0.0
+        key = self.is_intact, variant.assumed
+        if key not in self._spreads:
+            shown = [
+                self._observed(flows, times_ns, times_ns)
+                for flows, times_ns in self._repeated(variant, self.count)
+            ]
+            self._spreads[key] = misfit(*shown) if len(shown) > 1 else 0.0
+        return self._spreads[key]
+
+    def _repeated(self, variant: Variant, measured: int) -> Iterator[Messages]:
+        """Yield the messages of simulations with other seeds, if they end."""
+        seed = variant.experiment.seed
+        for each in range(seed + 1, seed + _SEEDS):
+            with suppress(ChakramError):
+                again = rerun(replace(variant, seed=each), measured=measured)
+                yield simulated_messages(again, self._job)
+
+    def attempt(self, variant: Variant, assumed: Sequence[Assumption]) -> Halves | None:
+        """Simulate a variant with more faults; None if it does not end in time."""
+        if time.monotonic() > self._until_s:
+            return None
+        self.simulations += 1
+        changed = replace(variant, assumed=(*variant.assumed, *assumed))
+        try:
+            return self.simulated(changed)[1]
+        except ChakramError:
+            return None
+
+
+def is_timed(assumed: Iterable[Assumption]) -> bool:
+    """Return whether a fault begins or ends during the run."""
+    return any(each.at_ns or each.until_ns != NEVER for each in assumed)
+
+
+def is_random(assumed: Iterable[Assumption]) -> bool:
+    """Return whether the seed decides what a fault affects."""
+    return any(each.probability for each in assumed)
