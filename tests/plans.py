@@ -9,7 +9,7 @@ from chakram.collectives.groups import WORLD, world_group
 from chakram.config.congestion import congestion_arguments, settings_model
 from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
-from chakram.control.protocol_messages import decode_message, pb
+from chakram.control.protobuf_messages import decode_message, pb
 from chakram.plan.plan import (
     AgentPlan,
     PortPlan,

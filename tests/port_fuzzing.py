@@ -12,7 +12,7 @@ from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.headers import Packet, encode_packet
 from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.opcodes import Opcode
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from chakram.roce.receive_memory import MemoryRegion

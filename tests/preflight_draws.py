@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from chakram.fabric.labs.description import LabState
+    from chakram.fabric.labs.lab_spec import LabState
     from chakram.preflight.report import PreflightReport
 
 UP, DOWN = "up", "down"

@@ -23,7 +23,7 @@ from chakram.roce.queue_pair import QueuePair
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
-    from chakram.roce.packet_buffer import WireEncoder
+    from chakram.roce.packet_encoder import WireEncoder
     from chakram.roce.receive_memory import MemoryRegion
 
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation.errors import EnvironmentProblem, FabricError, PlanError
 from chakram.plan.plan import AgentPlan, PortPlan

@@ -26,7 +26,7 @@ from chakram.control.error_details import METADATA_KEY, encode_error
 from chakram.control.event_codec import encode_description, encode_event
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
-from chakram.control.protocol_messages import PROTOCOL_VERSION, pb
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.dataplane.open_port import PORT_KINDS

@@ -10,7 +10,7 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
 from chakram.foundation.errors import PeerError, RunFailed
 
 if TYPE_CHECKING:

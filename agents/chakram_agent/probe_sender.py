@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import ConfigError, PeerError
 from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.records.row_layout import RecordRows

@@ -28,7 +28,7 @@ from chakram.control.error_details import error_message
 from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
 from chakram.control.plan_codec import decode_plan
-from chakram.control.protocol_messages import decode_message, pb
+from chakram.control.protobuf_messages import decode_message, pb
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
 from chakram.plan.plan import AgentPlan, PortPlan

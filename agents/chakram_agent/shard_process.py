@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chakram.control.protocol_messages import decode_message, pb
+from chakram.control.protobuf_messages import decode_message, pb
 from chakram.foundation.errors import EnvironmentProblem
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 from chakram_agent.shared_counters import SharedCounters

@@ -13,7 +13,7 @@ from chakram.control.error_details import rebuild
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.events import AgentEvent, CountersSnapshot, Progress, RecordBatch
 from chakram.control.plan_codec import encode_plan
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError
 from chakram_agent import events_and_instructions as events

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram._compiled import status
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from tests.bench.extent import at_most, sized

@@ -14,7 +14,7 @@ import pytest
 from chakram.control import client as client_module
 from chakram.control.client import AgentClient
 from chakram.control.error_details import METADATA_KEY
-from chakram.control.protocol_messages import PROTOCOL_VERSION, pb
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.control.service import AgentServicer, add_AgentServicer_to_server
 from chakram.foundation.errors import AgentError, PeerError, PlanError
 from tests.plans import ring_plan

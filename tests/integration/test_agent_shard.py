@@ -15,7 +15,7 @@ import pytest
 
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.plan_codec import encode_plan
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.records.counter_slots import slot

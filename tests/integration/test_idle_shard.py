@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.records.counter_slots import slot
 from chakram_agent.pipe import ShardPipe

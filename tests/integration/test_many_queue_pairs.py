@@ -10,7 +10,7 @@ import pytest
 
 from chakram._compiled import status
 from chakram.roce.congestion.fixed_rate import FixedRate
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.port import PortEngine
 from chakram.roce.send_order import SendOrder
 from tests.virtual_wire import make_queue_pair

@@ -9,7 +9,7 @@ import pytest
 
 from chakram.roce.constants import Verb
 from chakram.roce.opcodes import Opcode
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.port import PortEngine
 from tests.virtual_wire import make_queue_pair, split
 

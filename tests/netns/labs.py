@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.enter_lab import enter_command
-from chakram.fabric.labs.description import encode_state
+from chakram.fabric.labs.lab_spec import encode_state
 from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
+    from chakram.fabric.labs.lab_spec import LabState
 
 NETNS = Path("/run/netns")
 GBIT = 10**9

@@ -33,7 +33,7 @@ from tests.pcap_files import Frame, ip_packet, read_frames
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
+    from chakram.fabric.labs.lab_spec import LabState
 
 pytestmark = pytest.mark.asyncio
 

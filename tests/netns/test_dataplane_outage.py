@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.fabric.labs.description import HostState
+    from chakram.fabric.labs.lab_spec import HostState
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import start_lab, status
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import LinkCounters, read_counters
 from chakram.fabric.labs.user_namespace import has_net_admin
 from chakram.topology.common_topologies import single_switch

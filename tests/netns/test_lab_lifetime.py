@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from chakram.fabric.child_processes import is_alive, process_start_ticks
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.holder_protocol import ask_holder
 from chakram.fabric.labs.lab import (
     down,
@@ -25,6 +24,7 @@ from chakram.fabric.labs.lab import (
     status,
     unregister,
 )
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import read_counters
 from chakram.fabric.labs.user_namespace import has_net_admin
 from chakram.foundation.errors import FabricError

@@ -23,11 +23,6 @@ from chakram.fabric.labs.enter_namespace import (
 )
 from chakram.fabric.labs.lab import start_lab, status
 from chakram.fabric.labs.link_requests import add_address, add_route, set_link
-from chakram.fabric.labs.namespace_names import (
-    NETNS_DIRECTORY,
-    bind_names,
-    unbind_names,
-)
 from chakram.fabric.labs.namespaces import (
     Sysctl,
     close_namespaces,
@@ -35,6 +30,11 @@ from chakram.fabric.labs.namespaces import (
     make_namespaces,
 )
 from chakram.fabric.labs.netlink import ask
+from chakram.fabric.labs.netns_mounts import (
+    NETNS_DIRECTORY,
+    bind_names,
+    unbind_names,
+)
 from chakram.fabric.labs.user_namespace import has_net_admin
 from chakram.fabric.machine_probe import LAB_PROBES, probe_all
 from chakram.foundation.errors import ConfigError, FabricError, NoLab

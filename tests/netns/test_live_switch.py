@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chakram.fabric.child_processes import is_alive, process_start_ticks
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import LabHandle, down, start_lab
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import read_counters
 from chakram.foundation.errors import FabricError
 from chakram.switch.packet_outcomes import WATCHDOG

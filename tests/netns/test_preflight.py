@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from chakram.fabric.labs.description import LabState
+    from chakram.fabric.labs.lab_spec import LabState
 
 LAB = own_lab("pft")
 STAR = "{single_switch: {hosts: 3}}"

@@ -11,7 +11,7 @@ from chakram.roce.constants import NO_IMMEDIATE, Verb
 from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.message_contents import ContentsEncoder
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import INTACT, PacketVerifier
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.receive_memory import MemoryRegion

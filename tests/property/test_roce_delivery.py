@@ -13,7 +13,7 @@ from chakram.roce.events import (
     QueuePairFailed,
     SendCompleted,
 )
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from tests.strategies import (

@@ -25,7 +25,7 @@ from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from tests.strategies import first_psns, path_mtus, verbs

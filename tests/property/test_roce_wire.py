@@ -22,7 +22,7 @@ from chakram.roce.icrc import (
     stride_tables,
 )
 from chakram.roce.opcodes import Opcode
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from tests.packets import decode_packet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.port import PortEngine
 from tests.virtual_wire import Livelock, Pair, VirtualClock, make_queue_pair
 

@@ -6,7 +6,7 @@ from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.port cimport PortEngine
-from chakram.roce.packet_buffer cimport WireEncoder
+from chakram.roce.packet_encoder cimport WireEncoder
 from chakram_agent.dataplane.burst_port cimport Port
 
 cdef int _RECEIVES_PER_ROUND

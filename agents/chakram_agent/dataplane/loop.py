@@ -19,7 +19,7 @@ from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
 from chakram.roce.message_contents import ContentsEncoder
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 
 if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan

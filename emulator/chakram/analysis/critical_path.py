@@ -12,9 +12,9 @@ Every event has one *releaser*, the last of the events that it waited for:
 Records contain the releaser of each event.  So the path follows the releasers from the
 latest end back to a start, and needs no other data.
 
-The path consists of pieces without gaps.  The *part* of each piece says where the time
-went.  In virtual time, all parts are known to the nanosecond, and the pieces add up to
-exactly the iteration.
+The path consists of pieces without gaps.  Each piece has a *part*, the category of its
+time, for example computation or waiting in a queue.  In virtual time, all parts are
+known to the nanosecond, and the pieces add up to exactly the iteration.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from chakram.foundation.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.fabric.labs.description import LabState
     from chakram.fabric.labs.lab import LabStatus
+    from chakram.fabric.labs.lab_spec import LabState
     from chakram.topology.topology import Topology
 
 
@@ -290,7 +290,7 @@ def _condition(status: LabStatus) -> str:
 
 
 def _state_fields(state: LabState) -> dict[str, object]:
-    from chakram.fabric.labs.description import encode_state
+    from chakram.fabric.labs.lab_spec import encode_state
 
     fields: dict[str, object] = json.loads(encode_state(state))
     return fields

@@ -31,7 +31,7 @@ from chakram.control.events import (
     PhaseChanged,
 )
 from chakram.control.plan_codec import encode_plan
-from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.foundation.errors import (
     AgentError,
     ChakramError,

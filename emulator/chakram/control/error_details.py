@@ -6,7 +6,7 @@ A refusal is a gRPC status that any client understands. Its trailing metadata co
 
 from __future__ import annotations
 
-from chakram.control.protocol_messages import decode_message, pb
+from chakram.control.protobuf_messages import decode_message, pb
 from chakram.foundation import errors
 from chakram.foundation.errors import AgentError, ChakramError, PeerError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from chakram.control import events
 from chakram.control.message_mapping import Mapper
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import PeerError
 from chakram.foundation.field_bounds import Fault
 from chakram.records.row_layout import RecordRows

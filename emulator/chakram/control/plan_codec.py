@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from chakram.control.message_mapping import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import PlanError
 from chakram.foundation.field_bounds import MAX_TEXT, AtMost, Fault, taken
 from chakram.foundation.ip_addresses import is_ipv6

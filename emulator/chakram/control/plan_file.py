@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from chakram.control.message_mapping import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
-from chakram.control.protocol_messages import plan_pb
+from chakram.control.protobuf_messages import plan_pb
 from chakram.foundation.errors import PlanError
 from chakram.foundation.field_bounds import (
     AtMost,

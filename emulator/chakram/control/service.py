@@ -19,7 +19,7 @@ from chakram.control.chakram_pb2_grpc import (
     AgentStub,
     add_AgentServicer_to_server,
 )
-from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
 from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 The declared faults of the experiment are not read.  The null hypothesis is a simulation
 without any fault.  If the run does not fit it, the records propose hypotheses: slow
-links, links that lose packets, links without traffic, paused ports and late hosts.  A
-parameter that the records do not give is fitted to half of the measured iterations and
-judged by the other half.  Other hypotheses are judged by all iterations.
+links, links that lose packets, links without traffic, paused ports and late hosts.
+
+If the records do not give a parameter of a hypothesis, the search fits it to half of
+the measured iterations, and tests the hypothesis on the other half.  It tests other
+hypotheses on all iterations.
 """
 
 from __future__ import annotations

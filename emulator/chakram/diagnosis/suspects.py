@@ -27,7 +27,7 @@ from chakram.foundation.units import (
 )
 from chakram.program.columns import COMPUTE
 from chakram.switch.ecmp import DrawnPaths
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from chakram.analysis.charged_causes import Cause

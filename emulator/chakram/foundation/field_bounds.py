@@ -163,7 +163,7 @@ class _Naming:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A text of at most *most* characters that matches a *pattern*."""
+    """A string of at most *most* characters that matches *pattern*."""
 
     pattern: str
     most: int

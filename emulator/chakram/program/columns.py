@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     Column: TypeAlias = array[int]

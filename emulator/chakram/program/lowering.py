@@ -40,7 +40,13 @@ from chakram.program.columns import (
     ColumnWriter,
     OperationColumns,
 )
-from chakram.program.lowering_rows import (
+from chakram.program.matching import (
+    CollectiveId,
+    MessageId,
+    match_ranks,
+    without_zero_time,
+)
+from chakram.program.node_selection import (
     ComputeTimes,
     LoweringOptions,
     Rows,
@@ -48,17 +54,11 @@ from chakram.program.lowering_rows import (
     first_start_ns,
     rows_of,
 )
-from chakram.program.matching import (
-    CollectiveId,
-    MessageId,
-    match_ranks,
-    without_zero_time,
-)
 from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 

@@ -25,7 +25,7 @@ from chakram.program.columns import (
     ColumnWriter,
     OperationColumns,
 )
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""

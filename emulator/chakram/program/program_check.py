@@ -16,7 +16,7 @@ from chakram.collectives.uneven_messages import passed_pairs
 from chakram.foundation.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.program.columns import COLLECTIVE, COMPUTE, SEND
 from chakram.trace.graph_index import grouped, topological_order
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

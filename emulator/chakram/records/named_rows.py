@@ -25,7 +25,7 @@ from chakram.records.run_records import (
 
 
 class OperationTable:
-    """Lookup table for the numbers in rows.
+    """Lookup of ranks, collectives and messages by their numbers in record rows.
 
     The operations of all ranks are numbered consecutively, as ``first[rank] +
     operation``.

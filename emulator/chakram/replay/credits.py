@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
-from chakram.replay.queue_pair_roles import Pair
+from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import Flow
 
 _IMMEDIATES = 1 << 32

@@ -34,7 +34,7 @@ from chakram.replay.endpoint_parts import (
     make_queue_pair,
 )
 from chakram.replay.queue_pair_bundle import bundles_of
-from chakram.replay.queue_pair_roles import Pair
+from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank import Replay
 from chakram.replay.same_host_messages import Lane, LocalLink
 from chakram.replay.status_text import failure_words, foreign_words

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from chakram.plan.plan import POLICIES
 from chakram.program.columns import COMPUTE, OperationColumns
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 _LAST = 1 << 62
 

@@ -7,8 +7,8 @@ from chakram.foundation.errors import PlanError
 from chakram.plan.plan import RankPlan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT
-from chakram.replay.queue_pair_roles import Pair
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.replay.queue_pair_peer import Pair
+from chakram.trace.nullable_columns import NO_VALUE
 
 MOST_RANKS = 1 << 29
 """Limit of ranks per job: a peer, a message number and two bits must fit in 64 bits."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import RankPlan, RunSettings
     from chakram.records.row_layout import RecordRows
-    from chakram.replay.queue_pair_roles import Pair
+    from chakram.replay.queue_pair_peer import Pair
     from chakram.replay.rank_progress import ActiveOperation, Flow
     from chakram.roce.events import MessageReceived, SendCompleted
 

@@ -10,7 +10,7 @@ from chakram.replay.readiness import NOTHING
 
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
-    from chakram.replay.queue_pair_roles import Pair
+    from chakram.replay.queue_pair_peer import Pair
 
 __all__ = ["ActiveOperation", "Activity", "Flow"]
 

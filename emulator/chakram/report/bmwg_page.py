@@ -17,7 +17,7 @@ from chakram.report.blocks import facts, table
 from chakram.report.columns import percentiles
 from chakram.report.page import Parts, Section, render_page, section
 from chakram.report.run import rows as run_rows
-from chakram.report.run.curves import completion_times
+from chakram.report.run.bandwidth_and_fct import completion_times
 from chakram.report.run.data import RunData
 from chakram.report.run.links_over_time import links_over_time
 from chakram.report.run.page import (

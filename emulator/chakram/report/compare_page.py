@@ -16,7 +16,7 @@ from chakram.report import page
 from chakram.report.blocks import Table, facts, table
 from chakram.report.columns import percentiles
 from chakram.report.plots import WHOLE, Curve, curves
-from chakram.report.run import curves as run_curves
+from chakram.report.run import bandwidth_and_fct
 from chakram.report.run.data import RunData
 from chakram.report.run.page import notes_of, raw_files, title_of, warnings_of
 from chakram.report.run.rows import RANK_PARTS, ReportRow, report_rows
@@ -375,9 +375,9 @@ def _collectives(runs: _Runs) -> page.Parts:
 def _bandwidth(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, own in runs.rows.items():
-        lines |= run_curves.bandwidth_lines(own, f"{letter}: ")
+        lines |= bandwidth_and_fct.bandwidth_lines(own, f"{letter}: ")
     yield (
-        page.Plot(figure=curves(lines, **run_curves.BANDWIDTH))
+        page.Plot(figure=curves(lines, **bandwidth_and_fct.BANDWIDTH))
         if lines
         else page.NO_BANDWIDTHS
     )
@@ -387,11 +387,11 @@ def _bandwidth(runs: _Runs) -> page.Parts:
 def _completion_times(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, data in runs.items():
-        lines |= run_curves.fct_curves(data.measured, f"{letter}: ")
+        lines |= bandwidth_and_fct.fct_curves(data.measured, f"{letter}: ")
     if not lines:
         raise page.Absent(page.NO_FLOWS)
     caption = "Each line shows 200 evenly chosen points, and each of the 100 slowest "
-    figure = curves(lines, **run_curves.COMPLETION, width=WHOLE)
+    figure = curves(lines, **bandwidth_and_fct.COMPLETION, width=WHOLE)
     yield page.Plot(figure=figure, caption=f"{caption}flows.")
 
 

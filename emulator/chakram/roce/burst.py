@@ -4,7 +4,7 @@
 It holds packets of one message, several one-packet messages, or one control packet.
 
 A queue pair creates a burst, and the port paces it. The I/O layer encodes it as bytes
-(`chakram.roce.packet_buffer`), or a simulator delivers it unencoded.
+(`chakram.roce.packet_encoder`), or a simulator delivers it unencoded.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A packet here is the UDP payload: base transport header, extended headers, payload, pad
 and the four bytes of the invariant CRC. This readable form is for tests, tools and
-unusual packets. The data plane stamps templates instead (`chakram.roce.packet_buffer`).
+unusual packets. The data plane stamps templates instead (see `packet_encoder`).
 
 Source: IBA volume 1, chapter 9, and annex A17 (RoCEv2). Names follow the specification.
 """

@@ -1,6 +1,6 @@
 """Encoder for bursts whose messages have explicit contents.
 
-`chakram.roce.packet_buffer` sends a fixed pattern with a known effect on the ICRC. Use
+`chakram.roce.packet_encoder` sends a fixed pattern with a known effect on the ICRC. Use
 this encoder if a peer must receive specific bytes, as in tests with other
 implementations. It computes the CRC over every byte. This takes about ten microseconds
 per packet, which is too slow to generate load.

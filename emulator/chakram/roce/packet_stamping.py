@@ -6,7 +6,7 @@ The payload is a fixed pattern, so its effect on the ICRC is known in advance. F
 packet, the CRC register is updated over a few header bytes. Tables then advance it to
 the end of the packet (`chakram.roce.icrc` explains the algebra).
 
-Compiled code does not check the bounds of the buffer; `chakram.roce.packet_buffer`
+Compiled code does not check the bounds of the buffer; `chakram.roce.packet_encoder`
 does.
 """
 

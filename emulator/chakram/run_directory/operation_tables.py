@@ -15,7 +15,7 @@ from chakram.program.columns import COMPUTE, OperationColumns
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import COMPUTATION_FIELDS, SHARE_FIELDS, RecordRows
 from chakram.run_directory import schemas
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 KINDS = ("compute", "collective", "send", "receive")
 END_CAUSES = ("start", "received", "acknowledged")

@@ -39,10 +39,10 @@ class PacketBalancing:
         self._count = 0
 
     def choose(self, ports: list[Port], packet: int) -> int:
-        """Return the index of one of at least two egress ports.
+        """Choose the egress port of a packet, and return its index in *ports*.
 
         Args:
-            ports: Ports on shortest paths that are up.
+            ports: At least two ports on shortest paths that are up.
             packet: Number of the packet for random choices, see ``packet_number``.
         """
         raise NotImplementedError

@@ -55,7 +55,9 @@ class Marker:
         self.average_bytes = 0
 
     def chooses(self, queue_bytes: int, number: int) -> bool:
-        """Return whether a packet is chosen at a queue of *queue_bytes*.
+        """Return whether WRED selects a packet at a queue length of *queue_bytes*.
+
+        The caller marks the packet, or drops it if its sender does not support ECN.
 
         Args:
             queue_bytes: Queue length without the packet.

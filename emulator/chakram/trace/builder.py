@@ -12,7 +12,7 @@ from chakram.trace.columns import ABSENT, OP_NUMBERS, TraceColumns
 from chakram.trace.graph import TraceGraph
 from chakram.trace.graph_index import NodeIndex, merged_lists
 from chakram.trace.node import NodeKind
-from chakram.trace.optional_columns import fill, put
+from chakram.trace.nullable_columns import fill, put
 
 _MOST_OP_TYPES = 255
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)

@@ -18,7 +18,7 @@ from chakram.foundation.errors import TraceError
 from chakram.trace.columns import ABSENT, OPS, TraceColumns
 from chakram.trace.graph_index import topological_order
 from chakram.trace.node import NodeKind, TraceNode
-from chakram.trace.optional_columns import filled, optional
+from chakram.trace.nullable_columns import filled, optional
 
 _KINDS = tuple(NodeKind)
 _COMMUNICATION_NUMBERS = frozenset(

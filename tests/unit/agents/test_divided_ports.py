@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import EnvironmentProblem, PlanError
 from chakram.roce.shared_line import PART_WORDS
 from chakram_agent import divided_ports

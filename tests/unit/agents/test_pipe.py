@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
 from chakram.foundation.errors import PeerError, RunFailed
 from chakram_agent import pipe as pipe_module
 from chakram_agent.pipe import ShardPipe, frame

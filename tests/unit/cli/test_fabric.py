@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from chakram.cli.fabric import app
 from chakram.fabric.child_processes import process_start_ticks
-from chakram.fabric.labs import namespace_names
+from chakram.fabric.labs import netns_mounts
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE, Holder, write_holder
 from chakram.foundation.errors import NoLab
 
@@ -29,7 +29,7 @@ def labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root.mkdir(mode=0o700)
     monkeypatch.setenv(STATE_ROOT_VARIABLE, str(root))
     # Others on this machine may have labs.
-    monkeypatch.setattr(namespace_names, "NETNS_DIRECTORY", tmp_path / "netns")
+    monkeypatch.setattr(netns_mounts, "NETNS_DIRECTORY", tmp_path / "netns")
     ticks = process_start_ticks(os.getpid())
     assert ticks is not None
     for name, started in (("alive", ticks), ("dead", ticks + 1)):

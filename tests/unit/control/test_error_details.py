@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.control.error_details import decode_error, encode_error
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation import errors
 from chakram.foundation.errors import AgentError, ChakramError, PlanError
 

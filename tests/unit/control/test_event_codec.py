@@ -26,7 +26,7 @@ from chakram.control.events import (
     ShardLoad,
 )
 from chakram.control.message_mapping import pack_numbers, unpack_numbers
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import PeerError
 from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import FLOW_FIELDS, ITERATION_FIELDS, RecordRows

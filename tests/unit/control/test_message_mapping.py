@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 
 from chakram.control.message_mapping import Mapper
-from chakram.control.protocol_messages import pb
+from chakram.control.protobuf_messages import pb
 from chakram.foundation.field_bounds import AtMost, Clipped, Fault, Name, Within
 
 

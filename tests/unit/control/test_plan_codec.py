@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chakram.control import program_codec
 from chakram.control.plan_codec import decode_plan, encode_plan
-from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, pb
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, pb
 from chakram.foundation.errors import PeerError, PlanError
 from chakram.plan.packet_faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.plan.plan import (

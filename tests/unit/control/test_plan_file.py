@@ -11,7 +11,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.control.plan_file import MAGIC, decode, encode
-from chakram.control.protocol_messages import pb, plan_pb
+from chakram.control.protobuf_messages import pb, plan_pb
 from chakram.foundation.errors import PlanError
 from chakram.program.operations import RankProgram
 from tests.made_plans import collective, compute, program

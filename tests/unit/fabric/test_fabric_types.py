@@ -15,8 +15,8 @@ from chakram.fabric.fabric_types.topology_settings import (
     TopologySettings,
 )
 from chakram.foundation.errors import ConfigError
-from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
+from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths
 from chakram.topology.common_topologies import single_switch
 from tests.leaf_spines import clos
 

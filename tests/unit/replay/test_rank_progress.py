@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from chakram.replay.expansion import Expansion
-from chakram.replay.queue_pair_roles import Pair
+from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import ActiveOperation, Activity
 
 

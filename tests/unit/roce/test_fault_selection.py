@@ -14,7 +14,7 @@ from chakram.roce.fault_selection import (
     class_of_burst,
     class_of_datagram,
 )
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from tests.virtual_wire import make_queue_pair, split
 
 ONLY = PACKET_CLASSES["only"]

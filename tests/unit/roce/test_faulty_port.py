@@ -18,7 +18,7 @@ from chakram.roce.fault_selection import (
     bits_of_datagram,
 )
 from chakram.roce.faulty_port import FaultyPort, flip_bit
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.port import PortEngine
 from tests.virtual_wire import Pair, make_queue_pair
 

@@ -9,7 +9,7 @@ import pytest
 from chakram.roce.constants import BurstKind, Verb
 from chakram.roce.datagrams import MALFORMED, SegmentParser
 from chakram.roce.icrc import advance, icrc, masked_headers, retreat_tables
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import (
     INTACT,
     WRONG_ICRC,

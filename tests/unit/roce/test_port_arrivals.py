@@ -9,7 +9,7 @@ from chakram.records.counter_slots import fct_bucket
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from tests.unit.roce.ports import GIGABIT, MTU, ack_of, drained, make_port
 from tests.virtual_wire import Pair, make_queue_pair

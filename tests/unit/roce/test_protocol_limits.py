@@ -6,7 +6,7 @@ import pytest
 
 from chakram.roce.constants import MAX_OUTSTANDING_PACKETS, NEVER, Verb
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from tests.virtual_wire import make_queue_pair
 
 MTU = 256

@@ -21,7 +21,7 @@ from chakram.chakra.read.attribute_bits import (
     ON_CPU,
     OP_TYPE,
 )
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     Bytes = bytes | bytearray

@@ -37,7 +37,7 @@ from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.node_bytes import EDGES, NodeBytes
 from chakram.trace.columns import OP_NUMBERS
 from chakram.trace.node import CPU_STREAM, NodeKind
-from chakram.trace.optional_columns import NO_VALUE
+from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -321,7 +321,8 @@ def layout_of(
         op: The collective; not send_recv, gather, scatter or a barrier.
         nranks: Number of ranks in the group.
         root: Position of the root.
-        per_rank: Parts per rank if ranks have their own parts, else all parts.
+        per_rank: Number of parts per rank if each rank has separate parts; otherwise
+            the total number of parts.
         in_place: Whether input and output share their slots.
         scratch: By rank, number of slots of its scratch buffer.
 

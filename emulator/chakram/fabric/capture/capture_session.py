@@ -17,8 +17,8 @@ from chakram.fabric.capture.capture_process import (
     encode_request,
 )
 from chakram.fabric.enter_lab import enter_command
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import register_process, unregister
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.foundation.errors import FabricError
 from chakram.foundation.units import format_size
 

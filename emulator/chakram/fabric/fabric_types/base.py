@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from chakram.fabric.fabric_types.link_settings import SwitchesSettings
-from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6

@@ -48,8 +48,8 @@ from chakram.settings.quantities import (
     Whole,
     problem,
 )
-from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
+from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths
 
 if TYPE_CHECKING:
     from chakram.topology.topology import Topology

@@ -38,8 +38,8 @@ from chakram.topology.addressing import (
 )
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.description import LabState
     from chakram.fabric.labs.lab import LabHandle
+    from chakram.fabric.labs.lab_spec import LabState
     from chakram.topology.topology import Topology
 
 

@@ -21,8 +21,8 @@ from pyroute2.ethtool.ioctl import EthtoolError, IoctlEthtool
 
 from chakram.fabric.core_assignment import forwarding_cores
 from chakram.fabric.labs.built_lab import BuiltLab, Port
-from chakram.fabric.labs.description import LabSpec
 from chakram.fabric.labs.enter_namespace import require_ipv6, run_in_namespace
+from chakram.fabric.labs.lab_spec import LabSpec
 from chakram.fabric.labs.link_requests import Request, new_bridge, new_veth
 from chakram.fabric.labs.namespaces import (
     Namespace,

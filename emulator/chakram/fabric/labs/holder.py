@@ -25,15 +25,6 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.child_processes import die_with_parent, process_start_ticks
-from chakram.fabric.labs.description import (
-    HostState,
-    LabSpec,
-    LabState,
-    PortState,
-    SwitchState,
-    decode_spec,
-    encode_state,
-)
 from chakram.fabric.labs.holder_protocol import SOCKET_NAME, encode_error, receive_line
 from chakram.fabric.labs.lab_files import (
     STATE_ROOT_VARIABLE,
@@ -46,13 +37,22 @@ from chakram.fabric.labs.lab_files import (
     write_holder,
     write_whole,
 )
+from chakram.fabric.labs.lab_spec import (
+    HostState,
+    LabSpec,
+    LabState,
+    PortState,
+    SwitchState,
+    decode_spec,
+    encode_state,
+)
 from chakram.fabric.labs.link_counters import (
     BIN_REQUEST,
     COUNTERS_REQUEST,
     FAULTS_REQUEST,
     SAMPLES_REQUEST,
 )
-from chakram.fabric.labs.namespace_names import (
+from chakram.fabric.labs.netns_mounts import (
     bind_names,
     mark_namespaces,
     marked_names,

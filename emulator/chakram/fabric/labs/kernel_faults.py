@@ -24,7 +24,7 @@ from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, rtnl
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from chakram.fabric.labs.built_lab import BuiltLab
-from chakram.fabric.labs.description import LabSpec
+from chakram.fabric.labs.lab_spec import LabSpec
 from chakram.fabric.labs.link_requests import Request, create, remove_queue
 from chakram.fabric.labs.network_requests import NetworkRequests
 from chakram.fabric.labs.shaping import ARRIVAL_HANDLE, reshape, shape_end, unshape

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from chakram.fabric.child_processes import end_process
-from chakram.fabric.labs.description import LabSpec, LabState, decode_state, encode_spec
 from chakram.fabric.labs.holder_protocol import decode_error
 from chakram.fabric.labs.lab_files import (
     CONTROLLER,
@@ -35,7 +34,8 @@ from chakram.fabric.labs.lab_files import (
     state_root,
     unregister,
 )
-from chakram.fabric.labs.namespace_names import (
+from chakram.fabric.labs.lab_spec import LabSpec, LabState, decode_state, encode_spec
+from chakram.fabric.labs.netns_mounts import (
     end_processes,
     marked_names,
     remove_leftovers,
@@ -146,7 +146,7 @@ async def start_lab(
             captures.
         forwarding: ``kernel``, or ``model`` for modeled switches in one process.
         profile: Settings of modeled switches; None for the defaults.
-        lifetime: ``run`` or ``up``; see ``chakram.fabric.labs.description.LIFETIMES``.
+        lifetime: ``run`` or ``up``; see ``chakram.fabric.labs.lab_spec.LIFETIMES``.
 
     Raises:
         PrivilegeError: If this user may not create namespaces on this machine.

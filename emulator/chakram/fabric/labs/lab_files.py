@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chakram.fabric.child_processes import is_alive, process_start_ticks
-from chakram.fabric.labs.description import LabState, check_lab_name, decode_state
+from chakram.fabric.labs.lab_spec import LabState, check_lab_name, decode_state
 from chakram.foundation.errors import FabricError
 
 CONTROLLER = "controller"

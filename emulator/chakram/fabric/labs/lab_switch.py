@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from chakram.fabric.child_processes import set_niceness
-from chakram.fabric.labs.description import LabSpec, encode_spec
 from chakram.fabric.labs.holder_protocol import decode_error, receive_line
+from chakram.fabric.labs.lab_spec import LabSpec, encode_spec
 from chakram.foundation.errors import FabricError
 
 _START_S = 30.0

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.holder_protocol import ask_holder
+from chakram.fabric.labs.lab_spec import LabState
 from chakram.foundation.errors import FabricError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from chakram.fabric.labs import lab_files
-from chakram.fabric.labs.description import LabState
 from chakram.fabric.labs.lab import lab_status
-from chakram.fabric.labs.namespace_names import end_processes
+from chakram.fabric.labs.lab_spec import LabState
+from chakram.fabric.labs.netns_mounts import end_processes
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate, format_size

@@ -25,9 +25,9 @@ from typing import Any
 from chakram.fabric.child_processes import die_with_parent
 from chakram.fabric.core_assignment import forwarding_cores
 from chakram.fabric.labs import link_counters as counters
-from chakram.fabric.labs.description import LabSpec, decode_spec
 from chakram.fabric.labs.enter_namespace import enter_namespace
 from chakram.fabric.labs.holder_protocol import encode_error, receive_line
+from chakram.fabric.labs.lab_spec import LabSpec, decode_spec
 from chakram.fabric.modelled_switch.frames import SocketFrames, open_frames
 from chakram.fabric.modelled_switch.live_switch import LiveSwitch
 from chakram.foundation.errors import ChakramError

@@ -34,7 +34,7 @@ from chakram.predict.simulator.switch_links import (
     out_of_time,
 )
 from chakram.roce.constants import NEVER
-from chakram.switch.chip_hashes import ns3_chooser
+from chakram.switch.ecmp_hashes import ns3_chooser
 from chakram.switch.keyed_random import packet_number
 from chakram.switch.packet_outcomes import DROP_REASONS, QUEUED
 from chakram.switch.packet_slots import (

@@ -17,9 +17,9 @@ from chakram.foundation.units import about_size
 from chakram.report import page
 from chakram.report.blocks import facts, table
 from chakram.report.columns import percentiles
-from chakram.report.run import curves, sections, traffic
+from chakram.report.run import bandwidth_and_fct, sections, traffic
 from chakram.report.run.answer import answer
-from chakram.report.run.causes import faults, why_section, with_faults
+from chakram.report.run.causes_and_faults import faults, why_section, with_faults
 from chakram.report.run.data import RunData
 from chakram.report.run.rows import ReportRow, line_rates, report_rows
 from chakram.report.run.source_ports import source_ports
@@ -48,11 +48,11 @@ def run_page(results: RunResults) -> str:
     collectives = [
         sections.iterations(data, rows),
         sections.collectives(data, rows),
-        curves.bandwidth(data, rows),
+        bandwidth_and_fct.bandwidth(data, rows),
         sections.against_simulation(data, rows),
     ]
     flows = [
-        curves.completion_times(data),
+        bandwidth_and_fct.completion_times(data),
         traffic.slowest_flows(data),
         traffic.sessions(data),
     ]

@@ -16,7 +16,7 @@ from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.page import NO_BANDWIDTHS, Absent, Parts, Plot, section
 from chakram.report.palette import BLUE, GREY
-from chakram.report.run.curves import BANDWIDTH
+from chakram.report.run.bandwidth_and_fct import BANDWIDTH
 from chakram.report.sweep.data import CASE, SuiteData, change_of, spread_of
 
 if TYPE_CHECKING:

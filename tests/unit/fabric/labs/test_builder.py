@@ -11,7 +11,7 @@ import pytest
 from chakram.fabric.labs import builder, built_lab
 from chakram.fabric.labs.builder import MODEL_SWITCH, build_lab
 from chakram.fabric.labs.built_lab import BuiltLab
-from chakram.fabric.labs.description import LabSpec
+from chakram.fabric.labs.lab_spec import LabSpec
 from chakram.fabric.labs.namespaces import Namespace, Sysctl
 from chakram.foundation.errors import FabricError
 from chakram.topology.topology import Topology

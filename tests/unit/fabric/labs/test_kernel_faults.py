@@ -9,12 +9,12 @@ import pytest
 
 from chakram.fabric.labs.builder import Port
 from chakram.fabric.labs.built_lab import BuiltLab
-from chakram.fabric.labs.description import LabSpec
 from chakram.fabric.labs.kernel_faults import (
     KernelFaults,
     attach_drop_program,
     decode_faults,
 )
+from chakram.fabric.labs.lab_spec import LabSpec
 from chakram.fabric.labs.namespaces import Namespace
 from chakram.foundation.errors import FabricError
 from chakram.switch.faults import LinkFault

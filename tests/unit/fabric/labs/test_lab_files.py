@@ -25,7 +25,7 @@ from chakram.fabric.labs.lab_files import (
     unregister,
     write_holder,
 )
-from chakram.fabric.labs.namespace_names import end_processes, remove_leftovers
+from chakram.fabric.labs.netns_mounts import end_processes, remove_leftovers
 from chakram.foundation.errors import FabricError
 
 

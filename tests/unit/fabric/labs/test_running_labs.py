@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from chakram.fabric.labs.description import HostState, LabState
 from chakram.fabric.labs.lab import LabStatus
 from chakram.fabric.labs.lab_files import (
     CONTROLLER,
@@ -20,6 +19,7 @@ from chakram.fabric.labs.lab_files import (
     register_process,
     registered_processes,
 )
+from chakram.fabric.labs.lab_spec import HostState, LabState
 from chakram.fabric.labs.running_labs import check_lab, claimed, lab_differences
 from chakram.foundation.errors import FabricError
 from chakram.switch.profiles import Profile

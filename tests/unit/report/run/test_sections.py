@@ -26,8 +26,8 @@ from chakram.report.page import Plot, Section
 from chakram.report.palette import ORANGE, RED
 from chakram.report.run import page as run_page
 from chakram.report.run import timeline
-from chakram.report.run.causes import why_section
-from chakram.report.run.curves import bandwidth, completion_times
+from chakram.report.run.bandwidth_and_fct import bandwidth, completion_times
+from chakram.report.run.causes_and_faults import why_section
 from chakram.report.run.data import RunData
 from chakram.report.run.flows import Flows
 from chakram.report.run.page import comparability, warnings_of

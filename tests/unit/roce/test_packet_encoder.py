@@ -13,7 +13,7 @@ from chakram.roce.constants import NO_IMMEDIATE, Verb
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.opcodes import Opcode
-from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_encoder import WireEncoder
 from tests.packets import decode_packet
 from tests.virtual_wire import make_queue_pair, split
 

@@ -1,4 +1,4 @@
-# C types for the compiled version of queue_pair_roles.py.
+# C types for the compiled version of queue_pair_peer.py.
 
 cdef class Pair:
     cdef readonly long long qpn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chakram.fabric.labs.description import (
+from chakram.fabric.labs.lab_spec import (
     HostState,
     LabSpec,
     LabState,

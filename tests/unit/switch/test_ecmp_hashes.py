@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from chakram.switch.chip_hashes import CrcPaths, Ns3Paths, crc_hash, murmur3
 from chakram.switch.ecmp import EcmpHash, Flow
+from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths, crc_hash, murmur3
 from chakram.switch.kernel_hash import hash_seed
 
 
