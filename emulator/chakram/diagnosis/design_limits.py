@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FASTER = 10
 _LINKS_LISTED = 3
-_ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
+ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
 
 
 def _limit(
@@ -73,7 +73,7 @@ def limits_of(
     if any(topology.host_link(host).rate_bps for host in topology.hosts):
         yield _limit(
             "own port",
-            _ALL_HOSTS,
+            ALL_HOSTS,
             lambda of: of.edited(_faster_hosts),
             "with host ports ten times as fast",
             is_of_many=True,

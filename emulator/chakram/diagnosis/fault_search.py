@@ -434,7 +434,7 @@ class _Search:
         host = next((each for each in ends if self._waits.get(each, 0.0) >= limit), "")
         if best.cause != "slow link" or not host:
             return best
-        evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
+        evidence = f"data plane late for {self._waits[host]:.0%} of the time"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
 
 

@@ -29,6 +29,7 @@ from chakram.diagnosis.counterfactual import (
     rerun,
     variant_of,
 )
+from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.suspects import ADVICE, cases_of
@@ -296,16 +297,19 @@ def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
 
 
 def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
-    """Return a finding on late hosts, if no other fault explains their share."""
+    """Return a finding on late hosts, if nothing else explains the run."""
+    if fitted.is_explained:
+        return None
     named = {each.place for each, _ in fitted.found}
     late = {host: share for host, share in fitted.late.items() if host not in named}
     if not late:
-        # If all hosts are late, take those on the critical path.
-        late = {
-            each.place: each.share
+        # No host was later than the others.
+        charged = [
+            each.share
             for each in why.causes
             if each.cause == "generator slow" and each.place not in named
-        }
+        ]
+        late = {ALL_HOSTS: sum(charged)} if charged else {}
     share = min(max(late.values(), default=0.0), unexplained)
     if share < LEAST_SAVING:
         return None
@@ -315,7 +319,7 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
         suspect=Suspect(
             cause="generator slow",
             place=first,
-            evidence=f"its data plane was late for {late[first]:.0%} of the time",
+            evidence=f"data plane late for {late[first]:.0%} of the time",
             advice=ADVICE["generator slow"],
         ),
         saving=saving,
