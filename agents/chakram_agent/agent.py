@@ -31,6 +31,7 @@ from chakram.foundation.errors import (
     PlugInError,
     UnexpectedEvent,
 )
+from chakram.foundation.units import format_time
 from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
@@ -137,6 +138,8 @@ class Agent:
         tasks: Task group that owns the tasks of shards.
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
+        idle_lease_ns: Longest time without a controller; None: unlimited.
+        abandoned: Set when there was no controller for that time.
         metrics: Endpoint that gets the counters once a second; None: only the
             controller gets them.
 
@@ -153,8 +156,13 @@ class Agent:
         *,
         pin: bool = False,
         traffic_lease_ns: int = TRAFFIC_LEASE_NS,
+        idle_lease_ns: int | None = None,
+        abandoned: asyncio.Event | None = None,
         metrics: AgentMetrics | None = None,
     ) -> None:
+        self._idle_lease_ns = idle_lease_ns
+        self._abandoned = abandoned
+        self._had_controller_ns = time.monotonic_ns()
         self.policy = policy
         self._metrics = metrics
         self.state = AgentState(traffic_lease_ns=traffic_lease_ns)
@@ -281,11 +289,23 @@ class Agent:
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > LOOP_STALL_NS:
                 continue  # heartbeats may be queued: handle them before deadlines
+            self._check_controller(now_ns)
             if now_ns >= self.state.next_deadline_ns():
                 self._dispatch(events.Tick(now_ns=now_ns))
             if now_ns / 1e9 >= next_snapshot_s:
                 next_snapshot_s = now_ns / 1e9 + SNAPSHOT_S
                 self._tell_counters()
+
+    def _check_controller(self, now_ns: int) -> None:
+        """Give up if the agent has had no controller for too long."""
+        if self.state.session is not None:
+            self._had_controller_ns = now_ns
+        lease_ns = self._idle_lease_ns
+        if lease_ns is None or self._abandoned is None or self._abandoned.is_set():
+            return
+        if now_ns - self._had_controller_ns >= lease_ns:
+            log.warning("no controller for %s: ending", format_time(lease_ns))
+            self._abandoned.set()
 
     async def shut_down(self, reason: str) -> None:
         """End the run and the session before the agent exits."""

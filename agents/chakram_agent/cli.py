@@ -19,7 +19,7 @@ from chakram.fabric.child_processes import die_with_parent, set_niceness
 from chakram.fabric.labs.lab_files import prepare_root, state_root
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.foundation.text_escaping import plain_output
-from chakram.foundation.units import parse_rate
+from chakram.foundation.units import parse_rate, parse_time
 from chakram_agent.grpc_server import ServeOptions, serve
 from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
@@ -134,6 +134,14 @@ def parser() -> argparse.ArgumentParser:
             "from the controller"
         ),
     )
+    verb.add_argument(
+        "--lease",
+        metavar="TIME",
+        help=(
+            "end after this time without a controller, e.g. 10min, so that a launcher "
+            "that was killed leaves no agent behind (default: wait forever)"
+        ),
+    )
     verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
     return top
 
@@ -166,6 +174,11 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         raise ConfigError(
             "--insecure", "cannot be combined with certificates", "remove one of them"
         )
+    lease_ns = None
+    if arguments.lease is not None:
+        lease_ns = parse_time(arguments.lease, where="--lease")
+        if lease_ns <= 0:
+            raise ConfigError("--lease", "must be longer than 0", "e.g. 10min")
     return ServeOptions(
         listen=listen,
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
@@ -177,6 +190,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         traffic_lease_ns=(
             QUIET_LEASE_NS if arguments.die_with_parent else TRAFFIC_LEASE_NS
         ),
+        idle_lease_ns=lease_ns,
         policy=Policy(
             allow=tuple(
                 parse_prefix(text, where="--allow")

@@ -68,6 +68,8 @@ class ServeOptions:
         policy: Limits on destinations and rate.
         pin: Whether to pin each data-plane process to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
+        idle_lease_ns: Longest time without a controller, after which the agent ends
+            itself; None: it waits forever.
     """
 
     listen: str
@@ -76,6 +78,7 @@ class ServeOptions:
     insecure: bool = False
     pin: bool = False
     traffic_lease_ns: int = TRAFFIC_LEASE_NS
+    idle_lease_ns: int | None = None
 
 
 class AgentService(service.AgentServicer):
@@ -232,6 +235,8 @@ async def serve(
 ) -> None:
     """Listen until *stop* is set; then end all traffic and return.
 
+    The agent sets *stop* itself if it has no controller for too long.
+
     Args:
         options: Where to listen, and the agent's limits.
         ready: Called with the address once controllers can connect.
@@ -267,6 +272,8 @@ async def serve(
                     tasks,
                     pin=options.pin,
                     traffic_lease_ns=options.traffic_lease_ns,
+                    idle_lease_ns=options.idle_lease_ns,
+                    abandoned=stop,
                     metrics=metrics,
                 )
                 service.add_AgentServicer_to_server(AgentService(agent), server)

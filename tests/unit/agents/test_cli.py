@@ -38,7 +38,7 @@ def test_all_options_are_accepted() -> None:
         *("--listen", "0.0.0.0:7411"),
         *("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
         *("--allow", "198.18.0.0/16", "--allow", "192.0.2.0/24"),
-        *("--max-rate", "10Gbit"),
+        *("--max-rate", "10Gbit", "--lease", "10min"),
     ) == ServeOptions(
         listen="0.0.0.0:7411",
         tls=TlsFiles(ca=Path("ca.pem"), cert=Path("h1.pem"), key=Path("h1.key")),
@@ -46,6 +46,7 @@ def test_all_options_are_accepted() -> None:
             allow=(IPv4Network("198.18.0.0/16"), IPv4Network("192.0.2.0/24")),
             max_rate_bps=10**10,
         ),
+        idle_lease_ns=600 * 10**9,
     )
 
 
@@ -56,6 +57,8 @@ def test_all_options_are_accepted() -> None:
         ("--allow", "0.0.0.0/0"),
         ("--max-rate", "10"),
         ("--listen", "h1"),
+        ("--lease", "0s"),
+        ("--lease", "10"),
         ("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
     ],
 )
