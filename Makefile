@@ -150,7 +150,7 @@ proto: $(TOOLS) ## Generate the code for protobuf messages and services anew
 	$(BIN)/python tools/generate_proto.py
 
 .PHONY: reference
-reference: $(INSTALLED) ## Generate the reference and the schema of the experiment file anew
+reference: $(INSTALLED) ## Generate the reference of the experiment file, and the schemas of files
 	$(BIN)/python tools/generate_reference.py
 
 .PHONY: packages

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import json
 import random
 import resource
 import shutil
@@ -28,7 +27,7 @@ from unittest import mock
 import yaml
 
 from chakram.cli import main
-from chakram.config.schema import schema_text
+from chakram.config.schema import experiment_schema
 from chakram.foundation.errors import RunFailed
 from chakram.synth.settings import inference, training
 
@@ -111,7 +110,7 @@ class _Schema:
     """The JSON Schema of experiments: allowed keys and values by location."""
 
     def __init__(self) -> None:
-        self._root = json.loads(schema_text())
+        self._root = experiment_schema()
         self._definitions = self._root.get("$defs", {})
 
     def forms(self, schema: Any) -> list[dict[str, Any]]:

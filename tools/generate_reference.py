@@ -22,6 +22,7 @@ from chakram.config.schema import (
     WORLDS,
     descriptions,
     experiment_schema,
+    inventory_schema,
     schema_text,
     sections,
     worlds_of,
@@ -35,7 +36,10 @@ from chakram.synth.settings.training import TrainingTrace
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs/reference/experiment"
-SCHEMA = ROOT / "configs/schema/experiment.schema.json"
+SCHEMAS = {
+    ROOT / "configs/schema/experiment.schema.json": experiment_schema,
+    ROOT / "configs/schema/hosts.schema.json": inventory_schema,
+}
 
 INDEX = "index"
 SYNTH = "synthetic-traces"
@@ -538,12 +542,13 @@ def reference_pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the schema and the pages, or write both into ``--out``."""
+    """Write the schemas and the pages, or write both into ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
     texts = {PAGES / name: text for name, text in reference_pages().items()}
-    for path, text in {**texts, SCHEMA: schema_text()}.items():
+    schemas = {path: schema_text(schema()) for path, schema in SCHEMAS.items()}
+    for path, text in {**texts, **schemas}.items():
         target = path if out is None else out / path.name
         target.write_text(text, encoding="utf-8")
 

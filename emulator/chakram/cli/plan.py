@@ -35,11 +35,12 @@ def plan(
             "--plan instead of the traces.",
         ),
     ] = None,
+    hosts: options.Hosts = None,
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what an experiment would do, without running it."""
-    settings, _ = options.read_experiment(experiment, overrides)
+    settings, _ = options.read_experiment(experiment, overrides, hosts=hosts)
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")

@@ -26,6 +26,7 @@ def preflight(
             "name prefix for the lab the preflight creates."
         ),
     ] = None,
+    hosts: options.Hosts = None,
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
@@ -35,7 +36,9 @@ def preflight(
     fabric does not meet the requirements of the experiment.
     """
     require_linux("chakram preflight")
-    settings, text = options.read_experiment(experiment, overrides, lab=lab)
+    settings, text = options.read_experiment(
+        experiment, overrides, hosts=hosts, lab=lab
+    )
     from chakram.execution.preflight_run import preflight_experiment
 
     with run_request(settings, text, runs=runs, quiet=as_json) as request:

@@ -37,6 +37,7 @@ def run(
     plan: options.PlanFile = None,
     alone: Alone = None,
     interference: Interference = False,
+    hosts: options.Hosts = None,
     overrides: options.Overrides = None,
     interval: options.Interval = 1.0,
     report: options.Report = False,
@@ -46,7 +47,7 @@ def run(
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
     settings, text = options.read_experiment(
-        experiment, overrides, lab=lab, metrics=metrics
+        experiment, overrides, hosts=hosts, lab=lab, metrics=metrics
     )
 
     def run_one(job: str | None) -> RunOutcome:

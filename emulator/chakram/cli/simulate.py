@@ -22,6 +22,7 @@ def simulate(
     plan: options.PlanFile = None,
     alone: Alone = None,
     interference: Interference = False,
+    hosts: options.Hosts = None,
     overrides: options.Overrides = None,
     level: Annotated[
         str | None,
@@ -58,6 +59,7 @@ def simulate(
     settings, text = options.read_experiment(
         experiment,
         overrides,
+        hosts=hosts,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
     from chakram.simulation.simulate_experiment import simulate_experiment

@@ -1,7 +1,7 @@
-"""JSON Schema of the experiment file, with the worlds in which each key applies.
+"""JSON Schemas of experiment and inventory files.
 
-``python -m chakram.config.schema`` prints it. ``configs/schema/experiment.schema.json``
-is a copy of that output, and a test compares the two.
+The schema of experiments says in which worlds each key applies. ``configs/schema`` has
+copies, which ``tools/generate_reference.py`` writes and a test compares.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from chakram.config.experiment import Experiment
 from chakram.fabric.fabric_types import KINDS
 from chakram.fabric.fabric_types.base import SIMULATE, KeyUse
+from chakram.fabric.fabric_types.inventory_file import Inventory
 from chakram.settings.quantities import Model
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "WORLDS",
     "descriptions",
     "experiment_schema",
+    "inventory_schema",
     "schema_text",
     "sections",
     "worlds_of",
@@ -114,19 +115,30 @@ def experiment_schema() -> dict[str, Any]:
 
     If a key does not apply in all worlds, its description lists those where it does.
     """
-    schema: dict[str, Any] = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Experiment.model_json_schema(by_alias=True, schema_generator=_Generator),
-        "title": "Chakram experiment",
-    }
-    models = sections()
+    schema = _schema_of(Experiment, "Chakram experiment")
     for name, section in {Experiment.__name__: schema, **schema["$defs"]}.items():
-        if name in models:
-            _describe(section, models[name])
         for key, entry in section.get("properties", {}).items():
             worlds = worlds_of(name, key)
             if worlds != WORLDS:
                 entry["description"] += f" (used in: {', '.join(worlds)})"
+    return schema
+
+
+def inventory_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the inventory file."""
+    return _schema_of(Inventory, "Chakram inventory")
+
+
+def _schema_of(model: type[Model], title: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **model.model_json_schema(by_alias=True, schema_generator=_Generator),
+        "title": title,
+    }
+    models = sections()
+    for name, section in {model.__name__: schema, **schema["$defs"]}.items():
+        if name in models:
+            _describe(section, models[name])
     return schema
 
 
@@ -202,10 +214,6 @@ def _own_texts(declares: type) -> Iterator[tuple[str, str]]:
             yield statement.target.id, text
 
 
-def schema_text() -> str:
-    """Return the schema as JSON."""
-    return json.dumps(experiment_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(schema_text())
+def schema_text(schema: dict[str, Any]) -> str:
+    """Return a schema as the text of a file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -294,8 +294,15 @@ class _NodeReader:
 M = TypeVar("M", bound="Model")
 
 
-def read_model(path: Path, model: type[M]) -> M:
+def read_model(
+    path: Path, model: type[M], *, context: dict[str, Any] | None = None
+) -> M:
     """Read the file at *path* as *model*.
+
+    Args:
+        path: The file.
+        model: The model of its top level.
+        context: Context of the validation.
 
     Raises:
         ConfigError: If the file is invalid. The error lists every mistake with its
@@ -305,7 +312,7 @@ def read_model(path: Path, model: type[M]) -> M:
     mistakes = list(document.mistakes)
     found: M | None = None
     try:
-        found = model.model_validate(document.data)
+        found = model.model_validate(document.data, context=context)
     except ValidationError as error:
         mistakes += from_validation(error, model=model, data=document.data)
     if mistakes or found is None:

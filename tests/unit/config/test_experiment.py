@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tools.generate_reference import SCHEMAS
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.experiment import load_experiment, parse_experiment
@@ -14,7 +15,6 @@ from chakram.config.schema import schema_text
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ConfigError
 from chakram.preparation.planning import transport_plan
-from tests.support import REPO_ROOT
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of
 
 
@@ -269,9 +269,10 @@ def test_the_lab_is_named_after_the_experiment_unless_it_has_a_name() -> None:
     assert parse_experiment(QUICKSTART + "lab: mine\n").lab_name == "mine"
 
 
-def test_the_published_schema_is_that_of_the_models() -> None:
-    published = REPO_ROOT / "configs/schema/experiment.schema.json"
-    assert published.read_text(encoding="utf-8") == schema_text(), "run: make reference"
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
+def test_published_schemas_are_those_of_the_models(path: Path) -> None:
+    text = schema_text(SCHEMAS[path]())
+    assert path.read_text(encoding="utf-8") == text, "run: make reference"
 
 
 TRANSPORT = """

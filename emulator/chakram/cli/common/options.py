@@ -32,6 +32,14 @@ Overrides = Annotated[
         "--set iterations.measured=3. Can be repeated.",
     ),
 ]
+Hosts = Annotated[
+    Path | None,
+    typer.Option(
+        "--hosts",
+        metavar="FILE",
+        help="Inventory file of an external fabric, instead of fabric.hosts.",
+    ),
+]
 Runs = Annotated[
     Path | None,
     typer.Option(
@@ -118,13 +126,18 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
 
 
 def read_experiment(
-    path: Path, overrides: list[str] | None, **named: str | None
+    path: Path,
+    overrides: list[str] | None,
+    *,
+    hosts: Path | None = None,
+    **named: str | None,
 ) -> tuple[Experiment, str]:
     """Return the experiment in a file, and the text to save with the run.
 
     Args:
         path: The file.
         overrides: The values of ``--set``.
+        hosts: Inventory file, instead of ``fabric.hosts``.
         named: Values of options that are named like a key of the file.
 
     Raises:
@@ -135,6 +148,9 @@ def read_experiment(
     values = overrides_of(overrides)
     options = {key: f"--{key} {value}" for key, value in named.items() if value}
     values |= {key: value for key, value in named.items() if value is not None}
+    if hosts is not None:
+        values["fabric.hosts"] = json.dumps(str(hosts.absolute()))
+        options["fabric.hosts"] = f"--hosts {hosts}"
     experiment = load_experiment(path, overrides=values, options=options)
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from chakram.fabric.fabric_types.base import (
-    ROCE_UDP_PORT,
     SIMULATE,
     SWITCHED_SECTIONS,
     AgentPlace,
@@ -24,6 +23,12 @@ from chakram.fabric.fabric_types.base import (
     rate_text,
     used_in,
 )
+from chakram.fabric.fabric_types.host_settings import (
+    HostSettings,
+    PortDefaults,
+    PortSettings,
+)
+from chakram.fabric.fabric_types.inventory_file import read_inventory
 from chakram.fabric.fabric_types.link_settings import (
     LinksSettings,
     SwitchesSettings,
@@ -32,22 +37,9 @@ from chakram.fabric.fabric_types.link_settings import (
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.plan import PortPlan
-from chakram.settings.addresses import (
-    AgentAddress,
-    InterfaceAddress,
-    Prefix,
-    prefix,
-)
+from chakram.settings.addresses import Prefix, prefix
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import (
-    FilePath,
-    Model,
-    Name,
-    PortSpecification,
-    Rate,
-    Whole,
-    problem,
-)
+from chakram.settings.quantities import problem, resolved_path
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
 from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths
 
@@ -67,49 +59,19 @@ def _undilated(value: object) -> Literal[1]:
     return 1
 
 
+def _or_file(schema: dict[str, Any]) -> None:
+    """Let the schema of a list also accept the name of a file."""
+    described = {key: schema.pop(key) for key in ("title",) if key in schema}
+    both = [
+        dict(schema),
+        {"type": "string", "minLength": 1, "examples": ["hosts.yaml"]},
+    ]
+    schema.clear()
+    schema |= {**described, "anyOf": both}
+
+
 NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
 """Dilation of a fabric that runs at its native speed."""
-
-
-class PortSettings(Model):
-    """One port of a host."""
-
-    open: PortSpecification
-    """Kind and interface; agents support udp."""
-    address: InterfaceAddress
-    """Address with prefix length; all ports have the same family."""
-    netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
-    """Network namespace of the interface. Default: that of the agent."""
-    rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate. Default: defaults.rate."""
-    mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
-    """Largest IP packet, in bytes. Default: defaults.mtu."""
-
-
-class HostSettings(Model):
-    """A host that an agent controls."""
-
-    name: Name
-    """Name of the host and its only port in results; names of several ports also
-    contain open, e.g. h1:udp:ens1f0."""
-    agent: AgentAddress
-    """The host's agent: address:port, or unix:/path on this machine."""
-    ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
-    """Ports under test, in the order of placement."""
-
-
-class PortDefaults(Model):
-    """Defaults for the settings of ports."""
-
-    rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Pacing rate of each port. Default: unlimited."""
-    mtu: Whole = Field(default=1500, ge=576, le=65_535)
-    """Largest IP packet of a port, in bytes."""
-    isolate: Literal["none", "namespace"] = "none"
-    """namespace: every port must name its network namespace, so that traffic within a
-    server uses the fabric."""
-    udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    """UDP port that ports receive on."""
 
 
 class ExternalFabric(FabricKind):
@@ -149,8 +111,11 @@ class ExternalFabric(FabricKind):
     """Always 1."""
     defaults: PortDefaults = PortDefaults.section_defaults()
     """Defaults for the settings of ports."""
-    hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
-    """The hosts, with one agent each, in the order of placement."""
+    hosts: tuple[HostSettings, ...] = Field(
+        min_length=1, max_length=MAX_HOSTS, json_schema_extra=_or_file
+    )
+    """The hosts, with one agent each, in the order of placement, or an inventory file.
+    The file may also set defaults, allow and tls, which the experiment can replace."""
     allow: tuple[Prefix, ...] = Field(
         default=tuple(
             map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
@@ -175,6 +140,19 @@ class ExternalFabric(FabricKind):
     """Equal-cost paths of simulated switches. drawn: at random for each flow; crc16,
     crc32: by a CRC of addresses and ports, as in switch chips; ns3: by the hash of
     ns-3."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_inventory(cls, data: Any, info: ValidationInfo) -> Any:
+        """Replace the name of an inventory file by what the file contains."""
+        if not isinstance(data, dict) or not isinstance(data.get("hosts"), str):
+            return data
+        inventory = read_inventory(resolved_path(data["hosts"], info))
+        found = {name: getattr(inventory, name) for name in inventory.model_fields_set}
+        del found["version"]
+        if inventory.allow is not None:
+            found["allow"] = list(map(str, inventory.allow))
+        return {**found, **data, "hosts": inventory.hosts}
 
     @property
     def udp_port(self) -> int:

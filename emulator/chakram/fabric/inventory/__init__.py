@@ -1,0 +1,1 @@
+"""Hosts and ports of real fabrics: inventory files, and host lists of other tools."""
