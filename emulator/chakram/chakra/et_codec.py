@@ -1,7 +1,7 @@
 """Encoding and decoding of the messages in a trace file.
 
 This is the only module that uses the generated protobuf code. The rest of the package
-sees ``Node``, ``Metadata`` and plain Python values.
+uses ``Node``, ``Metadata`` and plain Python values.
 
 ``chakra_timeline_visualizer`` reads ASTRA-sim's log and derives the type of each node
 from its name. It rejects the log if any name does not contain a type. Therefore Chakram
@@ -85,11 +85,11 @@ def attribute_values(
     where: str,
     wanted: Container[str] | None = None,
 ) -> dict[str, AttributeValue]:
-    """Return attribute values by name, whichever oneof field holds them.
+    """Return attribute values by name, from any field of the oneof.
 
     Producers store the same attribute in different oneof fields, and an unset field
-    reads as 0. So only the field that is set counts. Attributes without a value and
-    attributes that are not in *wanted* are left out.
+    reads as 0. So only the field that is set counts. The result omits attributes
+    without a value and attributes that are not in *wanted*.
 
     Raises:
         TraceError: At *where*, if an attribute occurs twice with different values.

@@ -1,8 +1,8 @@
 """Detection of fields that occur twice in a record with different values.
 
 Protobuf silently takes the last value. For example, the size of a send could change
-from 1 MiB to 7 bytes. The value that the producer meant is unknown, so such records are
-refused.
+from 1 MiB to 7 bytes. The value that the producer meant is unknown, so Chakram refuses
+such records.
 
 ``fields_of`` yields the fields of a message in order.
 """

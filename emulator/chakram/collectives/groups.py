@@ -35,7 +35,7 @@ class ProcessGroup:
             raise ValueError(f"process group {self.name!r} has a negative rank")
 
     def position(self, rank: int) -> int:
-        """Return the position of *rank*; raise ValueError if it is not a member."""
+        """Return the position of *rank*, or raise ValueError if it is not a member."""
         if rank not in self:
             raise ValueError(f"rank {rank} is not in process group {self.name!r}")
         guess = self._guess(rank)
@@ -49,7 +49,7 @@ class ProcessGroup:
         """Return the position of *rank* if the group is a regular range, else None.
 
         Most groups are ranges. In groups of thousands of ranks, every rank makes this
-        lookup, so it avoids a linear search.
+        lookup, so the method avoids a linear search.
         """
         ranks = self.ranks
         if len(ranks) == 1 or rank == ranks[0]:

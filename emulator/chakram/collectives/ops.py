@@ -1,6 +1,6 @@
 """Collective operations and the meaning of their sizes.
 
-The program uses one convention: ``input_bytes`` is the contribution of one rank, as a
+Chakram uses one convention: ``input_bytes`` is the contribution of one rank, as a
 Chakra trace stores it in ``comm_size``.
 
 ===============  ==========================  ==================  ============
@@ -25,10 +25,10 @@ An all_to_all_v is an all_to_all with splits: a byte count for every pair of ran
 the size of the all_to_all.
 
 The last two columns follow nccl-tests: doc/PERFORMANCE.md and the source of each
-collective. Only the sources have the factors of gather, scatter and sendrecv. Those of
-all_to_all_v are from rccl-tests, alltoallv.cu. The S of nccl-tests' alltoallv_perf
-differs: it is the largest send or receive buffer of any rank. ``chakram bench`` prints
-that value.
+collective. Only the source files state the factors of gather, scatter and sendrecv. The
+values for all_to_all_v are from rccl-tests, alltoallv.cu. The S of nccl-tests'
+alltoallv_perf differs: it is the largest send or receive buffer of any rank. ``chakram
+bench`` prints that value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from enum import StrEnum
 
 
 class CollectiveOp(StrEnum):
-    """A collective operation; ``send_recv`` is a matched point-to-point pair."""
+    """A collective operation. ``send_recv`` is a matched point-to-point pair."""
 
     ALL_REDUCE = "all_reduce"
     REDUCE = "reduce"
@@ -74,7 +74,7 @@ def buffer_bytes(op: CollectiveOp, *, input_bytes: int, nranks: int) -> int:
     """Return the bytes of the whole buffer that a schedule divides into chunks.
 
     For all_gather and gather, it is the concatenation of all shards. For all_to_all, it
-    is the send buffer of one rank; for all_to_all_v, the mean send buffer. For all
-    other collectives, it is the buffer of one rank.
+    is the send buffer of one rank. For all_to_all_v, it is the mean send buffer. For
+    all other collectives, it is the buffer of one rank.
     """
     return nccl_size_bytes(op, input_bytes=input_bytes, nranks=nranks)

@@ -64,18 +64,18 @@ class Sending(Protocol):
     """The part of an algorithm that determines message sizes."""
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the sends of *position*, steps ascending."""
+        """Yield the sends of *position* in ascending order of step."""
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         """Return the size of one chunk in bytes.
 
-        The sizes of all chunks sum exactly to the buffer. In an all_to_all and a
-        send_recv, they sum to all send buffers.
+        The sizes of all chunks sum exactly to the size of the buffer. In an all_to_all
+        and a send_recv, they sum to the size of all send buffers.
         """
 
 
 class Algorithm(Sending, Protocol):
-    """An algorithm for one collective; stateless, so one instance serves all sizes."""
+    """A stateless algorithm for one collective. One instance serves all group sizes."""
 
     def __hash__(self) -> int:
         """Return a hash, because algorithms are cache keys."""
@@ -106,7 +106,7 @@ class Algorithm(Sending, Protocol):
         """
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the receives of *position*, steps ascending."""
+        """Yield the receives of *position* in ascending order of step."""
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return (channel, position) of every destination of *position*."""
@@ -123,7 +123,7 @@ class LocalTransfer(NamedTuple):
     ``message`` is the transfer's index, in order of (step, chunk), among the transfers
     of this collective with the same source, destination and channel. Both ends compute
     the same index. ``needs`` has the indices of the receives that must complete before
-    the send; for a receive, it is empty.
+    the send. It is empty for a receive.
     """
 
     step: int
@@ -356,5 +356,5 @@ def _numbers_by_step(ordered: Sequence[Transfer], *, by_source: bool) -> list[in
 
 
 def part_bytes(total_bytes: int, *, nparts: int, part: int) -> int:
-    """Return the size of one of *nparts* nearly equal parts; they sum to the total."""
+    """Return the size of one of *nparts* nearly equal parts, which sum to the total."""
     return total_bytes * (part + 1) // nparts - total_bytes * part // nparts

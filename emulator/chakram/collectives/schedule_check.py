@@ -46,7 +46,7 @@ _Contents = list[dict[int, frozenset[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """All transfers of one collective of *nranks* positions, steps ascending."""
+    """All transfers of one collective of *nranks* positions, in order of step."""
 
     op: CollectiveOp
     nranks: int
@@ -78,7 +78,7 @@ def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Sched
 
 
 def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[str]:
-    """Return the problems of an algorithm at this size; an empty list means none.
+    """Return the problems of an algorithm for this group size, or an empty list.
 
     The check verifies that:
 
@@ -298,7 +298,7 @@ def promised(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
 def _execute(
     schedule: Schedule, contents: _Contents, step: int, transfers: list[Transfer]
 ) -> Iterator[str]:
-    """Execute one step; every transfer reads the contents from before the step."""
+    """Execute one step. Every transfer reads the contents from before the step."""
     leaving: set[tuple[int, int]] = set()
     loads: list[tuple[Transfer, int, frozenset[int]]] = []
     for transfer in transfers:

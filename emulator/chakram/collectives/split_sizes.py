@@ -1,7 +1,7 @@
 """Split sizes of an uneven all_to_all (all_to_all_v): bytes per pair of positions.
 
 Each group member has two rows: the bytes that it sends to each position, and the bytes
-that it receives from each. The send rows of all members form the matrix of the
+that it receives from each position. The send rows of all members form the matrix of the
 collective. For all a and b, ``sent[a][b] == received[b][a]``.
 """
 
@@ -18,7 +18,10 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class Splits(NamedTuple):
-    """Bytes of one member by position; its part for itself is not transferred."""
+    """Bytes that one member sends and receives, by position.
+
+    The part of a member for itself is not transferred.
+    """
 
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
@@ -46,7 +49,7 @@ def even_splits(input_bytes: int, *, nranks: int, position: int) -> Splits:
 
 
 def mean_bytes(rows: Iterable[Splits]) -> int:
-    """Return the mean send buffer of all members, rounded up: the size S."""
+    """Return the mean size of all members' send buffers, rounded up: the size S."""
     totals = [sum(row.sent_bytes) for row in rows]
     return -(-sum(totals) // len(totals))
 

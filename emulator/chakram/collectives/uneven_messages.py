@@ -4,10 +4,10 @@ The built-in algorithms send every part directly from its source to its destinat
 They send one message for each pair of positions with a nonzero byte count.
 
 A user's algorithm is written for equal parts. It also supports unequal parts if the
-data of each pair of source and destination consists of whole chunks. This holds for
-every transfer list that implements an all_to_all. The bytes of a pair are divided into
-its chunks as equally as possible. Messages without bytes are sent empty, because later
-entries in the list wait for them.
+data of each pair of source and destination consists of whole chunks. Every transfer
+list that implements an all_to_all meets this condition. The bytes of a pair are divided
+into its chunks as equally as possible. Messages without bytes are sent empty, because
+later entries in the list wait for them.
 
 Such an algorithm may make a member forward data of other pairs. The member's own splits
 do not contain the sizes of these pairs. ``passed_bytes`` of

@@ -42,8 +42,9 @@ packets it did not. So on two tiers a process sends a quarter as many bursts.
 If a process models the switches, it handles each packet separately and once, regardless
 of the number of switches on the path. Larger bursts then only save wakeups of processes
 that each have a core, so even fewer bursts are sent. Packets now wait for two processes
-and in their host's own queue, so windows hold 5 ms of the port's rate. At 200 Mbit/s,
-rings of 8 hosts took 13 % longer than simulated with bursts of 2 and windows of 64 KiB.
+and in their host's own queue, so windows are at least 5 ms of the port's rate. At 200
+Mbit/s, rings of 8 hosts took 13 % longer than simulated with bursts of 2 and windows of
+64 KiB.
 """
 
 from __future__ import annotations
@@ -75,11 +76,11 @@ def burst_packets(
     """Return the number of packets per burst.
 
     Args:
-        rate_bps: Rate of a port, in wire bits per second; None: unlimited.
+        rate_bps: Rate of a port, in wire bits per second. None means unlimited.
         path_mtu: Payload of a full packet.
-        window_bytes: Window of a queue pair. It should hold at least two bursts, so
-            that one is in flight while the other is acknowledged. None: the window is
-            chosen later to fit.
+        window_bytes: Window of a queue pair. It should have room for two bursts, so
+            that one is in flight while the other is acknowledged. None means that
+            ``window_bytes`` chooses the window later.
         on_kernel: Whether bridges and queues of this machine form the fabric.
         ports: Number of ports that one data-plane process drives.
         tiers: Switch tiers of the fabric: 1 for a single switch, 2 for leaves and
@@ -108,10 +109,10 @@ def window_bytes(
 ) -> int:
     """Return the default window: four bursts, but at least 64 KiB.
 
-    With fewer bursts in flight, a queue pair waits for acknowledgements. With more, it
-    only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64 KiB, 96 to 99 % with
-    128 KiB). With modeled switches the window also holds 5 ms of a port's rate in real
-    time.
+    With fewer bursts in flight, a queue pair waits for acknowledgements. With more
+    bursts, the queue pair only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64
+    KiB, 96 to 99 % with 128 KiB). With modeled switches, the window is also at least 5
+    ms of a port's rate in real time.
     """
     late = (modelled_rate_bps or 0) * _MODELLED_WINDOW_NS // (8 * 10**9)
     return max(_LEAST_WINDOW_BYTES, late, _WINDOW_BURSTS * burst_packets * path_mtu)

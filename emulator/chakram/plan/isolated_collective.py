@@ -11,7 +11,7 @@ from chakram.program.operations import CollectiveOperation, program_of
 
 
 def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
-    """Return the plan of one collective on the same ports, queue pairs and paths.
+    """Return the plan of one collective, with the same ports, queue pairs and paths.
 
     The collective runs once, and all its ranks start immediately. There are no faults.
 
@@ -122,7 +122,7 @@ def _settings_alone(settings: RunSettings) -> RunSettings:
 
 
 def job_alone(plan: Plan, job: str) -> Plan:
-    """Return the plan of one job on the same ports, queue pairs and paths.
+    """Return the plan of one job, with the ports, queue pairs and paths of *plan*.
 
     The job starts immediately. A background job, which would repeat until all others
     have ended, runs the default number of iterations.

@@ -27,7 +27,7 @@ MAX_FAULTS = 64
 
 
 class FaultAction(IntEnum):
-    """Action of a fault; ``records.counter_definitions`` defines its counters."""
+    """Action of a fault. ``records.counter_definitions`` defines its counters."""
 
     DROP = 0
     DELAY = 1
@@ -68,9 +68,9 @@ Rank = Annotated[int, Within(0, MAX_NAMES - 1)]
 class PacketFault:
     """One fault, which applies at every port with matching packets.
 
-    A fault without `nth` strikes at random. The value None for job, ranks, group,
-    channel or queue pair matches any. If a packet has no payload, the flipped bit is
-    always in its headers.
+    A fault without `nth` affects packets at random. The value None for job, ranks,
+    group, channel or queue pair matches any. If a packet has no payload, the flipped
+    bit is always in its headers.
 
     Raises:
         ValueError: If a value is out of bounds, or values contradict each other.

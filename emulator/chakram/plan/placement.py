@@ -1,6 +1,6 @@
 """Placement: which rank uses which port, in which shard, over which queue pairs.
 
-Ranks are assigned to ports in order; ``PATTERNS`` lists the orders.
+Ranks are assigned to ports in order. ``PATTERNS`` lists the orders.
 ``chakram.plan.shards`` chooses the process that drives each rank. The same input gives
 the same plan.
 """
@@ -50,9 +50,9 @@ def patterned(
         pattern: One of ``PATTERNS``.
         candidates: Indices of ports, in the order of the fabric.
         ports: All ports.
-        near: Returns the switch or host of a port; ports with equal results are near
-            each other.
-        seed: Seed of ``random``; the same seed gives the same order.
+        near: Function that returns the switch or host of a port. Ports with equal
+            results are near each other.
+        seed: Seed of ``random``. The same seed gives the same order.
     """
     if pattern == "random":
         return sorted(
@@ -118,15 +118,15 @@ class PlacementOptions:
     """Placement of the ranks of one job.
 
     Attributes:
-        order: Ranks in the order of the ports; None: ascending.
+        order: Ranks in the order of the ports. None means ascending.
         ranks_per_port: Number of ranks that share a port.
-        first_port: Index of the first rank's port; None: the first port after those of
-            earlier jobs.
+        first_port: Index of the first rank's port. None means the first port after
+            those of earlier jobs.
         pattern: Order in which ports are taken, one of ``PATTERNS``.
-        ports: Numbers or names of the ports that may be taken, in order; None: all
+        ports: Numbers or names of the ports that may be taken, in order. None means all
             ports that no earlier job uses.
-        local_rate_bps: Rate of messages between ranks of one host (0: they take no
-            time). None: these messages go through the ports.
+        local_rate_bps: Rate of messages between ranks of one host. 0 means that they
+            take no time, None that they go through the ports.
     """
 
     order: tuple[int, ...] | None = None
@@ -161,17 +161,18 @@ def place(
     Args:
         programs_by_job: The programs of all ranks of every job.
         ports: All ports of the fabric, in the order in which they are used.
-        options: Placement by job; other jobs get the default placement.
+        options: Placement by job. Other jobs get the default placement.
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
         shards: Number of data-plane processes that each agent may start.
         run_id: Name of the run.
-        layout: Queue pairs between two ranks; None: the default.
-        near: Returns the switch or host of a port, for patterns.
-        host_of: Returns the host of a port, for messages that stay within it.
-        psn_seed: Seed of the initial PSNs; None: that of *settings*.
-        connected: Whether ranks get queue pairs; a thousand ranks in full mesh have a
-            million.
+        layout: Queue pairs between two ranks. None means the default layout.
+        near: Function that returns the switch or host of a port, for patterns.
+        host_of: Function that returns the host of a port, for messages that stay within
+            a host.
+        psn_seed: Seed of the initial PSNs. None means the seed of *settings*.
+        connected: Whether ranks get queue pairs. A thousand ranks in full mesh have a
+            million queue pairs.
 
     Raises:
         PlanError: If a rank is placed twice or not at all, or there are too few ports.
@@ -228,7 +229,7 @@ def _seats(
     near: Callable[[PortPlan], str],
     seed: int,
 ) -> list[tuple[RankProgram, PortPlan]]:
-    """Return every rank with its port, job by job, ranks ascending."""
+    """Return every rank with its port, ordered by job, then by rank."""
     seats: list[tuple[RankProgram, PortPlan]] = []
     choice = _PortChoice(ports, near, seed)
     for job, programs in programs_by_job.items():
@@ -251,7 +252,7 @@ def _seats(
 
 
 class _PortChoice:
-    """Chooses ports for one job after another."""
+    """Selector of ports for one job after another."""
 
     def __init__(
         self, ports: Sequence[PortPlan], near: Callable[[PortPlan], str], seed: int

@@ -50,8 +50,8 @@ class PortPlan:
     """One port through which packets of ranks leave and enter.
 
     ``open`` is a port specification such as ``udp:eth0`` or ``memory:``. ``netns`` is
-    the path of the network namespace in which the port is opened (None: that of the
-    agent). ``rate_bps`` None means unlimited. ``host`` is the port's name in the
+    the path of the network namespace in which the port is opened (None: the agent's
+    namespace). ``rate_bps`` None means unlimited. ``host`` is the port's name in the
     topology.
     """
 
@@ -131,10 +131,10 @@ class JobSettings:
     Attributes:
         job: Name of the job.
         offset_ns: Time from the start of the run to the start of the job.
-        iterations: Number of iterations, including warm-up; None: the number of the
-            run.
-        is_background: Whether the job repeats until all other jobs have ended;
-            *iterations* is then ignored.
+        iterations: Number of iterations, including warm-up. None means the number for
+            the run.
+        is_background: Whether the job repeats until all other jobs have ended. If so,
+            *iterations* is ignored.
         policy: One of ``POLICIES``.
         order: One of ``ORDERS``.
     """
@@ -181,7 +181,7 @@ class RunSettings:
         return self.warmup + self.measured
 
     def with_iterations(self, warmup: int | None, measured: int | None) -> RunSettings:
-        """Return these settings with other numbers of iterations; None: unchanged."""
+        """Return these settings with other iteration counts. None keeps a count."""
         if warmup is None and measured is None:
             return self
         return replace(
@@ -239,13 +239,16 @@ class AgentPlan:
     """Plug-ins that must be installed where the plan is executed."""
 
     def shard_numbers(self) -> list[int]:
-        """Return the shards that have work; one shard sends all probes."""
+        """Return the shards that have work. One shard sends all probes."""
         if self.probes is not None:
             return [0]
         return sorted({rank.shard for rank in self.ranks})
 
     def shards_of_ports(self) -> dict[int, tuple[int, ...]]:
-        """Return the shards of every port with ranks; a divided port has several."""
+        """Return the shards of every port with ranks.
+
+        A divided port has several shards.
+        """
         found: dict[int, set[int]] = {}
         for rank in self.ranks:
             found.setdefault(rank.port, set()).add(rank.shard)

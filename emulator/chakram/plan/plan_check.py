@@ -1,4 +1,4 @@
-"""Consistency checks of plans; agents rely on them without checking again."""
+"""Consistency checks of plans. Agents do not repeat these checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chakram.plan.queue_pairs import MAX_SHARDS
 
 
 def check_plan(plan: Plan) -> list[str]:
-    """Return the problems of a plan, one sentence each; empty if it is sound."""
+    """Return the problems of a plan, one sentence each, or an empty list."""
     ports = {port.number: port for port in plan.ports()}
     return [
         *_check_ports(plan, ports),

@@ -3,8 +3,8 @@
 Before a run every port sends a few packets of several sizes and types of service to
 every other port. They look like RoCEv2 packets: unreliable datagrams to a queue pair
 that does not exist. Switches therefore classify them like the packets of the run. The
-receiver records what arrives. Nothing has to come back, so the two directions of a pair
-are measured separately.
+receiver records what arrives. No reply is needed, so the two directions of a pair are
+measured separately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chakram.plan.wire_cost import serialisation_ns
 
 
 class ProbeRow(NamedTuple):
-    """One event of ``count`` identical packets."""
+    """One event that happened to ``count`` identical packets."""
 
     event: int  # a ProbeEvent
     source: int  # number of the port that sent it
@@ -42,7 +42,7 @@ PROBE_FIELDS = ProbeRow._fields
 
 
 class ProbeEvent(IntEnum):
-    """What happened to a probe; the first number of a row."""
+    """What happened to a probe. Each row begins with this number."""
 
     SENT = 0
     """The packets left the port."""
@@ -85,7 +85,7 @@ class ProbePacket:
     tos: Annotated[int, Within(0, 255)]
 
     def wire_ns(self, rate_bps: int | None) -> int:
-        """Return the serialization delay at a rate, rounded up; 0 without a rate."""
+        """Return the serialization delay at a rate, rounded up, or 0 without a rate."""
         return serialisation_ns(self.size_bytes + ETHERNET_BYTES, rate_bps=rate_bps)
 
 
@@ -114,7 +114,7 @@ class ProbePlan:
 
     Attributes:
         packets: The kinds of probes.
-        source_ports: UDP source ports; each may lead to a different path through the
+        source_ports: UDP source ports. Each may lead to a different path through the
             fabric.
         copies: Number of times that every packet is sent on every source port.
         gap_ns: Minimum time between two packets of a port.

@@ -5,12 +5,12 @@ queue pair. Each queue pair is a separate flow on the wire with its own congesti
 state. The same input gives the same numbers. The initial PSNs have a separate seed,
 which a real run keeps secret.
 
-The low bits of a queue pair number are the shard that owns it. If the ranks of a port
-are in several shards, the kernel reads that number to deliver packets to the right
-shard. But a network adapter or the kernel may merge packets with the same addresses and
-UDP ports (GRO). Merged packets are delivered together, according to the number in the
-first packet. So between two ports, all queue pairs with the same UDP source port belong
-to one shard at each end.
+The low bits of a queue pair number identify the shard that owns the queue pair. If the
+ranks of a port are in several shards, the kernel reads that number to deliver packets
+to the right shard. But a network adapter or the kernel may merge packets with the same
+addresses and UDP ports (GRO). Merged packets are delivered together, according to the
+number in the first packet. So between two ports, all queue pairs with the same UDP
+source port belong to one shard at each end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chakram.program.operations import (
 )
 
 SHARD_BITS = 6
-"""Low bits of a queue pair number that hold the owning shard."""
+"""Low bits of a queue pair number that contain the owning shard."""
 
 MAX_SHARDS = 1 << SHARD_BITS
 
@@ -58,7 +58,7 @@ SOURCE_PORT_POOL = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Place of one rank of a plan; ``number`` is its index among all ranks."""
+    """Port and shard of one rank. ``number`` is the rank's index among all ranks."""
 
     number: int
     program: RankProgram
@@ -72,9 +72,10 @@ class ClassRule:
 
     Attributes:
         traffic_class: 0 to 7.
-        job: Name of the job; None: any.
-        op: Collective operation of the process group; None: any.
-        group: Name of the process group, in which * matches any text; None: any.
+        job: Name of the job. None means any job.
+        op: Collective operation of the process group. None means any operation.
+        group: Name of the process group, in which * matches any characters. None means
+            any group.
     """
 
     traffic_class: int
@@ -99,12 +100,12 @@ class QueuePairLayout:
     """Number of queue pairs between two ranks, and how their flows differ on the wire.
 
     Attributes:
-        count: Queue pairs for each (group, channel, pair of peers).
+        count: Number of queue pairs for each (group, channel, pair of peers).
         source_ports: UDP source ports, assigned in round-robin order. If empty, source
             ports are derived from the two queue pair numbers, as adapters do.
         with_grants: Whether each (group, channel, pair of peers) of collectives has an
             additional queue pair for grants, on the channel ``CREDIT_CHANNELS`` higher.
-        classes: Rules for traffic classes; the first one that matches applies.
+        classes: Rules for traffic classes. The first rule that matches applies.
 
     Raises:
         ValueError: If a value is out of range.
@@ -137,12 +138,12 @@ def connect(
     Args:
         programs_by_job: The programs of all ranks of every job.
         places: The place of every (job, rank).
-        psn_seed: Seed of the initial PSNs, which are unpredictable without it.
-        layout: Queue pairs between two peers, and their source ports; None: the
-            default.
+        psn_seed: Seed of the initial PSNs, which are unpredictable without this seed.
+        layout: Queue pairs between two peers, and their source ports. None means the
+            default layout.
         local_rate: Function of a job and two ports. It returns the rate of messages
-            that stay within a host (0: no time), or None if messages leave the host.
-            Without this function, all messages use ports.
+            that stay within a host (0 means that they take no time), or None if
+            messages leave the host. Without this function, all messages use ports.
 
     Raises:
         PlanError: If the programs disagree about their groups, refer to ranks that do
@@ -208,11 +209,11 @@ def connect(
 
 
 class _SourcePorts:
-    """Chooses the UDP source ports of queue pairs.
+    """Selector of the UDP source ports of queue pairs.
 
     Args:
-        listed: Source ports to assign in round-robin order; empty: the default pool,
-            chosen as adapters do.
+        listed: Source ports to assign in round-robin order. If empty, source ports come
+            from the default pool, chosen as adapters do.
         places: The places of all ranks.
     """
 
@@ -259,7 +260,7 @@ def _of_class(number: int, which: int, classes: int, total: int) -> int:
 
 
 def first_index(port: int) -> int:
-    """Return the index of a port's first queue pair; the others count up from it."""
+    """Return the index of a port's first queue pair. Later indices count up from it."""
     return FIRST_QUEUE_PAIR + port * _FIRST_STRIDE % _FIRST_RANGE
 
 
@@ -300,7 +301,7 @@ def _dscps(
 def _with_grants(
     pairs: Iterator[tuple[str, int, int, int]], wanted: bool
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield queue pairs; if *wanted*, each is followed by that for its grants."""
+    """Yield queue pairs, each followed by its queue pair for grants if *wanted*."""
     for group, channel, low, high in pairs:
         yield group, channel, low, high
         if wanted and group != POINT_TO_POINT:
@@ -366,7 +367,7 @@ def _ascending(a: int, b: int) -> tuple[int, int]:
 
 
 def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of every group; all programs must agree on them."""
+    """Return the ranks of every group, on which all programs must agree."""
     members: dict[str, tuple[int, ...]] = {}
     ranks = {program.rank for program in programs}
     for program in programs:
@@ -417,7 +418,7 @@ def flow_label_port(qpn: int, remote_qpn: int) -> int:
 def source_port_of(qpn: int, remote_qpn: int) -> int:
     """Return the UDP source port of a queue pair, the same from both ends.
 
-    It is the port that adapters choose, mapped to a port that has a socket.
+    The result is the port that adapters choose, mapped to a port that has a socket.
     """
     low = flow_label_port(qpn, remote_qpn) & 0x3FFF
     return SOURCE_PORT_BASE | (low ^ low >> 6 ^ low >> 12) % SOURCE_PORT_POOL

@@ -33,7 +33,8 @@ def most_parts(source_ports: Collection[int]) -> int:
     therefore be at least the product of the shard counts of both ends.
 
     Args:
-        source_ports: Source ports that the experiment lists; empty: the default pool.
+        source_ports: Source ports that the experiment lists. Empty means the default
+            pool.
     """
     return isqrt(len(set(source_ports)) or SOURCE_PORT_POOL)
 
@@ -89,18 +90,18 @@ def shards_of_seats(
     is_whole: Callable[[PortPlan], bool],
     parts: int,
 ) -> list[int]:
-    """Return the shard of every rank; each agent's ranks are spread evenly.
+    """Return the shard of every rank, with each agent's ranks spread evenly.
 
     Args:
         seats: Ranks with their ports.
-        shards: Number of data-plane processes of each agent; the default is 1.
-        together: Returns a key of a port. Ports with equal keys share a shard, because
-            messages between their ranks stay within the process.
-        is_whole: Returns whether a port must not be divided.
+        shards: Number of data-plane processes of each agent. The default is 1.
+        together: Function that returns a key of a port. Ports with equal keys share a
+            shard, because messages between their ranks stay within the process.
+        is_whole: Function that returns whether a port must not be divided.
         parts: Maximum number of shards of a port.
 
     Raises:
-        PlanError: If the number of shards is not possible.
+        PlanError: If an agent cannot have that number of shards.
     """
     bunches: dict[str, _Bunch] = {}
     for index, (_, port) in enumerate(seats):

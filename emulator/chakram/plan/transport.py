@@ -2,8 +2,8 @@
 
 The docstring below a field is the help of its key in the experiment file.
 
-To add a setting, add a field here and implement it in the engine; see
-docs/howto/add-a-transport-setting.md.
+To add a setting, add a field here and implement the setting in the engine (see
+docs/howto/add-a-transport-setting.md).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TransportPlan:
     ] = 4
     """Packets per acknowledgement request. Default: two bursts, or one if congestion
     control measures round trips."""
-    # 0: no timeout.
+    # With 0, there is no timeout.
     retransmit_timeout_ns: Annotated[
         int, Within(0, _LONGEST_TIMEOUT_NS), Setting(10, least=10_000, most=600 * 10**9)
     ] = 67_108_864
@@ -86,7 +86,7 @@ class TransportPlan:
     """Consecutive retries for a receiver that is not ready; 7: no limit."""
     rnr_timer: Annotated[int, Within(0, 31), Setting(16)] = 12
     """RNR timer code: wait after a receiver-not-ready NAK; 12 is 0.64ms."""
-    # 0: no packet is accepted out of order, as in verbs.
+    # With 0, no packet is accepted out of order, as in verbs.
     reordering_packets: Annotated[
         int,
         Within(0, 1 << 16),
@@ -94,7 +94,7 @@ class TransportPlan:
     ] = 0
     """Packets after the expected one that are kept; a later packet is dropped and
     indicates that the expected one is lost."""
-    # 0: no ranges; the timeout is constant.
+    # With 0, there are no ranges, and the timeout is constant.
     adaptive_low_ns: Annotated[
         int,
         Within(0, 10**12),
@@ -166,7 +166,7 @@ def notification_scope(name: str) -> int:
 
 
 def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
-    """Return a key; queue pairs of one port with equal keys share a CNP limiter.
+    """Return the key of a CNP limiter. Queue pairs of a port with equal keys share it.
 
     Raises:
         ValueError: If there is no such *scope*.

@@ -28,7 +28,7 @@ def overhead_bytes_of(family: str) -> int:
 
 
 def packets_of(size_bytes: int, *, path_mtu: int) -> int:
-    """Return the number of packets of a message; an empty message has one."""
+    """Return the number of packets of a message. An empty message has one packet."""
     return max(1, -(-size_bytes // path_mtu))
 
 
@@ -72,7 +72,7 @@ def first_packet_wire_bytes(
 
 
 def serialisation_ns(wire_bytes: int, *, rate_bps: int | None) -> int:
-    """Return the serialization delay of bytes, rounded up; 0 without a rate."""
+    """Return the serialization delay of bytes, rounded up, or 0 without a rate."""
     if rate_bps is None:
         return 0
     return -(-wire_bytes * 8 * 10**9 // rate_bps)

@@ -2,7 +2,7 @@
 
 Most columns have one number of fixed width per row. Ranks with the same work can differ
 in process groups, peers and splits. Columns refer to these by place: the index in a
-list that belongs to the rank. So many ranks can share the same columns.
+list that belongs to the rank. Therefore, many ranks can share the same columns.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NO_SPLITS = 2**32 - 1
 
 
 class CollectiveUse(NamedTuple):
-    """Network use of a collective; ``group`` and ``splits`` are places.
+    """Network use of a collective. ``group`` and ``splits`` are places.
 
     ``number`` is set only for a collective with splits, because no two collectives
-    share splits. For all others, it is None.
+    share splits. For all other collectives, ``number`` is None.
     """
 
     group: int
@@ -46,7 +46,7 @@ class CollectiveUse(NamedTuple):
 
 
 class MessageUse(NamedTuple):
-    """A sent point-to-point message; ``peer`` is a place."""
+    """A sent point-to-point message. ``peer`` is a place."""
 
     peer: int
     size_bytes: int
@@ -59,12 +59,12 @@ def _no_column() -> Column:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationColumns:
-    """The operations of a program; read-only and shared.
+    """The operations of a program, which are read-only and shared between ranks.
 
     Attributes:
         kinds: ``COMPUTE``, ``COLLECTIVE``, ``SEND`` or ``RECEIVE``.
-        node_ids: Node ids of the trace, unsigned 64-bit; meaningless for rows in
-            ``without_node``.
+        node_ids: Node ids of the trace, unsigned 64-bit. They are meaningless for rows
+            in ``without_node``.
         without_node: Rows without a node.
         names: All names in UTF-8, concatenated.
         name_ends: End of each row's name in *names*.
@@ -73,7 +73,7 @@ class OperationColumns:
         amounts: Duration of a computation in nanoseconds, or the size of a collective
             or message in this run, in bytes.
         trace_bytes: The size before ``size_scale``, or 0 for computations.
-        targets: Places: the group of a collective, or the peer of a message.
+        targets: Place of a collective's group or of a message's peer.
         numbers: Number of a collective in its group, or of a message between two ranks.
         details: Stream of a computation (``NO_VALUE``: the rank's default stream), root
             of a collective, or tag of a message.
@@ -243,7 +243,7 @@ class ColumnWriter:
         number: int,
         detail: int,
     ) -> None:
-        """Complete a row; see ``OperationColumns``."""
+        """Complete a row of any other kind, with values as in ``OperationColumns``."""
         self.kinds.append(kind)
         self._amounts.append(min(amount, _MOST))
         self._trace_bytes.append(min(trace_bytes, _MOST))

@@ -1,10 +1,10 @@
-"""Checks the programs of a job against each other.
+"""Checks of the programs of a job against each other.
 
 The check executes the programs without timing. A compute operation or a send ends when
 its dependencies have ended. A receive also waits for its send. A collective ends on all
-members once all have reached it. No operation ever prevents another from ending. So if
-one order of execution reaches the end, every order does. Then these programs cannot
-deadlock in a real run, whatever its timing.
+members once all have reached it. No operation ever prevents another from ending.
+Therefore, if one order of execution reaches the end, every order does. Such programs
+cannot deadlock in a real run, whatever its timing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _check_collectives(name: str, members: Sequence[_Member]) -> Iterable[str]:
 def _check_uneven(members: Sequence[tuple[RankProgram, int]]) -> str | None:
     """Return a problem with the splits of a collective, or None.
 
-    *members* holds the program and row of each member, ordered by group position.
+    *members* has the program and row of each member, ordered by group position.
     """
     own = [program.splits[program.columns.splits[row]] for program, row in members]
     if mismatch([each.splits for each in own]) is not None:

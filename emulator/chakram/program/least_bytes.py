@@ -91,7 +91,7 @@ def moved_bytes(
 def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
     """Return warnings about collectives whose algorithm moves too few bytes.
 
-    Only algorithms with fixed message sizes can move too few.
+    Only algorithms with fixed message sizes can move too few bytes.
     """
     largest: dict[tuple[CollectiveOp, str, int, int], int | None] = {}
     short: dict[tuple[CollectiveOp, str, int], int] = {}

@@ -1,11 +1,11 @@
 """Lowering of traces to programs: the operations of every rank, with dependencies.
 
 Each communication node becomes one row, and computation becomes a delay. Collectives of
-a single rank, and collectives that are not selected, become delays of zero. A delay of
-zero is left out unless that adds more dependencies than it saves. Its successors then
-wait for its predecessors. A dependency is left out if another dependency of the same
-row implies it. Collectives of one group wait for each other in their order
-(``chakram.program.ordering``).
+a single rank, and collectives that are not selected, become delays of zero. Lowering
+leaves out a delay of zero unless this adds more dependencies than it saves. Its
+successors then wait for its predecessors. A dependency is left out if another
+dependency of the same row implies it. Collectives of one group wait for each other in
+their order (``chakram.program.ordering``).
 
 Ranks with the same work share columns, even if their groups and peers differ. Such
 ranks are lowered once.
@@ -71,7 +71,7 @@ BARRIER_NAME = "barrier between iterations"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredJob:
-    """Programs of all ranks of a job, ascending, and warnings."""
+    """Programs of all ranks of a job in ascending order, and warnings."""
 
     programs: tuple[RankProgram, ...]
     warnings: tuple[str, ...]
@@ -295,7 +295,7 @@ class _Lowering:
     def _lower(
         self, rank: _Rank, order: Sequence[int], uneven: Mapping[int, _Uneven]
     ) -> _Alike:
-        """Return the columns of a rank whose work differs from all earlier ranks."""
+        """Return the columns of a rank with work that no earlier rank has."""
         graph = rank.graph
         rows = rows_of(
             graph, order, rank.collectives.keys() | rank.messages.keys(), self._times
@@ -367,7 +367,7 @@ class _Lowering:
         return _Alike(writer.columns(), tuple(splits), tuple(listed.values()))
 
     def _follows(self, rank: _Rank, rows: Rows) -> dict[int, int]:
-        """Return, by row, the row before it in its group or communication slot."""
+        """Return the previous row in the same group or communication slot, by row."""
         row_of = {position: row for row, position in enumerate(rows.positions)}
         if self.slot_orders:
             return self._one_slot(rank, rows, row_of)
@@ -394,7 +394,7 @@ class _Lowering:
     def _one_slot(
         self, rank: _Rank, rows: Rows, row_of: Mapping[int, int]
     ) -> dict[int, int]:
-        """Return, by row, the row before it in the communication slot.
+        """Return the previous row in the communication slot, by row.
 
         Receives occupy no slot. They start as soon as their dependencies allow.
         """

@@ -280,7 +280,8 @@ class Disagreements:
     """Collector of disagreements between ranks.
 
     Args:
-        limit: Maximum number to keep. 0: raise the first disagreement.
+        limit: Maximum number of disagreements to keep. With 0, the first disagreement
+            raises an error.
 
     Attributes:
         kept: The first disagreements.

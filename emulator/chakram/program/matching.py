@@ -2,9 +2,9 @@
 
 A Chakra trace does not state which nodes of two ranks are the same collective. Node ids
 match only by accident, and the order in which ranks issue collectives depends on
-timing. So collectives are matched before the run. Every rank's nodes are sorted
-topologically, with ties broken by node id. The collectives of each process group are
-counted in that order. The k-th collectives of all members match, and must agree on
+timing. Therefore, Chakram matches collectives before the run. Every rank's nodes are
+sorted topologically, with ties broken by node id. The collectives of each process group
+are counted in that order. The k-th collectives of all members match, and must agree on
 operation, size and root.
 
 If members have their collectives in different orders, nodes match by name, operation,
@@ -73,7 +73,8 @@ class Matching:
 
     Attributes:
         groups: The process groups that collectives use, by name.
-        orders: All positions of every rank in topological order, ties by node id.
+        orders: All positions of every rank in topological order, with ties in order of
+            node id.
         collectives: Identities of every rank's collectives.
         messages: Identities of every rank's sends and receives.
         splits: Splits of every all_to_all_v, with members in the group's order.
@@ -116,10 +117,10 @@ def check_matching(
     Args:
         graphs: The trace of every rank, without dependency cycles.
         groups: The process groups by name.
-        limit: Maximum number of disagreements to keep; the others are only counted.
+        limit: Maximum number of disagreements to keep. Further ones are only counted.
 
     Returns:
-        The matching, or None if there is a disagreement, and the disagreements.
+        The matching (None if there is a disagreement) and the disagreements.
     """
     faults = Disagreements(limit)
     matching = _match(graphs, groups, faults)
@@ -248,10 +249,10 @@ def _group_of(
     groups: Mapping[str, ProcessGroup],
     whole: ProcessGroup | None,
 ) -> ProcessGroup:
-    """Return the process group of a collective; its rank must be a member.
+    """Return the process group of a collective, which must contain the graph's rank.
 
-    *whole* is the group if another rank's collective used it before: all ranks of the
-    group then have traces.
+    *whole* is the group if a collective of another rank already used it. All ranks of
+    such a group have traces.
     """
     name = graph.group(position)
     group = whole or (groups.get(name) if name is not None else None)

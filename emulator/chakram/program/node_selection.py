@@ -31,12 +31,12 @@ class LoweringOptions:
             memory rate).
         scale: Factor for durations of computation.
         peak_flops: Operations per second, for ``roofline``.
-        memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
+        memory_bytes_per_s: Memory rate, for ``roofline``. None means no bound.
         size_scale: Factor for sizes. Results are rounded up, so a message of one byte
-            or more keeps at least one.
-        algorithms: By operation: an algorithm, or rules that select one by size and
-            number of ranks (``chakram.collectives.algorithms``). Other
-            operations use ``auto``.
+            or more keeps at least one byte.
+        algorithms: Algorithm of each operation, or rules that select one by size and
+            number of ranks (``chakram.collectives.algorithms``). Other operations use
+            ``auto``.
         sources: Sources of the transfer lists of users' algorithms.
         sync_barrier: Whether every iteration ends with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
@@ -49,7 +49,7 @@ class LoweringOptions:
             stream of a GPU. ``astra-sim``: one slot for the CPU, one for the GPU, and
             one for communication and memory, as in ASTRA-sim.
         select: Operations to keep (``send_recv`` means point-to-point messages). All
-            others take no time and move nothing. None: all are kept.
+            others take no time and move nothing. None keeps all operations.
     """
 
     compute_from: str = "trace"
@@ -179,7 +179,7 @@ def rows_of(
     communication: Container[int],
     times: ComputeTimes,
 ) -> Rows:
-    """Return the nodes that become operations, dependencies first.
+    """Return the nodes that become operations, each after its dependencies.
 
     A node without duration is left out if connecting its predecessors directly to its
     successors needs no more edges than the node has. A dependency is also left out if
@@ -187,7 +187,7 @@ def rows_of(
 
     Args:
         graph: The nodes.
-        order: Their positions, dependencies first.
+        order: Positions of the nodes, each after its dependencies.
         communication: Positions of nodes to keep regardless of their duration.
         times: Durations of computations.
     """

@@ -98,7 +98,7 @@ class ReceiveOperation(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeOperation(_Operation):
-    """A delay. Delays of one ``stream`` (None: the default stream) do not overlap.
+    """A delay. Delays of one ``stream`` (None is the default stream) do not overlap.
 
     A delay of 0 ends at once and occupies no slot.
     """

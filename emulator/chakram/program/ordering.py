@@ -41,7 +41,7 @@ Edges: TypeAlias = "tuple[array[int], array[int]]"
 
 
 class MergedGraph:
-    """The graphs of all ranks in one, in columns: one node per collective.
+    """The graphs of all ranks, merged into one with a single node per collective.
 
     The graph may have millions of nodes, so it stores only edges, as two arrays. The
     properties of nodes are looked up only when needed.
@@ -115,7 +115,7 @@ class MergedGraph:
                 to the edges of the graphs.
 
         Returns:
-            One flag per node; empty if there is no cycle.
+            One flag per node, or no flags if there is no cycle.
         """
         before, after = self._with(chains)
         missing = self._unmet(before, after)
@@ -244,7 +244,7 @@ class MergedGraph:
         missing: Sequence[int],
         hint: str = "check that the traces belong together: these ranks would deadlock",
     ) -> NoReturn:
-        """Follow unmet edges backward to a cycle, and raise an error that shows it."""
+        """Follow unmet edges backward, and raise an error that shows the cycle."""
         waits_for: dict[int, int] = {}
         for before, after in zip(*edges, strict=True):
             if missing[before] and missing[after]:
@@ -287,8 +287,8 @@ class Ordering:
     """The order of collectives within their groups.
 
     Attributes:
-        collectives: Identities of every rank's collectives, by position; the numbers
-            are the order.
+        collectives: Identities of every rank's collectives, by position. The numbers
+            define the order.
         chained: Whether collective k + 1 of a group waits for collective k.
         warnings: Sentences about the groups that were renumbered.
     """
@@ -309,7 +309,7 @@ def order_collectives(
         overlap: Whether collectives of one group may overlap. If so, they get no order.
 
     Raises:
-        MatchingError: If the ranks would deadlock even without any order; the error
+        MatchingError: If the ranks would deadlock even without any order. The error
             shows the nodes of the cycle.
     """
     merged = MergedGraph(graphs, matching)

@@ -1,4 +1,4 @@
-# C types of check.py, for its compiled form.
+# C types of program_check.py, for the compiled form.
 
 cimport cython
 

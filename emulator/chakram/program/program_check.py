@@ -54,9 +54,9 @@ def largest(column: Column) -> int:
 
 
 def are_ends(column: Column, total: int, longest: int) -> bool:
-    """Return whether a 32-bit column holds valid end offsets of consecutive parts.
+    """Return whether a 32-bit column has valid end offsets of consecutive parts.
 
-    The parts must have *total* entries overall, and none more than *longest* entries.
+    The parts must have *total* entries overall, and at most *longest* entries each.
     """
     begin = 0
     for at in range(len(column)):
@@ -263,7 +263,7 @@ def fill_edges(
 ) -> None:
     """Write the edges to *before* and *after*, starting at index *at*.
 
-    *nodes* holds the graph node of each row.
+    *nodes* has the graph node of each row.
     """
     begin = 0
     for row in range(len(ends)):
@@ -307,7 +307,7 @@ class ProgramChecks:
         self._known: dict[int, tuple[OperationColumns, ColumnsCheck]] = {}
 
     def of(self, columns: OperationColumns) -> ColumnsCheck:
-        """Return the check of *columns*, from the cache if it exists."""
+        """Return the check of *columns*, from the cache if possible."""
         known = self._known.get(id(columns))
         if known is None:
             known = self._known[id(columns)] = columns, ColumnsCheck(columns)

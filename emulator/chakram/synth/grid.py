@@ -19,8 +19,8 @@ class RankGrid:
     """The position of every rank in every dimension.
 
     Args:
-        degrees: Length of each dimension; the default is 1.
-        order: All dimensions; consecutive ranks are neighbors in the first one.
+        degrees: Length of each dimension. The default is 1.
+        order: All dimensions. Consecutive ranks are neighbors in the first dimension.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class RankGrid:
 
 
 class GroupTable:
-    """Process groups of a grid, by purpose; their ids start at 1.
+    """Process groups of a grid, by purpose. Their ids start at 1.
 
     Groups of one rank send nothing and are omitted.
 
     Args:
         grid: The ranks.
-        purposes: Dimensions by purpose of a group; ids are assigned in that order.
-        divided: By purpose, the division of its groups into parts: (neighbors in a
-            part, purpose of the parts, purpose of the groups across parts). A group
-            across parts has the ranks with the same place in each part.
+        purposes: Dimensions by purpose of a group. Ids are assigned in this order.
+        divided: By purpose, the division of its groups into parts: (number of neighbors
+            in a part, purpose of the parts, purpose of the groups across parts). A
+            group across parts has the ranks with the same place in each part.
     """
 
     def __init__(
@@ -110,5 +110,5 @@ class GroupTable:
         named.update(dict.fromkeys(members, name))
 
     def of(self, purpose: str, rank: int) -> str | None:
-        """Return the id of *rank*'s group; None if the group would have one rank."""
+        """Return the id of *rank*'s group, or None if the group would have one rank."""
         return self._name_of.get(purpose, {}).get(rank)

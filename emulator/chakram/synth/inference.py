@@ -44,7 +44,7 @@ def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthe
 
     Args:
         trace: Parameters of the trace.
-        router: Routing of tokens; None: even.
+        router: Routing of tokens. None means even routing.
     """
     grid = RankGrid({"tp": trace.tp, "ep": trace.ep, "dp": trace.dp})
     nodes = trace.routing.token_nodes(trace.shape, trace.ep)
@@ -89,7 +89,7 @@ def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthe
 
 
 class _Pass:
-    """Adds passes of tokens through all layers of one rank."""
+    """Builder of passes of tokens through all layers of one rank."""
 
     def __init__(self, settings: LayerSettings, program: RankSynthesizer) -> None:
         self._settings = settings
@@ -126,9 +126,9 @@ def cache_parts(
 ) -> dict[tuple[int, int], int]:
     """Return the elements per token and layer that prefill ranks send to decode ranks.
 
-    Every decode rank gets the heads that it needs, each from one prefill rank that
-    holds the head. If several prefill ranks hold a head, the decode ranks alternate
-    between them. A latent cache is one head that every rank holds.
+    Every decode rank gets the heads that it needs, each from one prefill rank that has
+    the head. If several prefill ranks have a head, the decode ranks alternate between
+    them. A latent cache is one head that every rank has.
 
     Returns:
         Elements by (position of the prefill rank, position of the decode rank).
@@ -149,7 +149,7 @@ def cache_parts(
 
 
 def heads_of(position: int, *, heads: int, tp: int) -> range:
-    """Return the key-value heads that one of *tp* ranks holds, at least one.
+    """Return the key-value heads of one of *tp* ranks, at least one.
 
     One of *tp* and *heads* must divide the other.
     """

@@ -19,22 +19,25 @@ class LayerSettings:
         shape: The model.
         grid: The ranks.
         groups: Process groups of the ranks.
-        tokens: Tokens of one rank before division by tensor parallelism.
-        context: Tokens that each token attends to.
+        tokens: Number of tokens of one rank before division by tensor parallelism.
+        context: Number of tokens that each token attends to.
         bytes_per_element: Bytes of one number.
         sequences: Number of sequences to which the tokens belong, each with its own
             context.
         dispatch_token_bytes: Bytes of one token on its way to the experts.
-        token_nodes: Maximum number of nodes to which a token is sent; 0: each token
-            goes directly to its experts.
-        ranks_per_node: Neighbors in an expert-parallel group that share a node.
-        sequence_parallel: Whether tensor-parallel ranks divide the tokens between
-            attention and feed-forward network.
+        token_nodes: Maximum number of nodes to which a token is sent. With 0, each
+            token goes directly to its experts.
+        ranks_per_node: Number of neighbors in an expert-parallel group that share a
+            node.
+        sequence_parallel: Whether each tensor-parallel rank has only its part of the
+            tokens between attention and feed-forward network.
         router: Routing of tokens, for a model with experts.
         given_dispatch_bytes: Bytes that a rank sends in an even all-to-all to the
-            experts; None: computed from the model.
-        attention_ns: Forward time of attention; None: computed from its operations.
-        expert_ns: Forward time of the experts; None: computed from their operations.
+            experts. If None, they are computed from the model.
+        attention_ns: Forward time of attention. If None, it is computed from the
+            operations.
+        expert_ns: Forward time of the experts. If None, it is computed from the
+            operations.
     """
 
     shape: ModelShape
@@ -93,7 +96,7 @@ class LayerSettings:
 
     @property
     def projection_ops(self) -> int:
-        """Operations of attention's weight multiplications, except the last one."""
+        """Number of operations in attention's weight products, except the last."""
         output = self.shape.heads * self.shape.value_length * self.shape.hidden
         return (
             2
@@ -103,14 +106,14 @@ class LayerSettings:
 
     @property
     def score_ops(self) -> int:
-        """Operations of scores and values for all token pairs, masked or not."""
+        """Number of operations of scores and values, for masked token pairs too."""
         lengths = self.shape.query_length + self.shape.value_length
         heads = self.shape.heads // self.tp
         return 2 * self.tokens * self.context * heads * lengths
 
     @property
     def output_ops(self) -> int:
-        """Operations of attention's last weight multiplication."""
+        """Number of operations in attention's last weight product."""
         heads = self.shape.heads // self.tp
         return 2 * self.tokens * heads * self.shape.value_length * self.shape.hidden
 
@@ -139,9 +142,9 @@ class LayerSettings:
 
     @property
     def gate_ops(self) -> int:
-        """Operations of the gate: one score per token and expert."""
+        """Number of operations of the gate: one score per token and expert."""
         return 2 * self.tokens * self.shape.hidden * self.shape.experts // self.tp
 
     def ffn_ops(self, parameters: int, tokens: int) -> int:
-        """Return the operations of *tokens* through a network of *parameters*."""
+        """Return the number of operations for *tokens* in a network of *parameters*."""
         return 2 * tokens * parameters // self.tp

@@ -45,18 +45,18 @@ input and for the weights, and the forward pass one."""
 
 
 def node_groups(ranks_per_node: int) -> dict[str, tuple[int, str, str]]:
-    """Return the division of expert-parallel groups into nodes; 0: no division."""
+    """Return the division of expert-parallel groups into nodes. 0 means no division."""
     if not ranks_per_node:
         return {}
     return {EXPERT: (ranks_per_node, EXPERT_NODE, EXPERT_RAIL)}
 
 
 class LayerProgram:
-    """Adds the layers of one rank.
+    """Builder of the layers of one rank.
 
     Args:
         settings: Settings that all ranks share.
-        rank: Receives the nodes.
+        rank: The synthesizer to which the nodes are added.
     """
 
     def __init__(self, settings: LayerSettings, rank: RankSynthesizer) -> None:
@@ -88,7 +88,7 @@ class LayerProgram:
         return self.scatter(f"{name}.ffn", last)
 
     def backward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
-        """Add the backward pass of a layer; the arguments are those of ``forward``."""
+        """Add the backward pass of a layer. The arguments are those of ``forward``."""
         s = self._settings
         if s.shape.has_experts(layer):
             last = self._experts_backward(name, after, dispatch)
@@ -134,7 +134,7 @@ class LayerProgram:
         return both(gathered, self.gather(name, after, "gather_input"))
 
     def scatter(self, name: str, after: After) -> After:
-        """Reduce activations over the tensor-parallel ranks; scatter divided tokens."""
+        """Reduce activations over tensor-parallel ranks, and scatter divided tokens."""
         s = self._settings
         if s.sequence_parallel:
             return self.scatter_sum(f"{name}.scatter", after, s.activation_bytes)
@@ -296,7 +296,8 @@ class LayerProgram:
 
         Args:
             dispatch: Number of the dispatch.
-            copies: Bytes that each rank sends to the experts of each rank; None: even.
+            copies: Bytes that each rank sends to the experts of each rank. None means
+                even.
         """
         s = self._settings
         local = s.ranks_per_node

@@ -1,7 +1,7 @@
 """Model shapes, which determine sizes and operations, and known models.
 
 Numbers of parameters exclude normalization, biases and the gates of experts. These are
-less than a thousandth of the parameters of any model here.
+less than 0.1 % of the parameters of any model in this module.
 """
 
 from __future__ import annotations
@@ -39,24 +39,27 @@ class ModelShape:
     Attributes:
         layers: Number of layers.
         hidden: Length of a token's vector.
-        heads: Attention heads.
-        kv_heads: Heads of keys and values; if fewer than *heads*, heads share them.
+        heads: Number of attention heads.
+        kv_heads: Number of key and value heads. If there are fewer than *heads*,
+            several heads share one.
         head: Length of one head.
         ffn_hidden: Inner width of a dense layer's feed-forward network.
-        ffn_matrices: Matrices of a feed-forward network or expert: 2, or 3 if gated.
-        vocabulary: Size of the vocabulary; 0 leaves out embedding and output.
+        ffn_matrices: Number of matrices in a feed-forward network or expert: 2, or 3 if
+            gated.
+        vocabulary: Size of the vocabulary. 0 leaves out embedding and output.
         tied: Whether embedding and output share one matrix.
-        experts: Routed experts per layer; 0 in a dense model.
-        top_k: Routed experts per token.
+        experts: Number of routed experts per layer, 0 in a dense model.
+        top_k: Number of routed experts per token.
         expert_hidden: Inner width of an expert.
-        shared_experts: Experts that process every token, on the token's own rank.
-        dense_layers: Number of first layers that have no experts.
+        shared_experts: Number of experts that process every token, on the token's own
+            rank.
+        dense_layers: Number of layers at the start that have no experts.
         latent: Latent attention, if the model has it.
-        dispatch_bytes_per_element: Bytes of one activation on its way to the experts;
-            0: the same as elsewhere.
-        token_nodes: Maximum number of nodes that hold the experts of a token; 0: any
+        dispatch_bytes_per_element: Bytes of one activation on its way to the experts. 0
+            means the same as elsewhere.
+        token_nodes: Maximum number of nodes with experts of one token. 0 means any
             number.
-        ranks_per_node: Ranks per node, for a model with *token_nodes*.
+        ranks_per_node: Number of ranks per node, for a model with *token_nodes*.
         source: Source of the numbers.
     """
 
@@ -102,16 +105,16 @@ class ModelShape:
         return 2 * self.kv_heads * self.head
 
     def attention_parameters(self, tp: int = 1) -> int:
-        """Return the parameters of one layer's attention on one of *tp* ranks.
+        """Return the number of attention parameters of one layer on one of *tp* ranks.
 
-        If there are fewer key-value heads than ranks, several ranks hold the same head.
+        If there are fewer key-value heads than ranks, several ranks have the same head.
         """
         if self.latent is None:
             queries = self.heads * self.head // tp
             keys = max(1, self.kv_heads // tp) * self.head
             return 2 * self.hidden * (queries + keys)
         latent, heads = self.latent, self.heads // tp
-        # Every rank holds both compression matrices, which are small.
+        # Every rank has both compression matrices, which are small.
         return (
             self.hidden * (latent.query_rank + latent.kv_rank + latent.rotary)
             + latent.query_rank * heads * (latent.plain + latent.rotary)
@@ -121,16 +124,16 @@ class ModelShape:
 
     @property
     def ffn_parameters(self) -> int:
-        """Parameters of the feed-forward network of a dense layer."""
+        """Number of parameters of a dense layer's feed-forward network."""
         return self.ffn_matrices * self.hidden * self.ffn_hidden
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of one expert, routed or shared."""
+        """Number of parameters of one expert, routed or shared."""
         return self.ffn_matrices * self.hidden * self.expert_hidden
 
     def dense_parameters(self, layer: int, tp: int = 1) -> int:
-        """Return the parameters of *layer* on one rank, except routed experts."""
+        """Return the parameter count of *layer* on one rank, without routed experts."""
         beside = (
             self.shared_experts * self.expert_parameters
             if self.has_experts(layer)
@@ -140,12 +143,12 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the embedding; the output has the same number."""
+        """Number of parameters of the embedding. The output has the same number."""
         return self.vocabulary * self.hidden
 
     @property
     def parameters(self) -> int:
-        """All parameters of the model."""
+        """Number of all parameters of the model."""
         total = self.embedding_parameters * (1 if self.tied else 2)
         for layer in range(self.layers):
             total += self.dense_parameters(layer)

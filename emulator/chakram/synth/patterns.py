@@ -274,10 +274,10 @@ def random_messages(
 
     Args:
         nranks: Number of ranks, at least 2.
-        count: Messages per rank.
+        count: Number of messages per rank.
         size: Function that draws a size.
-        mean_gap_ns: Mean of the exponentially distributed time between two messages; 0:
-            no gaps.
+        mean_gap_ns: Mean of the exponentially distributed time between two messages. 0
+            means no gaps.
         random: Source of all random numbers.
     """
     messages: list[Message] = []

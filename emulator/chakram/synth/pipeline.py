@@ -27,8 +27,8 @@ def one_forward_one_backward(
     """Return the turns of a stage in the 1F1B schedule, in order.
 
     First, as many micro batches go forward as there are stages after this one. Then
-    forward and backward alternate, so that a stage never holds more than ``stages -
-    stage`` micro batches (PipeDream-Flush, arXiv:2006.09503; Megatron-LM,
+    forward and backward alternate, so that a stage never has more than ``stages -
+    stage`` micro batches in flight (PipeDream-Flush, arXiv:2006.09503; Megatron-LM,
     arXiv:2104.04473, section 2.2).
     """
     ahead = min(stages - stage - 1, micro_batches)
@@ -51,12 +51,12 @@ def all_forward_all_backward(*, micro_batches: int) -> list[Turn]:
 
 
 def layers_of(*, stage: int, stages: int, layers: int) -> range:
-    """Return the layers of a stage; stage sizes differ by at most one layer."""
+    """Return the layers of a stage. Stage sizes differ by at most one layer."""
     return range(stage * layers // stages, (stage + 1) * layers // stages)
 
 
 class GradientSums:
-    """Reduces the gradients of one group, in the order in which they are ready.
+    """Reduction of the gradients of one group, in the order in which they are ready.
 
     With a distributed optimizer every rank updates only its part. A reduce-scatter of
     gradients is then followed by an all-gather of weights (ZeRO stage 1,
@@ -65,7 +65,7 @@ class GradientSums:
     Args:
         trace: Parameters of the training.
         program: The program to which the reductions are added.
-        group: The group; None if the rank is alone.
+        group: The group, or None if the rank is alone.
         members: Number of ranks in the group.
     """
 
@@ -96,7 +96,7 @@ class GradientSums:
             self._late.append((name, after, size_bytes))
 
     def finish(self, after: After) -> After:
-        """Reduce the remaining gradients after backward; return all reductions."""
+        """Reduce the remaining gradients after backward, and return all reductions."""
         for name, ready, size_bytes in self._late:
             self._take(name, both(ready, after), size_bytes)
         if self._waiting_bytes:

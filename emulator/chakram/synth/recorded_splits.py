@@ -8,12 +8,12 @@ The format depends on the path:
 * ``.csv``: lines ``dispatch,source,count,count,...`` of tokens. Lines that do not begin
   with a number are headings.
 * a folder or archive: a trace set whose all-to-alls have splits, including PyTorch host
-  traces. Only groups with the same number of ranks are used, group by group, each in
-  order. Return exchanges are skipped: their matrix is the transpose of the previous
-  one. A backward pass that mirrors the forward pass is also skipped.
+  traces. Only groups of the requested size are used, group by group, each in order.
+  Return exchanges are skipped: their matrix is the transpose of the previous one. A
+  backward pass that mirrors the forward pass is also skipped.
 * any other file: a matrix in the format of nccl-tests' alltoallv, with a row of bytes
-  per source, separated by white space. If the matrix is larger, the part of the first
-  ranks is used.
+  per source, separated by white space. If the matrix is larger than the group, only the
+  part for the first ranks is used.
 """
 
 from __future__ import annotations

@@ -27,12 +27,13 @@ _WEIGHT_UNIT = 2**60
 def popularity(
     law: Routing, *, experts: int, nranks: int, dispatch: int, random: Random
 ) -> list[float]:
-    """Return the fraction of all choices that each expert gets; their sum is 1.
+    """Return the fraction of all choices that each expert gets. The fractions sum to 1.
 
     Args:
         law: The distribution.
-        experts: Experts per layer, in order, evenly divided among the ranks.
-        nranks: Number of ranks that hold the experts.
+        experts: Number of experts per layer. They are evenly divided among the ranks,
+            in order.
+        nranks: Number of ranks among which the experts are divided.
         dispatch: Number of the dispatch.
         random: Source of random numbers for ``log_normal``.
     """
@@ -67,11 +68,11 @@ def popularity(
 def apportion(total: int, weights: Sequence[float], *, cap: int) -> list[int]:
     """Return integers whose sum is *total*, proportional to *weights* up to *cap*.
 
-    If a part exceeds *cap*, the excess goes to the other parts by weight. A weight of 0
-    gets nothing. Rounding favors the largest remainders, then the first parts.
+    If a part exceeds *cap*, the excess goes to the other parts by weight. A part with
+    weight 0 gets nothing. Rounding favors the largest remainders, then the first parts.
 
     Raises:
-        ValueError: If the parts cannot take *total*.
+        ValueError: If the parts cannot sum to *total*.
     """
     # Integers are exact: no remainder is lost, and every machine gets the same result.
     parts = {
@@ -102,24 +103,25 @@ class Router(Protocol):
     """The bytes that ranks of an expert-parallel group send to each other."""
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes from the rank at *position* to each rank; None: all equal."""
+        """Return bytes from *position* to each rank, or None if all are equal."""
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes to the rank at *position* from each rank; None: all equal."""
+        """Return bytes to *position* from each rank, or None if all are equal."""
 
 
 @dataclass(slots=True, eq=False)
 class LawRouter:
-    """Routes tokens by a skewed distribution.
+    """Router of tokens by a skewed distribution.
 
     Args:
-        law: The law.
-        experts: Experts per layer.
-        nranks: Number of ranks that hold the experts.
-        tokens: Tokens that a rank sends to experts.
-        top_k: Experts per token.
+        law: The distribution.
+        experts: Number of experts per layer.
+        nranks: Number of ranks among which the experts are divided.
+        tokens: Number of tokens that a rank sends to experts.
+        top_k: Number of experts per token.
         token_bytes: Bytes per token.
-        random_of: Returns a random number generator for a name, always the same one.
+        random_of: Function that returns the random number generator for a name, always
+            the same one.
     """
 
     law: Routing
@@ -144,13 +146,13 @@ class LawRouter:
         return apportion(self.tokens * self.top_k, weights, cap=self.tokens)
 
     def sent(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes from a rank to each rank; None: all equal."""
+        """Return bytes from any position to each rank, or None if all are equal."""
         if self.law.law == "balanced" or self.nranks == 1:
             return None
         return self._row(dispatch)
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
-        """Return bytes to the rank at *position* from each rank; None: all equal."""
+        """Return bytes to *position* from each rank, or None if all are equal."""
         if self.law.law == "balanced" or self.nranks == 1:
             return None
         return (self._row(dispatch)[position],) * self.nranks
@@ -158,11 +160,13 @@ class LawRouter:
     def to_nodes(
         self, dispatch: int, ranks_per_node: int, limit: int
     ) -> tuple[int, ...]:
-        """Return bytes from any rank to each node; a node gets each token only once.
+        """Return the bytes that any rank sends to each node.
+
+        A node gets each token only once.
 
         Args:
             dispatch: Number of the dispatch.
-            ranks_per_node: Neighbors that share a node.
+            ranks_per_node: Number of neighbors that share a node.
             limit: Maximum number of nodes per token.
         """
         row = self._row(dispatch)
@@ -191,7 +195,7 @@ class LawRouter:
 
 
 class RecordedRouter:
-    """Routes tokens as recorded, and repeats the dispatches after the last one.
+    """Router that repeats the recorded dispatches in a cycle.
 
     Args:
         matrices: Bytes of every dispatch, by source and destination.

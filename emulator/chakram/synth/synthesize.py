@@ -213,7 +213,7 @@ def write_synthesis(
     on_rank: Callable[[int], None] | None = None,
     elsewhere: GraphCompatibility | None = None,
 ) -> list[Path]:
-    """Write the files of a synthetic trace set; see `write_trace_set`."""
+    """Write the files of a synthetic trace set (see `write_trace_set`)."""
     return write_trace_set(
         folder,
         prefix=synthesis.kind,

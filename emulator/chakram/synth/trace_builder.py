@@ -25,7 +25,7 @@ class Synthesis:
     """A trace set that can be generated rank by rank.
 
     Attributes:
-        kind: Kind of trace; the names of its files begin with it.
+        kind: Kind of trace, with which the names of its files begin.
         nranks: Number of ranks.
         groups: The process groups of the collectives.
         purposes: Purpose of each group, by name.
@@ -69,7 +69,7 @@ class Roofline:
 
     Attributes:
         peak_flops: Operations per second.
-        memory_bytes_per_s: Bytes per second; None: memory is never the limit.
+        memory_bytes_per_s: Bytes per second. None means that memory is never the limit.
     """
 
     peak_flops: int
@@ -87,7 +87,9 @@ class Roofline:
 
 
 class RankSynthesizer:
-    """Adds the nodes of one rank; methods return the ids for the next node to await.
+    """Builder of one rank's nodes.
+
+    The methods return the node ids for which the next node waits.
 
     Args:
         kind: Kind of the trace set.
@@ -110,7 +112,7 @@ class RankSynthesizer:
         duration_ns: int | None = None,
         stream: int | None = None,
     ) -> After:
-        """Add a computation; *duration_ns* overrides the roofline."""
+        """Add a computation. *duration_ns* overrides the roofline."""
         if duration_ns is None:
             duration_ns = self._roofline.duration_ns(
                 ops=ops, touched_bytes=touched_bytes
@@ -198,7 +200,7 @@ class RankSynthesizer:
         return (node_id,)
 
     def graph(self) -> TraceGraph:
-        """Return the trace; an idle rank gets one node without duration.
+        """Return the trace. An idle rank gets one node without duration.
 
         A file without nodes would look broken.
         """

@@ -47,8 +47,8 @@ def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
 
     Args:
         grid: The ranks.
-        ranks_per_node: Ranks per node, if each node gets a token only once; 0: no such
-            nodes.
+        ranks_per_node: Number of ranks per node if each node gets a token only once,
+            else 0.
     """
     return GroupTable(
         grid,
@@ -67,12 +67,12 @@ def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
 def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesis:
     """Return the trace of one training iteration.
 
-    All ranks of a pipeline stage do the same work. Only the fabric, or the experts that
-    a rank holds, can therefore delay one rank more than another.
+    All ranks of a pipeline stage do the same work. Therefore, only the fabric or a
+    rank's experts can delay one rank more than another.
 
     Args:
         trace: The model, its distribution over ranks, and its training parameters.
-        router: Routing of tokens; None: even.
+        router: Routing of tokens. None means even routing.
     """
     grid = trace.grid
     experts = trace if isinstance(trace, MoeTrace) else None
@@ -116,7 +116,7 @@ def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesi
 
 
 class _RankTraining:
-    """Adds the iteration of one rank."""
+    """Builder of one rank's training iteration."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _RankTraining:
     def _backward(
         self, turn: Turn, after: After, posted_after: After
     ) -> tuple[After, After]:
-        """Add a turn; only the optimizer waits for the second result."""
+        """Add a backward pass. Only the optimizer waits for the second result."""
         prefix = self._prefix(turn)
         is_last = turn.micro_batch == self._trace.micro_batches - 1
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
@@ -271,7 +271,7 @@ class _RankTraining:
         self._dense_sums.add(name, last, size_bytes)
 
     def _part(self, size_bytes: int) -> int:
-        """Return the part of weights or gradients that one sharded rank keeps."""
+        """Return the bytes of weights or gradients that one sharded rank keeps."""
         return -(-size_bytes // self._shards)
 
     @property

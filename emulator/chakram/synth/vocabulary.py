@@ -1,6 +1,6 @@
 """Embedding and output on the tensor-parallel ranks of the first and last stage.
 
-Each rank holds a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3). The
+Each rank has a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3). The
 embedding reduces the vectors of all parts. The output gives each rank the scores of its
 part. The loss reduces three numbers per token: the largest score, the score of the next
 token, and the sum of exponentials.
@@ -23,7 +23,7 @@ _LOSS_BYTES = 4
 
 
 class VocabularyProgram:
-    """Adds embedding, output and loss of one rank, if the model has a vocabulary."""
+    """Builder of embedding, output and loss of one rank, if there is a vocabulary."""
 
     def __init__(
         self, settings: LayerSettings, layers: LayerProgram, rank: RankSynthesizer

@@ -6,8 +6,8 @@ because each lab has separate network namespaces.
 
 The address spaces are 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180). Both are
 reserved for benchmarks of network devices (RFC 6890) and never routed on the Internet.
-The lower half of each holds one subnet per switch that has hosts. The upper half holds
-a /31 (RFC 3021) or /127 (RFC 6164) per link between switches.
+The lower half of each space has one subnet per switch with hosts. The upper half has a
+/31 (RFC 3021) or /127 (RFC 6164) per link between switches.
 """
 
 from __future__ import annotations
@@ -152,10 +152,11 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
         family: ``ipv4`` or ``ipv6``. With IPv4, a switch with hosts gets a /24, or the
             smallest larger subnet that has room for its hosts and its own address. With
             IPv6, it gets a /64. Hosts have consecutive addresses, starting at 1. The
-            gateway has the last usable address; with IPv6, it ends in ``:fffe``.
+            gateway has the last usable address. With IPv6, this address ends in
+            ``:fffe``.
 
     Raises:
-        FabricError: If the space is too small for that many hosts or links.
+        FabricError: If the address space is too small for the hosts or links.
     """
     space = _SPACES[family]
     numbers = {host: number for number, host in enumerate(topology.hosts)}

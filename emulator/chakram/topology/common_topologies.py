@@ -19,7 +19,7 @@ from chakram.topology.topology import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkKind:
-    """Properties shared by links of one kind; see ``Link``."""
+    """Properties that all links of one kind share (see ``Link``)."""
 
     rate_bps: int | None = None
     delay_ns: int = 0
@@ -138,7 +138,7 @@ def require_positive(**counts: int) -> None:
 
 
 def checked(topology: Topology) -> Topology:
-    """Return *topology*; raise ``FabricError`` if a link has invalid values."""
+    """Return *topology*, or raise ``FabricError`` if a link has invalid values."""
     # The builders create valid shapes, so only the links' values can be invalid. All
     # links of a kind have the same values, so the first problem is enough.
     nodes = frozenset((*topology.hosts, *topology.switches))

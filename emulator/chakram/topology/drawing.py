@@ -25,7 +25,7 @@ class Drawing:
     """Positions of nodes, and the lines between them.
 
     Attributes:
-        tiers: Nodes of each tier from left to right; hosts are the first tier.
+        tiers: Nodes of each tier from left to right. Hosts are the first tier.
         labels: Label of each node.
         places: Horizontal position of each node, from 0 to 1, and its tier.
         lines: Links that each line represents, by the two nodes that the line connects.
@@ -42,8 +42,8 @@ def laid_out(topology: Topology, *, most_hosts: int) -> Drawing:
 
     Args:
         topology: Topology to draw. Switches that no host can reach are omitted.
-        most_hosts: If there are more hosts, one host represents all hosts of its
-            switch.
+        most_hosts: Maximum number of hosts to draw individually. If there are more
+            hosts, one host represents all hosts of its switch.
     """
     tier_of: dict[str, int] = {}
     switches = frozenset(topology.switches)
@@ -97,8 +97,8 @@ def laid_out(topology: Topology, *, most_hosts: int) -> Drawing:
 def terminal_lines(topology: Topology, *, width: int, lines: bool = True) -> list[str]:
     """Return a drawing of a topology as lines of text, at most *width* characters wide.
 
-    If a tier does not fit, one line of text describes it, and no lines are drawn to it.
-    If *lines* is false, no lines are drawn at all.
+    If a tier does not fit, one line of text describes the tier, and no lines lead to
+    it. If *lines* is false, no lines are drawn at all.
     """
     nhosts = len(topology.hosts)
     drawing = laid_out(topology, most_hosts=nhosts)

@@ -195,7 +195,7 @@ def forwarding_nodes(
 
 
 def torus_pairs(dimensions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the pairs of neighbors in a torus; a ring if it has one dimension.
+    """Return the pairs of neighbors in a torus. With one dimension, it is a ring.
 
     Node numbers increase fastest along the first dimension. The two nodes in a
     dimension of size 2 have only one link.

@@ -37,8 +37,8 @@ Chakram's ports pace themselves. If their process was late, they catch up with a
 of a millisecond of their rate. With a smaller bucket, each of these bursts would wait
 for a kernel timer. Timers are the main cost of a throttled class: 3-6 us each in a
 virtual machine, or a quarter of the time of an all-to-all among 8 hosts at 1 Gbit/s.
-The rate still holds over longer times. Switch ports, whose rates receivers observe,
-have small buckets.
+Over longer times, the port still keeps its rate. Switch ports, whose rates receivers
+observe, have small buckets.
 """
 
 
@@ -95,7 +95,7 @@ class Link:
     """A full-duplex link between two ports.
 
     Attributes:
-        a: One end; the host, if the link has one.
+        a: One end. If the link connects a host, this end is the host.
         b: The other end.
         rate_bps: Rate of each direction, in bits of layer-2 packets per second (without
             preamble, FCS and gap), or None if unlimited.
@@ -125,14 +125,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Hosts, switches and links; paths end at hosts, and switches forward.
+    """Hosts, switches and the links between them. Only switches forward packets.
 
     Attributes:
         hosts: Names of the hosts, in the order in which ranks are placed on them.
         switches: Names of the switches.
         links: All links. Each host has exactly one link, which connects it to a switch.
         cuts_through: Whether switches may forward a packet before they have received
-            all of it. Lower bounds on packet times depend on it.
+            all of it. Lower bounds on packet times depend on this setting.
         is_shaped: Whether token buckets enforce the link rates, as in labs.
     """
 
@@ -186,7 +186,7 @@ class Topology:
             ) from None
 
     def ends(self) -> list[tuple[str, Link]]:
-        """Return the ends of links, in the port order of a switch model."""
+        """Return (node, link) of each link end, in the port order of a switch model."""
         return [
             (node, link)
             for node in (*self.switches, *self.hosts)
@@ -383,7 +383,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
 def check_topology(topology: Topology) -> list[str]:
-    """Return the problems of *topology*, one sentence each; empty if it is valid."""
+    """Return the problems of *topology*, one sentence each, or an empty list."""
     problems = list(_check_names(topology))
     nodes = frozenset((*topology.hosts, *topology.switches))
     hosts = frozenset(topology.hosts)

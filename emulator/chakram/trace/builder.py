@@ -19,7 +19,7 @@ _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 
 class TraceGraphBuilder:
-    """Builder that collects one rank's nodes; ``build`` resolves ids to positions.
+    """Builder of one rank's trace graph, which resolves node ids to positions.
 
     Attributes:
         names: The names of the nodes, by number.
@@ -85,7 +85,7 @@ class TraceGraphBuilder:
     ) -> None:
         """Add a node.
 
-        *dependencies* and *control* are node ids in any order; the nodes may be added
+        *dependencies* and *control* are node ids in any order. You can add those nodes
         later. The *control* dependencies order nodes only if ``build`` gets
         ``use_control``.
 
@@ -160,13 +160,15 @@ class TraceGraphBuilder:
         The ids must already be in ``index`` and the names in ``names``.
 
         Args:
-            columns: By column name: one row per new node. The values of ``comm_rows``
-                are row numbers in the whole graph.
-            communication: By column name: one row per new communication node.
+            columns: The node columns by name, with one row per new node. The values of
+                ``comm_rows`` are row numbers in the whole graph.
+            communication: The communication columns by name, with one row per new
+                communication node.
             optional: The optional columns in which at least one new node has a value,
                 with one row per new node.
-            edges: The ids in ``data`` and ``control``. The values of ``data_ends`` and
-                ``control_ends`` are offsets in the whole graph's lists of ids.
+            edges: The columns ``data`` and ``control`` contain the ids of dependencies.
+                The values of ``data_ends`` and ``control_ends`` are offsets in the
+                whole graph's lists of ids.
         """
         own = self._columns
         for name, rows in optional.items():
@@ -221,14 +223,14 @@ class TraceGraphBuilder:
         use_data: bool = True,
         use_control: bool = False,
     ) -> TraceGraph:
-        """Return the graph. The builder must not be used afterwards.
+        """Return the graph. Do not use the builder afterwards.
 
         Args:
             on_missing: Called with the position of a node and the id of a data
-                dependency that does not exist. The dependency is then dropped. None:
+                dependency that does not exist. The dependency is then dropped. If None,
                 such a dependency is an error.
-            on_missing_control: The same for control dependencies. None: missing control
-                dependencies are dropped silently.
+            on_missing_control: Like *on_missing*, for control dependencies. If None,
+                missing control dependencies are dropped silently.
             use_data: Whether data dependencies order nodes.
             use_control: Whether control dependencies order nodes. A control dependency
                 of a node on itself is always dropped.
@@ -269,7 +271,7 @@ class TraceGraphBuilder:
         )
 
     def locate(self, position: int) -> str:
-        """Return the location of an added node, for messages."""
+        """Return the location of an added node, for errors and warnings."""
         return self._columns.locate(position, source=self._source, rank=self._rank)
 
 

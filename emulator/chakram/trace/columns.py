@@ -1,8 +1,8 @@
 """Column storage for the nodes of one rank.
 
-There is one row per node, in file order, in machine arrays. Communication attributes
-have their own columns with one row per communication node. The 118,560 nodes of a
-32-rank trace take a few megabytes.
+The columns are machine arrays with one row per node, in file order. Communication
+attributes have separate columns with one row per communication node. The 118,560 nodes
+of a 32-rank trace take a few megabytes.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ class TraceColumns:
     A graph builder fills the columns. After that, they are read-only and may be shared.
 
     Attributes:
-        starts_ns: Recorded start times. May be short: nodes past the end have no value.
-        streams: Streams of the nodes. May be short, like *starts_ns*.
-        op_types: By name number: the operator of the nodes with that name, as an index
-            into *op_type_names*. 0, or a name number past the end, means none.
-        comm_rows: By node: its row in the communication columns, or ``ABSENT``.
-        ops: By communication row: the number of the collective, or ``ABSENT``. All
-            columns from *ops* to *roots* have one row per communication node.
+        starts_ns: Recorded start times. The column may be short: nodes past its end
+            have no value.
+        streams: Streams of the nodes. The column may be short, like *starts_ns*.
+        op_types: Operators of nodes by name number, as indices into *op_type_names*. 0,
+            or a name number past the end, means no operator.
+        comm_rows: Row of each node in the communication columns, or ``ABSENT``.
+        ops: Number that represents the collective, or ``ABSENT``. All columns from
+            *ops* to *roots* have one row per communication node.
         groups: Index into *group_names*, or ``ABSENT``.
         peers: Peers of messages. *peers*, *tags* and *roots* may be short.
         split_positions: Positions of the few nodes that have splits, ascending.
-        split_offsets: Where each node's splits begin and end in *split_bytes*.
+        split_offsets: Offsets at which each node's splits begin and end in
+            *split_bytes*.
         split_bytes: For each node with splits: the bytes sent, then the bytes received.
     """
 
@@ -86,13 +88,13 @@ class TraceColumns:
         return self.names[self.name_numbers[position]]
 
     def op_type(self, position: int) -> str:
-        """Return the operator of a node, or an empty string if it states none."""
+        """Return the operator of a node, or an empty string if the node states none."""
         number = self.name_numbers[position]
         known = number < len(self.op_types)
         return self.op_type_names[self.op_types[number] if known else 0]
 
     def locate(self, position: int, *, source: str, rank: int) -> str:
-        """Return a node's location for messages: file, offset, rank, id and name."""
+        """Return a node's location for errors: file, offset, rank, id and name."""
         return (
             f"{source}: offset {self.file_offsets[position]}: "
             f"rank {rank} node {self.node_ids[position]} {self.name(position)!r}"

@@ -1,7 +1,8 @@
 """One rank's trace as a graph, stored in columns.
 
-A ``TraceGraph`` holds only the data needed for scheduling, without the decoded
-messages: node columns, and dependencies as positions (not node ids) in one flat array.
+A ``TraceGraph`` has only the data needed for scheduling, without the decoded messages.
+Nodes are stored in columns. Dependencies are positions (not node ids) in one flat
+array.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class TraceGraph:
 
     Args:
         rank: The rank.
-        source: The rank's file, for messages.
+        source: Name of the rank's file, for errors and warnings.
         columns: The nodes.
-        targets: For each node, the positions of its dependencies, concatenated.
-        target_ends: Where the dependencies of each node begin and end in *targets*.
-        order: A fixed order of all positions. None: derived from the dependencies.
+        targets: Positions of the dependencies of all nodes, concatenated.
+        target_ends: Offsets at which each node's dependencies begin and end in
+            *targets*.
+        order: A fixed order of all positions. If None, the dependencies determine the
+            order.
     """
 
     rank: int
@@ -152,7 +155,7 @@ class TraceGraph:
         return self.targets[self.target_ends[position] : self.target_ends[position + 1]]
 
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the dependencies of all nodes, and where each node's begin and end."""
+        """Return all dependencies, and the offsets where each node's begin and end."""
         return self.targets, self.target_ends
 
     @property
@@ -179,8 +182,8 @@ class TraceGraph:
         """Return a graph with the same nodes and additional dependencies.
 
         Args:
-            further: By position of a node: the position of a node that must end before
-                it.
+            further: Additional dependencies. A key is the position of a node, and its
+                value is the position of a node that must end first.
         """
         dependencies, ends = array("i"), array("q", [0])
         copied = added = 0
@@ -220,7 +223,7 @@ class TraceGraph:
         """Return a digest that is equal for ranks with the same work.
 
         The digest does not cover group names, message peers, split bytes, operator
-        types and file offsets.
+        types or file offsets.
         """
         columns = self.columns
         found = blake2b(digest_size=16)
@@ -261,8 +264,8 @@ class TraceGraph:
         Args:
             rank: The rank of the copy.
             group_names: Names of groups in the copy, by their names in this graph.
-            messages: By position of a send or receive: its peer and tag in the copy.
-            splits: By position of an uneven all_to_all: its splits in the copy.
+            messages: Peer and tag of each send and receive in the copy, by position.
+            splits: Splits of each uneven all_to_all in the copy, by position.
         """
         own = self.columns
         columns = replace(
@@ -286,7 +289,7 @@ class TraceGraph:
         return replace(self, rank=rank, columns=columns)
 
     def locate(self, position: int) -> str:
-        """Return a node's location for messages: file, offset, rank, id and name."""
+        """Return a node's location for errors: file, offset, rank, id and name."""
         return self.columns.locate(position, source=self.source, rank=self.rank)
 
     def topological_order(self) -> Sequence[int]:
@@ -312,7 +315,7 @@ class TraceGraph:
         return self.order
 
     def _node_on_a_cycle(self, missing: Sequence[int]) -> int:
-        """Follow unmet dependencies back until a node repeats."""
+        """Return a node on a cycle, found by following unmet dependencies backward."""
         position = next(i for i, count in enumerate(missing) if count)
         seen: set[int] = set()
         while position not in seen:

@@ -57,7 +57,7 @@ class NameTable:
         return _name_table, self.columns()
 
     def columns(self) -> tuple[bytes, array[int]]:
-        """Return all names as UTF-8, and where the first begins and each one ends."""
+        """Return all names in UTF-8, concatenated, and the offsets of boundaries."""
         return bytes(self._text), self._ends
 
     def utf8(self, number: int) -> bytes:
@@ -71,7 +71,7 @@ class NameTable:
         return self.put(data, 0, len(data))
 
     def put(self, data: bytes | bytearray, start: int, end: int) -> int:
-        """Return the number of the UTF-8 name at *start* to *end* in *data*."""
+        """Return the number of the UTF-8 name in ``data[start:end]``."""
         value = _NAME_START
         for at in range(start, end):
             value = ((value ^ data[at]) * _NAME_FACTOR) & _NAME_MASK
@@ -96,7 +96,7 @@ class NameTable:
         return True
 
     def restore(self, text: bytes, ends: array[int]) -> None:
-        """Replace the content with the bytes and ends of another table's names."""
+        """Replace all names with the ``columns`` of another table."""
         self._text = bytearray(text)
         self._ends = ends
 
@@ -175,14 +175,15 @@ class NodeIndex:
 
         Args:
             wanted: The ids of all lists, concatenated, as unsigned 64-bit integers.
-            ends: Where each list begins, and where the last one ends.
-            on_missing: Called with a position and an id of its list that has no
-                position. The id is left out.
+            ends: Offsets at which each list begins, then the offset at which the last
+                one ends.
+            on_missing: Called for each id that has no position, with the position of
+                its list and the id. The id is left out.
             drop_own: Whether to drop a position from its own list.
 
         Returns:
-            The concatenated lists of positions without duplicates, and where each list
-            begins and the last one ends.
+            The lists of positions without duplicates, concatenated, and their offsets
+            as in *ends*.
         """
         found = array("i", bytes(4 * len(wanted)))
         found_ends = array("q", bytes(8 * len(ends)))
@@ -226,8 +227,8 @@ def merged_lists(
 ) -> tuple[array[int], array[int]]:
     """Merge two sets of lists, position by position, without duplicates in a list.
 
-    Each set is one concatenated array, and an array of where each list begins and the
-    last one ends.
+    Each set consists of all lists, concatenated, and the offsets at which each list
+    begins and the last one ends.
     """
     merged, ends = array("i"), array("q", [0])
     for position in range(len(first[1]) - 1):
@@ -247,7 +248,7 @@ def grouped(
     Args:
         keys: The key of each value.
         values: The values. Values with the same key keep their order.
-        count: The number of keys. Larger than the largest key.
+        count: The number of keys, which is larger than the largest key.
 
     Returns:
         The values by key, and the offsets where each key's values begin. The last
@@ -286,12 +287,13 @@ def topological_order(
     Args:
         ids: The id of every position.
         dependencies: The dependencies of all positions, concatenated.
-        ends: Where the dependencies of each position begin, and where the last ones
-            end.
+        ends: Offsets at which the dependencies of each position begin, then the offset
+            at which the last ones end.
 
     Returns:
         The order, which is shorter than *ids* if there is a cycle. Then, by position,
-        the number of dependencies missing from the order: 0 for every position in it.
+        the number of dependencies that the order lacks. It is 0 for every position in
+        the order.
     """
     count = len(ids)
     order = array("i", range(count))

@@ -1,4 +1,4 @@
-"""View of one trace node, for people, tests and error messages."""
+"""View of one trace node, for display, tests and error messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NodeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """One node of a trace, as a view for people, tests and error messages.
+    """One node of a trace, as a view for display, tests and error messages.
 
     Attributes without a value in the file are None: ``peer``, ``tag``, ``root``,
     ``stream`` and ``start_ns``. ``comm_bytes`` is always in bytes, whatever unit the

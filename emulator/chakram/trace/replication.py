@@ -1,6 +1,6 @@
 """SPMD replication: derive the traces of all ranks from the trace of one rank.
 
-Training frameworks run the same program on every rank; only the communication partners
+Training frameworks run the same program on every rank. Only the communication partners
 differ. Each rank gets the nodes of the recorded rank, with these changes:
 
 * Process groups: a rank gets the group of the same shape that contains it. Groups with
@@ -52,7 +52,7 @@ class Replication:
         dimensions: Sizes of the job's dimensions by name, innermost first. With
             ``{tp: 8, dp: 4}``, tp groups are 8 neighbors and dp groups are every 8th
             rank.
-        groups: By process group of the trace: the names of its dimensions, or ``ALL``.
+        groups: Names of the dimensions of each process group in the trace, or ``ALL``.
         peer_offset: Distance in ranks from sender to receiver, for messages without a
             peer.
     """
@@ -82,7 +82,7 @@ def replicate(
     *,
     recorded_ranks: int,
 ) -> Replicas:
-    """Return the traces of all ranks, derived from one.
+    """Return the traces of all ranks, derived from the trace of one rank.
 
     Args:
         graph: The trace of the recorded rank.
@@ -177,7 +177,7 @@ def members_of(shape: Shape, rank: int) -> list[int]:
 
 
 def _used_groups(graph: TraceGraph) -> list[str]:
-    """Return the groups of the collectives; ``world`` for those without a group."""
+    """Return the groups of the collectives, with ``world`` for a missing group."""
     return list(
         dict.fromkeys(
             graph.group(position) or WORLD
@@ -194,7 +194,7 @@ def _shape(
     replication: Replication,
     recorded_ranks: int,
 ) -> Shape | None:
-    """Return the shape of a group of the trace; None means all ranks."""
+    """Return the shape of a group in the trace, or None for the group of all ranks."""
     nranks = replication.nranks
     where = f"{graph.source}: process group {name!r}"
     wanted = replication.groups.get(name)

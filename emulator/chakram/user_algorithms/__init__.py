@@ -1,1 +1,1 @@
-"""Users' own algorithms: parsers, checks and conversion to transfer lists."""
+"""Users' algorithms: parsers, checks and conversion to transfer lists."""

@@ -6,9 +6,9 @@ destination, tag), the k-th send matches the k-th receive, in the order of depen
 
 There are two formats. Newer files state which chunks a message carries
 (``msg_chunk_idx``, ``msg_chunk_cnt``, ``total_chunk_cnt``) and whether the receiver
-adds them (``is_rrc``). These are executed chunk by chunk. Older files have no chunks.
-They state bytes (``comm_size``), which are the same for collectives of any size.
-``chakram.user_algorithms.byte_flow`` checks such files as far as possible.
+adds them (``is_rrc``). Chakram executes these files chunk by chunk. Older files have no
+chunks. They state bytes (``comm_size``), which are the same for collectives of any
+size. ``chakram.user_algorithms.byte_flow`` checks such files as far as possible.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ class ChakraBodies:
 
     Attributes:
         source: Name of the files, for errors.
-        op: Collective that the files state; None if they state none.
-        nodes: Nodes by position; dependencies are indices in the same list.
-        nchunks: Chunks of the buffer; None if messages have bytes.
+        op: Collective that the files state, or None if they state none.
+        nodes: Nodes by position. Their dependencies are indices in the list of that
+            position.
+        nchunks: Number of chunks in the buffer, or None if the files state bytes
+            instead.
     """
 
     source: str
@@ -64,7 +66,7 @@ class ChakraBodies:
         return len(self.nodes)
 
     def program(self, op: CollectiveOp) -> BufferProgram:
-        """Return the actions of all ranks on chunks, as the collective *op*.
+        """Return the actions on chunks that implement the collective *op* on all ranks.
 
         Raises:
             ScheduleError: If the chunks do not divide evenly, or the files do not fit
@@ -96,7 +98,7 @@ class ChakraBodies:
     def listed_bytes(
         self, op: CollectiveOp, *, name: str, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list of messages, with their bytes.
+        """Return the transfer list, for files that state bytes instead of chunks.
 
         Raises:
             ScheduleError: If the messages cannot implement the collective *op*.
@@ -163,7 +165,7 @@ class ChakraBodies:
         return actions, links.messages
 
     def _sizes(self, messages: Sequence[Message]) -> list[int]:
-        """Return the bytes of every message; both ends must agree on them."""
+        """Return the size of every message, on which both of its ends must agree."""
         sizes: list[list[int]] = []
         for sending in (True, False):
             by_link: dict[Message, list[int]] = {}
@@ -200,7 +202,7 @@ def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> Sequence[int]:
 
 
 def read_bodies(path: Path) -> ChakraBodies:
-    """Return the algorithm in files in the folder *path*, or with the prefix *path*.
+    """Return the algorithm in the files of folder *path*, or with the prefix *path*.
 
     Raises:
         ScheduleError: If there are no such files, or they are not the body of a

@@ -36,7 +36,7 @@ _MAX_BYTES = 1 << 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyNode:
-    """One node of a file; *peer* is None if it neither sends nor receives."""
+    """One node of a file. *peer* is None if the node neither sends nor receives."""
 
     where: str
     after: tuple[int, ...]
@@ -50,7 +50,7 @@ class BodyNode:
 
 
 def body_files(path: Path) -> list[Path]:
-    """Return the files of all positions, in the folder *path* or with that prefix.
+    """Return the files of all positions, in folder *path* or with the prefix *path*.
 
     Raises:
         ScheduleError: If there is not exactly one complete set of files.
@@ -91,8 +91,8 @@ def read_body(
     """Return the nodes of a file, and the collective that it states, if any.
 
     Raises:
-        ScheduleError: If it is not the body of a collective of *nranks* ranks.
-        TraceError: If it is not a Chakra trace.
+        ScheduleError: If the file is not the body of a collective of *nranks* ranks.
+        TraceError: If the file is not a Chakra trace.
     """
     raw = []
     op = None

@@ -19,7 +19,7 @@ def refuse_problems(where: str, problems: Sequence[str]) -> None:
     """Raise an error if there are *problems* with an algorithm.
 
     Raises:
-        ScheduleError: With the first few problems.
+        ScheduleError: If there are problems. The error states the first few.
     """
     if not problems:
         return
@@ -40,7 +40,7 @@ read_algorithm_file = partial(
 class Links:
     """The messages of an algorithm, in the order in which they are sent.
 
-    All sends must be added before the first receive.
+    Add all sends before the first receive.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) ->
     """Raise an error if a link has different numbers of sends and receives.
 
     Raises:
-        ScheduleError: With the first such link.
+        ScheduleError: If there is such a link. The error names the first one.
     """
     for link, sent, received in counts:
         if sent != received:

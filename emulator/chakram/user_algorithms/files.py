@@ -1,4 +1,4 @@
-"""Loads users' algorithm files and converts them to transfer lists on request."""
+"""Loading of users' algorithm files, and conversion to transfer lists on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_sources(
 
 
 def user_algorithm_at(place: str) -> UserAlgorithm:
-    """Return the algorithm at *place*, without access to the file."""
+    """Return the user algorithm that *place* names, without reading its file."""
     path, _, function = place.rpartition(":")
     if path and function.isidentifier():
         return UserAlgorithm(kind="python", path=path, function=function)
@@ -48,7 +48,7 @@ def load_source(user: UserAlgorithm) -> AlgorithmSource:
     """Return the algorithm source of one user algorithm.
 
     Raises:
-        ScheduleError: If it cannot be read, or has another format.
+        ScheduleError: If the algorithm cannot be read or has an unknown format.
     """
     if user.kind == "python":
         return PythonSource(user)
@@ -77,7 +77,7 @@ class BufferSource:
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list of transfers; for another root, positions are rotated.
+        """Return the list of transfers, with positions rotated for roots other than 0.
 
         Raises:
             ScheduleError: If the algorithm is for another collective or group size, or
@@ -94,16 +94,16 @@ class BufferSource:
         return turned(replace(self._listed, op=op), root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return the collective and number of ranks that it was written for."""
+        """Return the algorithm's collective and number of ranks."""
         return self._program.op, self._program.nranks
 
     def warnings(self) -> list[str]:
-        """Return no warnings: the check is complete."""
+        """Return no warnings, because the check of the algorithm is complete."""
         return []
 
 
 class ChakraSource:
-    """An algorithm in Chakra traces, one for each position.
+    """An algorithm in Chakra traces, with one trace for each position.
 
     Args:
         user: The algorithm as named in the experiment.
@@ -117,7 +117,7 @@ class ChakraSource:
     def listed(
         self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
     ) -> ListedAlgorithm:
-        """Return the list of transfers; for another root, positions are rotated.
+        """Return the list of transfers, with positions rotated for roots other than 0.
 
         Raises:
             ScheduleError: If the algorithm is for another collective or group size, or
@@ -167,7 +167,7 @@ Purpose = tuple[CollectiveOp, int]
 
 
 def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> None:
-    """Raise an error if an algorithm is used for another purpose.
+    """Raise an error if an algorithm was written for another collective or group size.
 
     Raises:
         ScheduleError: If the collective or the number of ranks differs.

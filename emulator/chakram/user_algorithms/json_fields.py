@@ -1,6 +1,6 @@
-"""Access to fields of untrusted JSON documents; errors contain their path.
+"""Access to fields of untrusted JSON documents. Errors contain a field's path.
 
-Also defines limits and collective names that MSCCL and MSCCL++ share.
+This module also defines limits and collective names that MSCCL and MSCCL++ share.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Fields:
 
     Raises:
         ScheduleError: If the value is not an object. The methods raise this error if a
-            field is not as requested.
+            field has the wrong type or value.
     """
 
     def __init__(self, value: object, where: str) -> None:
@@ -70,32 +70,32 @@ class Fields:
         raise ScheduleError(self.where, found, hint)
 
     def whole(self, name: str, *, most: int, default: int | None = None) -> int:
-        """Return an integer from 0 to *most*."""
+        """Return the field *name*, an integer from 0 to *most*."""
         return self._whole(name, self._value.get(name, default), most)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a string."""
+        """Return the field *name*, a string."""
         value = self._value.get(name, default)
         if not isinstance(value, str):
             self.fail(f"{name} is {_shown(value)}, but must be text")
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a boolean, False if the field is missing."""
+        """Return the boolean field *name*, or False if it is missing."""
         value = self._value.get(name, False)
         if not isinstance(value, bool):
             self.fail(f"{name} is {_shown(value)}, but must be true or false")
         return value
 
     def wholes(self, name: str, *, most: int) -> list[int]:
-        """Return a list of integers, empty if the field is missing."""
+        """Return the field *name*, a list of integers. A missing list is empty."""
         return [
             self._whole(f"{name}[{place}]", value, most)
             for place, value in enumerate(self._list(name))
         ]
 
     def objects(self, name: str) -> Iterator[Fields]:
-        """Yield the objects of a list, none if the field is missing."""
+        """Yield the objects in the list *name*. A missing list is empty."""
         for place, value in enumerate(self._list(name)):
             yield Fields(value, f"{self.where}: {name}[{place}]")
 

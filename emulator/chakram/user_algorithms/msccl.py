@@ -63,7 +63,7 @@ def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
 
 
 class _Builder:
-    """Converts steps to actions, rank by rank."""
+    """Converter of steps to actions, rank by rank."""
 
     def __init__(self, how: MscclAlgorithm, layout: Layout) -> None:
         self._how = how

@@ -1,9 +1,9 @@
 """Parser of MSCCL's XML: the steps of all thread blocks of every GPU.
 
 A thread block executes its steps in order. It sends to one GPU and receives from one
-GPU, over one channel. So the k-th message that one end sends is the k-th message that
-the other end receives. A step may wait for a step of another thread block of its GPU
-(``depid``, ``deps``). The types of steps are:
+GPU, over one channel. Therefore, the k-th message that one end sends is the k-th
+message that the other end receives. A step may wait for a step of another thread block
+of its GPU (``depid``, ``deps``). The types of steps are:
 
     s     send                          r     receive, store
     rcs   receive, store, send          rrs   receive, add, send
@@ -87,7 +87,7 @@ class MscclAlgorithm:
 
 
 class _Reader:
-    """Processes elements in document order; anything unexpected raises an error."""
+    """Parser of elements in document order. Anything unexpected raises an error."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -274,7 +274,7 @@ class _Reader:
 
 
 def parse_msccl(text: bytes, *, source: str) -> MscclAlgorithm:
-    """Parse an MSCCL algorithm; *source* is its name in errors.
+    """Parse an MSCCL algorithm. Errors call the algorithm *source*.
 
     Raises:
         ScheduleError: If *text* is not MSCCL's XML.

@@ -98,7 +98,7 @@ def parse_mscclpp(text: bytes, *, source: str) -> BufferProgram:
 
 
 class _Builder:
-    """Converts operations to actions, then connects waits to the actions they await."""
+    """Converter of operations to actions, which connects waits to awaited actions."""
 
     def __init__(
         self, op: CollectiveOp, gpus: Sequence[Fields], *, in_place: bool
@@ -142,7 +142,7 @@ class _Builder:
     # Layout.
 
     def _make_layout(self) -> Layout:
-        """Return the slots; data of remote reads follows the scratch buffer."""
+        """Return the slots. The data of remote reads follows the scratch buffer."""
         scratch = zip(self._scratch, self._temporary, strict=True)
         return layout_of(
             self._op,
@@ -268,7 +268,7 @@ class _Builder:
             block.fresh_puts[target.rank, channel_type(operation)] = landing
 
     def _fetch(self, block: Block, operation: Fields, source: Place) -> range:
-        """Add request and response of a remote read; return the row of the data."""
+        """Add request and response of a remote read, and return the row of the data."""
         link = self._link(block, operation, source)
         served = self._send(self._act(block, operation), operation, link)
         self._actions[served].reads.append(self._row(source))
@@ -307,7 +307,7 @@ class _Builder:
         return block.last
 
     def _send(self, index: int, operation: Fields, link: Message) -> int:
-        """Make an action send a message; return the action of its arrival."""
+        """Make an action send a message, and return the action that receives it."""
         self._actions[index].sends = len(self._messages)
         self._actions.append(
             Action(

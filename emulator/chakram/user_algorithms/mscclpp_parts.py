@@ -33,7 +33,7 @@ class Channel:
     ordinal: int
 
     def other_end(self) -> Channel:
-        """Return the end at its peer."""
+        """Return the end of this channel at the peer."""
         return Channel(
             rank=self.peer, peer=self.rank, kind=self.kind, ordinal=self.ordinal
         )
@@ -108,7 +108,7 @@ def read_blocks(
     """Return the thread blocks of a GPU that has these *channels*.
 
     Raises:
-        ScheduleError: If they refer to something that does not exist.
+        ScheduleError: If a thread block refers to something that does not exist.
     """
     remotes = [
         (each.whole("rank", most=nranks - 1), _buffer(each))
@@ -139,7 +139,7 @@ def channel_type(fields: Fields, name: str = "channel_type") -> str:
     """Return the type of a channel, which must connect two ranks.
 
     Raises:
-        ScheduleError: If it is another type.
+        ScheduleError: If channels of this type do not connect two ranks.
     """
     kind = fields.text(name)
     if kind not in ("memory", "port"):
@@ -154,7 +154,7 @@ def named_channels(block: Block, operation: Fields) -> list[Channel]:
     """Return the channels to which an operation refers.
 
     Raises:
-        ScheduleError: If its thread block has no such channel.
+        ScheduleError: If the operation's thread block has no such channel.
     """
     kind = channel_type(operation)
     return [
@@ -167,7 +167,7 @@ def named_places(block: Block, operation: Fields, name: str) -> list[Place]:
     """Return the chunks, local or remote, in the field *name* of an operation.
 
     Raises:
-        ScheduleError: If they do not exist, or are behind a switch channel.
+        ScheduleError: If the chunks do not exist or are behind a switch channel.
     """
     places = []
     for each in operation.objects(name):
@@ -214,7 +214,7 @@ class Notices:
 
     Args:
         gpus: GPUs of the plan, with the initial values of semaphores.
-        actions: Actions of all ranks; the methods take indices of them.
+        actions: Actions of all ranks. The methods take indices in this list.
     """
 
     def __init__(self, gpus: Sequence[Fields], actions: list[Action]) -> None:
@@ -234,7 +234,7 @@ class Notices:
         }
 
     def signal(self, channel: Channel, landing: int) -> None:
-        """Record that a signal on *channel* arrives with an action."""
+        """Record that the action *landing* receives a signal on *channel*."""
         self._signals.setdefault(channel, []).append(landing)
 
     def wait(self, channel: Channel, index: int) -> None:

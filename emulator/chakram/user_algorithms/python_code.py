@@ -67,7 +67,7 @@ class PythonSource:
         """Return the checked list of the transfers that the function yields.
 
         Raises:
-            ScheduleError: If the function fails, yields something else, or its
+            ScheduleError: If the function fails or yields something else, or if its
                 transfers do not implement the collective.
         """
         given = self._call(op, nranks=nranks, root=root)
@@ -76,11 +76,11 @@ class PythonSource:
         return listed_from(given, name=self._user.name, nranks=nranks, root=root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return None for both: it may serve any collective of any group."""
+        """Return None for both: the function may serve any collective and group."""
         return None, None
 
     def warnings(self) -> list[str]:
-        """Return no warnings: the check is complete."""
+        """Return no warnings, because the check of the algorithm is complete."""
         return []
 
     def _load(self) -> Callable[..., Any]:
@@ -156,7 +156,7 @@ class PythonSource:
         )
 
     def _failed(self, error: BaseException) -> ScheduleError:
-        """Return an error with the exception of the user's code, and its line."""
+        """Return an error that states the exception in the user's code and its line."""
         line = ""
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == str(self._path):
@@ -188,7 +188,7 @@ def _is_sound(transfer: object, nranks: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given(Scheduled):
-    """The transfers for one group size and root."""
+    """The transfers that the function yielded for one group size and root."""
 
     name: str
     op: CollectiveOp
@@ -209,6 +209,6 @@ class _Given(Scheduled):
         return part_bytes(input_bytes, nparts=self.chunks, part=chunk)
 
     def _of(self, end: str, position: int) -> list[Transfer]:
-        """Return the transfers of one position, steps ascending."""
+        """Return the transfers of one position in ascending order of step."""
         found = (each for each in self.transfers if getattr(each, end) == position)
         return sorted(found, key=lambda each: each.step)

@@ -118,7 +118,10 @@ def _reduced(
 
 
 def _drop_idle(left: dict[int, Sequence[int]], kept: Sequence[int]) -> None:
-    """Drop joins on which no node depends, because other edges imply those edges."""
+    """Drop joins on which no node depends.
+
+    Such joins occur because other edges can imply all edges to a join.
+    """
     needed: set[int] = set()
     for position in reversed(list(left)):
         if kept[position] or position in needed:

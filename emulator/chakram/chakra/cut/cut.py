@@ -1,8 +1,8 @@
 """Extraction of a part of a trace set: fewer ranks, fewer nodes, anonymous names.
 
 The result is a trace set that replays like that part of the original set. Nodes keep
-their order, even where no dependency enforces it. So collectives and messages match
-across ranks as before.
+their order, even where no dependency enforces it. Therefore, collectives and messages
+match across ranks as before.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Cut:
     Attributes:
         ranks: The original numbers of the kept ranks, ascending.
         numbers: The new numbers of the kept ranks, by their original numbers.
-        groups: By original group name: the remaining ranks, with their new numbers.
+        groups: New numbers of each group's remaining ranks, by original group name.
         renamed: The new names of renamed groups, by their original names.
     """
 

@@ -1,8 +1,8 @@
 """Warnings about traces that can be replayed but give misleading results.
 
 Examples are computation that takes no time, communication that no node waits for, and
-traffic that was never recorded. Every warning is tested against real traces: a healthy
-trace triggers none.
+traffic that was never recorded. Tests check with real traces that a healthy trace
+triggers no warning.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     """Yield a warning if no computation of any rank waits for a collective.
 
     A step of pure data parallelism ends with the reduction of its gradients, and
-    nothing in the same step needs to wait for the reduction. Such sets trigger no
-    warning. Barriers have no result and are ignored.
+    nothing in the same step needs to wait for the reduction. Sets of such steps trigger
+    no warning. Barriers have no result and are ignored.
     """
     if not any(NodeKind.COMPUTE in graph.kinds() for graph in graphs.values()):
         return

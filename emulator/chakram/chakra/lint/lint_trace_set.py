@@ -1,6 +1,6 @@
 """All findings about a trace set as one list, for ``chakram trace lint``.
 
-A set that cannot be read is a finding too. The other files of the set are still
+A file that cannot be read is a finding too. The other files of the set are still
 checked.
 """
 

@@ -144,7 +144,8 @@ def require_replayable(
     """Refuse a trace set that has problems.
 
     Raises:
-        TraceError: With the first problem, and the number of further ones.
+        TraceError: If there are problems. The error states the first one and the number
+            of further ones.
     """
     problems = check_trace_set(graphs, groups, least_ranks)
     if problems:
@@ -179,8 +180,8 @@ def _is_member(rank: int, group: ProcessGroup | None) -> bool:
 def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     """Yield a problem if a set without communication contains PyTorch's CPU transfers.
 
-    chakra_converter creates communication nodes only for GPU kernels, so a run with
-    gloo has none. The remaining nodes do not state their process groups.
+    chakra_converter creates communication nodes only for GPU kernels. A run with gloo
+    has no such nodes, and its other nodes do not state their process groups.
     """
     for rank in sorted(graphs):
         graph = graphs[rank]

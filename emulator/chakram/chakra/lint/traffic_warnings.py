@@ -234,10 +234,9 @@ class _Traffic:
 def _lost_groups(graph: TraceGraph) -> Iterator[TraceWarning]:
     """Yield a warning for hybrid-parallel layers whose collectives all use one group.
 
-    A layer that is both model and data parallel has three collectives: one in the
-    forward pass, one for the input gradient and one for the weight gradient. A
-    model-parallel layer has at most the first two. A data-parallel layer has only the
-    last one.
+    A layer that is both model and data parallel has three collectives: for the forward
+    pass, the input gradient and the weight gradient. A model-parallel layer has at most
+    the first two. A data-parallel layer has only the last one.
     """
     of_input: Counter[str] = Counter()
     others: Counter[str] = Counter()

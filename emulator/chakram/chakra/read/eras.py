@@ -3,8 +3,8 @@
 There is no reliable version marker. Since schema 0.0.4 (October 2023), the first record
 is a GlobalMetadata. But some files of that schema have no such record, and no older
 file has one. Reading an older file with the current schema gives wrong results instead
-of an error: its compute nodes become memory stores. Therefore the bytes are checked
-first:
+of an error: its compute nodes become memory stores. Therefore, this module checks the
+bytes first:
 
 * A GlobalMetadata has only the fields 1 and 2, both length-delimited. A Node starts
   with field 1 or 3 as a varint.
@@ -14,8 +14,8 @@ first:
   fields 12 to 20 were numbers.
 * Packed lists of dependencies, and attributes in field 10, exist since 0.0.4.
 
-A file without metadata is refused if no node shows any of these signs, because a node
-of 0.0.1 may consist only of fields that have another meaning today.
+Chakram refuses a file without metadata if no node shows any of these signs. A node of
+0.0.1 may consist only of fields that have another meaning today.
 
 Traces come in one binary format and several JSON formats. File names are not reliable:
 a ``.json`` file may have any of the JSON formats. This module distinguishes all formats
@@ -61,10 +61,10 @@ def classify_first_record(body: bytes) -> FirstRecord:
 
 
 def old_schema_of_metadata(body: bytes) -> str | None:
-    """Return the unsupported schema that a metadata record reveals, or None.
+    """Return the unsupported schema that a metadata record indicates, or None.
 
     In August 2023, and for one commit of the 0.0.4 series, attributes were in field 1,
-    which is now the version. An attribute starts with the tag of its name field; a
+    which is now the version. An attribute starts with the tag of its name field, and a
     version starts with a digit.
     """
     for number, _, value in fields_of(body):
@@ -74,7 +74,7 @@ def old_schema_of_metadata(body: bytes) -> str | None:
 
 
 class NodeEra(Enum):
-    """The schema era that a node record reveals."""
+    """The schema era that a node record indicates."""
 
     TODAY = "0.0.4 or later"
     FIRST = "0.0.1"
@@ -89,7 +89,7 @@ class NodeEra(Enum):
 
 
 def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
-    """Return the schema era that a node record reveals.
+    """Return the schema era that a node record indicates.
 
     Args:
         body: The record.

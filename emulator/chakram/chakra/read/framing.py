@@ -40,11 +40,12 @@ def read_records(
 
     Args:
         chunks: The bytes.
-        source: Name of the file, for messages.
+        source: Name of the file, for errors.
         limit_bytes: Maximum length of a body.
         take_first: Called with a buffer, the index at which a record begins, and the
-            file offset of the buffer. It can consume records and returns the index of
-            the first record that it did not consume. Consumed records are not yielded.
+            file offset of the buffer. This function may consume records. It returns the
+            index of the first record that it did not consume. Consumed records are not
+            yielded.
 
     Raises:
         TruncatedTrace, OversizedRecord, GarbageTrace: After the last whole record.

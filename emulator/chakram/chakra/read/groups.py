@@ -49,7 +49,7 @@ class InitialGroup:
 
     Attributes:
         name: The name.
-        ranks: The members. Empty: all ranks of the job.
+        ranks: The members. Empty means all ranks of the job.
         size: Number of members.
         pointer: The value that identifies the group in operations of schema 1.0.2.
         purpose: The purpose, as described by the creator of the group.
@@ -117,7 +117,7 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
 
     Args:
         values: The ``inputs.values`` of the node: the text of a Python list with one
-            element. The element is a JSON text with a list of groups.
+            element. The element is a JSON document with a list of groups.
         where: Location of the node.
 
     Returns:
@@ -125,7 +125,7 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
         all ranks.
 
     Raises:
-        TraceError: If the text has another format.
+        TraceError: If the value has another format.
     """
     if len(values) > _INIT_TEXT_LIMIT:
         raise TraceError(where, f"has {len(values)} characters of groups", _INIT_HINT)
@@ -139,10 +139,10 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
 
 
 def initial_groups(text: object, where: str) -> list[InitialGroup]:
-    """Return the groups from PyTorch's JSON text or that of ``groups_text``, in order.
+    """Return the groups in JSON from PyTorch or from ``groups_text``, in order.
 
     Raises:
-        TraceError: If the text has another format.
+        TraceError: If the value has another format.
     """
     if not isinstance(text, str) or len(text) > _INIT_TEXT_LIMIT:
         raise _unread_groups(where)
@@ -201,14 +201,14 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
 def group_of_record(values: str) -> InitialGroup | None:
     """Return the group that a ``record_param_comms`` states, or None.
 
-    Chakra's converter leaves such nodes as computations. The name is empty if the node
-    identifies the group by a value that is valid only within its process.
+    Chakra's converter leaves such nodes as computations. The name of the group is empty
+    if the node identifies the group by a value that is valid only within its process.
 
     Args:
         values: The ``inputs.values`` of the node, the text of a Python list. The list
-            contains the tensors, then sequence number, group, rank and name of the
-            operation, the two splits, and the first rank, stride and number of the
-            members.
+            contains the tensors, then the sequence number, group, rank and name of the
+            operation. The two splits follow, then the first rank, stride and number of
+            the members.
     """
     if len(values) > _INIT_TEXT_LIMIT:
         return None
@@ -249,14 +249,14 @@ def even_ranks(stated: Sequence[Any]) -> tuple[tuple[int, ...], int]:
 
 
 def _purpose(text: object) -> str:
-    """Return the purpose of a group, or an empty text if none is stated."""
+    """Return the purpose of a group, or an empty string if none is stated."""
     if not isinstance(text, str) or text in _NO_PURPOSES:
         return ""
     return whole_text(text[:_LONGEST_PURPOSE])
 
 
 def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Return the text that ``initial_groups`` parses.
+    """Return groups as a string that ``initial_groups`` parses.
 
     Args:
         groups: Name, purpose and ranks of each group.

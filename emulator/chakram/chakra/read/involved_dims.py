@@ -4,9 +4,9 @@ The attribute has a boolean for each dimension of the job, innermost first: cons
 ranks differ in the first dimension. If all values are true, the collective covers all
 ranks of its group. Otherwise it covers the ranks of its group that have the same
 coordinates in all dimensions that are false. With 2 x 4 ranks, the first dimension
-alone gives groups of 2 neighbors, the second gives groups of every 2nd rank. ASTRA-sim
-numbers ranks in this way. It treats dimensions beyond the existing ones as having one
-rank.
+alone gives groups of 2 neighbors, and the second gives groups of every 2nd rank.
+ASTRA-sim numbers ranks in this way. It treats dimensions beyond the existing ones as
+having one rank.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GroupPart:
 
     Attributes:
         name: Name of the part in the graph.
-        group: Name of the whole group. None: all ranks.
+        group: Name of the whole group, or None for all ranks.
         ranks: All ranks of the job with the same coordinates in the dimensions that are
             not involved. They may be outside of the group.
         involved: The indices of the involved dimensions.
@@ -72,10 +72,10 @@ def part_of_group(
 
     Args:
         flags: The ``involved_dim`` of the collective, with at least one false value.
-        group: Name of the collective's group. None: all ranks.
+        group: Name of the collective's group, or None for all ranks.
         rank: The rank that performs the collective.
         dimensions: Number of ranks along each dimension, innermost first.
-        nranks: Number of ranks in the set. 0: not known.
+        nranks: Number of ranks in the set, or 0 if unknown.
         where: Location of the collective.
 
     Raises:
@@ -122,7 +122,7 @@ def part_of_group(
 
 
 def _example(nranks: int, count: int, before: str = " ") -> str:
-    """Return *count* dimensions with the product *nranks* as text, or an empty text."""
+    """Return *count* dimensions with the product *nranks*, or an empty string."""
     sizes = [1] * count
     rest, factor = nranks, 2
     factors = []

@@ -2,8 +2,8 @@
 
 The standard library decodes one value at a time. This module finds where the next value
 starts. Memory usage depends on the longest element instead of the file size. Every
-element has an offset for messages. The length of an element is limited, and the
-interpreter's recursion limit bounds its depth.
+element has an offset for errors and warnings. The length of an element is limited, and
+the interpreter's recursion limit bounds its depth.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _NUMBER_LOOK: Final = 3
 
 
 def whole_text(text: str) -> str:
-    r"""Return a text with U+FFFD in place of each unpaired surrogate.
+    r"""Return a string with U+FFFD in place of each unpaired surrogate.
 
-    JSON can spell half a surrogate pair (``"\ud800"``), which UTF-8 cannot encode. Such
-    a name could not be sent to an agent, saved or printed.
+    JSON can spell half a surrogate pair (``"\ud800"``), which UTF-8 cannot encode.
+    Chakram could not send such a string to an agent, save it or print it.
     """
     return _HALF_PAIR.sub("\ufffd", text)
 
 
 class _RepeatedMember(Exception):
-    """An object has a member twice, with different values."""
+    """Error for an object that has a member twice, with different values."""
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _without_half_pairs(value: Any) -> Any:
-    """Return a decoded value with unpaired surrogates replaced in all texts."""
+    """Return a decoded value with unpaired surrogates replaced in all strings."""
     match value:
         case str():
             return whole_text(value)
@@ -76,14 +76,14 @@ class JsonScanner:
 
     Args:
         chunks: The bytes of the file.
-        source: Name of the file, for messages.
+        source: Name of the file, for errors.
         limit: Maximum number of characters of one element.
-        last_wins: Whether the last value of a repeated member counts. Otherwise, an
-            object that repeats a member with different values is refused.
+        last_wins: Whether the last value of a repeated member counts. Otherwise, the
+            scanner refuses an object that repeats a member with different values.
 
     Attributes:
-        members: The other members of the object that holds the array: texts and numbers
-            only.
+        members: The other members of the object that contains the array, if they are
+            strings or numbers.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class JsonScanner:
     def elements(self, key: str) -> Iterator[tuple[int, Any]]:
         """Yield ``(offset, value)`` for each element of the array *key* of one object.
 
-        The other members of the object are skipped, but see ``members``.
+        The other members of the object are skipped, except those in ``members``.
 
         Raises:
             TraceError: As for ``values``, or if there is no such array.

@@ -5,8 +5,9 @@ a kernel: computation does not depend on communication, and kernels do not depen
 previous kernels. Therefore each kernel gets a dependency on the previous kernel of its
 stream, in the order of ids, which is the launch order.
 
-If the trace names no streams, all compute kernels are assumed to share one stream. The
-kernels of each process group have a separate stream, as in PyTorch's NCCL back end.
+If the trace names no streams, Chakram assumes that all compute kernels share one
+stream. The kernels of each process group have a separate stream, as in PyTorch's NCCL
+back end.
 """
 
 from __future__ import annotations

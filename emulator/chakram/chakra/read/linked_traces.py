@@ -72,8 +72,8 @@ class _Node:
 def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a linked trace.
 
-    The order of nodes is known only at the end, so all nodes are held in memory,
-    without their tensors.
+    The order of nodes is known only at the end, so all nodes stay in memory, without
+    their tensors.
 
     Raises:
         TraceError: At the first invalid node.

@@ -45,7 +45,7 @@ _LAST_TYPE = int(NodeType.DATA_OP)
 _COUNT = len(ATTRIBUTES)
 _WIDTH = max(map(len, ATTRIBUTES))
 
-# Field numbers of the oneof that holds an attribute's value.
+# Field numbers of the oneof that contains an attribute's value.
 _INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
 _BOOL_LIST = 28
 
@@ -277,7 +277,7 @@ class NodeBytes:
             self._numbers[which] = number
 
     def _which(self, data: Bytes, at: int, length: int) -> int:
-        """Return the number of an attribute that matters, or -1 for others."""
+        """Return the number of a relevant attribute, or -1 for others."""
         for which in range(_COUNT):
             if self._lengths[which] == length:
                 place = 0

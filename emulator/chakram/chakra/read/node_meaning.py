@@ -93,16 +93,17 @@ _PASSED = frozenset(
 class NodeReader:
     """Interpreter of node messages. It also collects the groups that nodes define.
 
-    ``PlainNodes`` reads nodes without anything unusual, with the same result.
+    ``PlainNodes`` reads plain nodes faster, with the same result.
 
     Args:
-        rank: The rank of the file. Sends need not state it as their source, nor
+        rank: The rank of the file. Sends need not state this rank as their source, nor
             receives as their destination.
         bytes_per_unit: Bytes per unit of a stored size.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
-        uncorrected: Deviations that are left as they are in the file.
-        dimensions: Number of ranks along each dimension. Empty: not known.
-        nranks: Number of ranks in the set. 0: not known.
+        uncorrected: Known deviations of producers that are left as they are in the
+            file.
+        dimensions: Number of ranks along each dimension. Empty if unknown.
+        nranks: Number of ranks in the set, or 0 if unknown.
 
     Attributes:
         duration_unit_ns: Nanoseconds per unit of a stored time.
@@ -137,7 +138,7 @@ class NodeReader:
     ) -> tuple[dict[str, Any], Sequence[Oddity]]:
         """Return the arguments of ``TraceGraphBuilder.add``, and the warnings.
 
-        The result does not include dependencies, offset, id and name.
+        The result does not include dependencies, offset, id or name.
 
         Raises:
             TraceError: At *where*, if the node has no valid meaning.
@@ -248,7 +249,7 @@ class NodeReader:
         """Return the collective that the name of a kernel implies.
 
         Raises:
-            TraceError: If the name implies none, or names must not be used.
+            TraceError: If the name implies no collective, or if names must not be used.
         """
         if WarningKind.UNTYPED_COLLECTIVE not in self._uncorrected:
             plain = name.lower().replace("_", "")
@@ -382,7 +383,7 @@ class NodeReader:
         return part.name
 
     def group_of(self, stored: str) -> str | None:
-        """Return the name of a process group in the graph. None: all ranks."""
+        """Return the name of a process group in the graph, or None for all ranks."""
         name = normal_name(stored)
         if name in ALL_RANKS_NAMES and not (name and self._zero_is_a_group):
             return None

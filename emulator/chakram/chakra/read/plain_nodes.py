@@ -2,13 +2,13 @@
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
 """Fast path for plain nodes: from the bytes of a file to the columns of a graph.
 
-Nearly all nodes of a trace are plain: names are ASCII, the relevant attributes are
-integers in their usual encoding, and nothing is missing or unusual. This module reads
-them without message objects. It *declines* all other nodes, which take the slow path:
-``decode_node``, ``NodeReader``, ``TraceGraphBuilder.add``. It raises no errors and
-reports no warnings, except for control dependencies of a node on itself. For a node
-that it takes, the result is the same as on the slow path. State that ``NodeReader``
-collects must be collected here too, or the node must be declined.
+Nearly all nodes of a trace are plain: names are ASCII, relevant attributes are integers
+in their usual encoding, and nothing is missing. This module reads them without message
+objects. It *declines* all other nodes, which take the slow path: ``decode_node``,
+``NodeReader``, ``TraceGraphBuilder.add``. It raises no errors and reports no warnings,
+except for control dependencies of a node on itself. For a node that the module takes,
+the result is the same as on the slow path. The module must also collect the state that
+``NodeReader`` collects, or decline the node.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PlainNodes(NodeBytes):
         on_self_control: Called with offset and id of a node that lists itself as a
             control dependency.
         on_kernel: Called with position and stream of a node that states that it did not
-            run on a CPU. None: not called.
+            run on a CPU. If None, nothing is called.
     """
 
     def __init__(

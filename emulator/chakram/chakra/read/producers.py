@@ -109,7 +109,7 @@ def producer_of(
     """Return the tool that wrote a file, as far as it can be recognized.
 
     Args:
-        metadata: The metadata of the file. None if it has none.
+        metadata: The metadata of the file, or None if the file has none.
         graph: The graph that was read from the file.
         control_only: Whether all dependencies are control dependencies.
         counts_groups: Whether collectives state the size and number of groups.
@@ -162,7 +162,7 @@ def check_unit_of_sizes(
     """Return a warning about the unit of sizes in the options, or None.
 
     Args:
-        metadata: The metadata of the file. None if it has none.
+        metadata: The metadata of the file, or None if the file has none.
         options: Reader options.
         where: Location of the metadata.
 

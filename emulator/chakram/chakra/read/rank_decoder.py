@@ -70,11 +70,11 @@ class RankTrace:
         graph: The nodes.
         metadata: The metadata record.
         producer: The tool that wrote the file.
-        groups: The groups that the file defines, by name. Empty ranks mean all ranks of
-            the job.
+        groups: The groups that the file defines, by name. A group without ranks means
+            all ranks of the job.
         purposes: The purposes of groups by name, if the file states them.
-        least_ranks: The minimum number of ranks in the job that the groups imply. 0 if
-            the file states nothing.
+        least_ranks: The minimum number of ranks in the job that the groups imply, or 0
+            if the file states nothing.
         warnings: The warnings about the file.
         parts: The parts of groups for collectives over some dimensions, by name.
     """
@@ -94,7 +94,7 @@ class RankDecoder:
 
     Args:
         rank: The rank.
-        source: Name of the file, for messages.
+        source: Name of the file, for errors and warnings.
         options: Reader options.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
     """
@@ -304,7 +304,7 @@ class RankDecoder:
             raise
 
     def _look_at_era(self, offset: int, body: bytes) -> None:
-        """Refuse a node of an old schema; record whether it proves the current one."""
+        """Refuse a node of an old schema, and note any proof of the current schema."""
         era = era_of_node(body, has_metadata=self._is_current_schema)
         if era.is_old:
             self._refuse_old_schema(offset, era.value)

@@ -2,7 +2,7 @@
 
 Gzip compression is recognized by the first two bytes, and the format by the first
 decompressed bytes. The file name does not matter. The error for an unreadable format
-names that format.
+states the format's name.
 """
 
 from __future__ import annotations
@@ -92,10 +92,11 @@ def read_stream(
     Args:
         stream: The bytes, gzipped or not.
         rank: The rank of the trace, which the file itself does not state.
-        source: Name of the stream, for messages.
+        source: Name of the stream, for errors and warnings.
         options: Reader options.
         zero_is_a_group: Whether a group file defines a group ``0``.
-        profile_of: Returns the profile of a rank. Only called for a PyTorch host trace.
+        profile_of: Function that returns the profile of a rank. It is called only for a
+            PyTorch host trace.
 
     Raises:
         TraceError: If the trace cannot be read, or the group of an operation is
@@ -118,8 +119,9 @@ class OpenTrace:
 
     Attributes:
         unnamed: The operations whose process groups must be inferred from all ranks
-            together. None: there are none.
-        finish: Returns the trace, given the names of the groups of *unnamed*.
+            together, or None if there are none.
+        finish: Function that returns the trace, given the names of the groups of
+            *unnamed*.
     """
 
     unnamed: RankOperations | None
@@ -135,7 +137,9 @@ def open_stream(
     zero_is_a_group: bool = False,
     profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> OpenTrace:
-    """Open the trace of one rank, for ``settle``. Arguments are as for ``read_stream``.
+    """Open the trace of one rank, for ``settle``.
+
+    The arguments are those of ``read_stream``.
 
     Raises:
         TraceError: If the trace cannot be read.
@@ -212,7 +216,7 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
     """Return the profile of one rank from a stream of bytes, gzipped or not.
 
     Raises:
-        TraceError: If it is not a profile.
+        TraceError: If the bytes are not a profile.
     """
     digest = hashlib.sha256()
     form, chunks = _recognised(_plain(_chunks(stream), source))

@@ -14,9 +14,10 @@ from chakram.chakra.trace_warning import TraceWarning, WarningKind
 class DependencyPolicy(StrEnum):
     """The kinds of edges that order the nodes of a trace.
 
-    The two reference readers disagree: one follows only data dependencies, the other
-    waits for both kinds. Producers disagree too: PyTorch writes callers as control
-    dependencies, other tools write their complete order as control dependencies.
+    The two reference readers disagree: one follows only data dependencies, and the
+    other waits for both kinds. Producers disagree too. PyTorch writes callers as
+    control dependencies, and other tools write their complete order as control
+    dependencies.
     """
 
     AUTO = "auto"
@@ -47,15 +48,15 @@ class ReadOptions:
 
     Args:
         bytes_per_element: Bytes per unit of ``comm_size`` and ``tensor_size``. None
-            means that sizes are bytes. For producers that write elements, None is
-            refused.
+            means that sizes are bytes. The reader refuses None for producers that write
+            elements.
         dependencies: The edges that order nodes.
         drop_missing_dependencies: Whether to drop a data dependency on a node that is
-            not in the file. Otherwise the file is refused.
+            not in the file. Otherwise, the reader refuses the file.
         duration_unit_ns: Nanoseconds per unit of ``duration_micros``. None means 1000,
-            as the name says.
+            because the name states microseconds.
         uncorrected: Known deviations of producers that are left as they are in the
-            file; see ``CORRECTIONS``.
+            file (see ``CORRECTIONS``).
         unnamed_groups: Process groups of operations that name none, such as those of
             gloo in PyTorch host traces. The key is an operation (``all_reduce``,
             ``send``, ...), or ``ANY_OPERATION`` for all others. The value is the name
@@ -63,11 +64,12 @@ class ReadOptions:
             key uses that of ``all_to_all``.
         dimensions: Number of ranks along each dimension of the job, innermost first:
             consecutive ranks differ in the first dimension. ``involved_dim`` of
-            collectives refers to these dimensions. Empty: not known.
-        nranks: Number of ranks in the set, for hints. 0: not known.
-        record_limit_bytes: Maximum length of a record. A file with a longer one is
-            refused.
-        node_limit: Maximum number of nodes of one rank. A file with more is refused.
+            collectives refers to these dimensions. Empty if unknown.
+        nranks: Number of ranks in the set, for hints, or 0 if unknown.
+        record_limit_bytes: Maximum length of a record. The reader refuses files with
+            longer records.
+        node_limit: Maximum number of nodes of one rank. The reader refuses files with
+            more nodes.
     """
 
     bytes_per_element: int | None = None
@@ -115,7 +117,7 @@ def _sentence(kind: StrEnum, alike: list[TraceWarning]) -> str:
 
 
 def counted_name(name: str, *, count: int, ranks: int) -> str:
-    """Return a name and its numbers of occurrences and ranks, all in brackets."""
+    """Return a name in brackets, with the numbers of occurrences and of ranks."""
     times = f": {count} times" if count > 1 else ""
     of_ranks = f" in {ranks} ranks" if ranks > 1 else ""
     return f"[{name}{times}{of_ranks}]"

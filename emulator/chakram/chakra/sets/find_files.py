@@ -3,10 +3,10 @@
 A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally
 followed by ``.gz``. You can name a set by:
 
-* its folder or archive, if that holds only one set;
-* its prefix;
-* a pattern (``w.*.et``, ``w.%d.et``);
-* any one of its files.
+* its folder or archive, if that contains only one set
+* its prefix
+* a pattern (``w.*.et``, ``w.%d.et``)
+* any one of its files
 
 A single file with another name is recognized by its content. It is the trace of one
 rank. Inside an archive, the prefix follows the path of the archive:
@@ -69,11 +69,11 @@ class FoundSet:
 
     @property
     def place(self) -> str:
-        """The location of the set, for messages."""
+        """The location of the set, for errors and warnings."""
         return f"{self.store.place}/{self.prefix}"
 
     def paths(self) -> list[Path]:
-        """Return the paths of the set's files, or of the archive that holds them."""
+        """Return the paths of the set's files, or of the archive that contains them."""
         store = Path(self.store.place)
         if not store.is_dir():
             return [store]
@@ -91,8 +91,8 @@ def find_trace_set(
     """Find a set. Its store is open inside the ``with`` block.
 
     Args:
-        path: The user-supplied path; see the module docstring.
-        prefix: The set to find, if the folder or archive holds several.
+        path: The user-supplied path (see the module docstring).
+        prefix: The set to find, if the folder or archive contains several sets.
         only: The only rank that is needed. Other ranks may be missing.
 
     Raises:
@@ -178,7 +178,7 @@ def _holds_trace(store: Store, name: str) -> bool:
 
 
 def _lone_name(store: Store) -> str | None:
-    """Return the only file of a store that holds a trace, or None."""
+    """Return the only file of a store that contains a trace, or None."""
     names = [
         name
         for name in store.names()
@@ -321,7 +321,7 @@ def _sets(store: Store) -> tuple[_Sets, _Sets]:
 
 
 def _refuse_other_forms(store: Store) -> None:
-    """Refuse a store that holds a Kineto profile instead of traces."""
+    """Refuse a store that contains a Kineto profile instead of traces."""
     # Group files are not traces.
     for name in store.names():
         if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[
@@ -340,7 +340,7 @@ def _fits(prefix: str, wanted: str | None) -> bool:
 
 
 def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None:
-    """Refuse a set that lacks a rank below its highest, or lacks the *only* rank."""
+    """Refuse a set that lacks a rank below its highest rank, or the *only* rank."""
     if only is not None:
         if only not in files:
             raise TraceError(

@@ -1,13 +1,13 @@
 """Profiles for the host traces of a set: named by the user, or found next to them.
 
 A profile belongs to the trace of the same rank. If the user does not name the profiles,
-they are searched for in this order:
+Chakram searches for them in this order:
 
-* files in the same folder or archive whose names begin with ``kineto`` or ``device``;
-* all profiles in the same folder or archive;
-* a neighboring folder or archive whose name begins with ``kineto``.
+* files in the same folder or archive whose names begin with ``kineto`` or ``device``
+* all profiles in the same folder or archive
+* a neighboring folder or archive whose name begins with ``kineto``
 
-File names may not contain ranks, for example those of PyTorch's TensorBoard handler
+Some file names contain no rank, such as those of PyTorch's TensorBoard handler
 (``worker0.1693.pt.trace.json``). In that case, the content of a profile determines its
 rank.
 """
@@ -52,14 +52,14 @@ _NAMED_RANK: Final = re.compile(
 
 @dataclass(slots=True, eq=False)
 class Profiles:
-    """The profiles of a set: a context manager for use while the set is open.
+    """Context manager for the profiles of a set, for use while the set is open.
 
     The search starts when the first profile is requested, because most sets need none.
 
     Args:
         found: The set.
         given: The location of the profiles, if the user named it.
-        only: The only rank whose profile is needed. None: all ranks.
+        only: The only rank whose profile is needed, or None for all ranks.
 
     Attributes:
         left_out: Why the found profiles are not used, or None. Profiles that the user
@@ -188,7 +188,7 @@ class Profiles:
         """Return profiles whose file names contain the ranks.
 
         Raises:
-            TraceError: If there are none, or some are missing.
+            TraceError: If there are no such profiles, or if some are missing.
         """
         profiles = self._stack.enter_context(find_trace_set(place, only=self.only))
         return profiles.store, profiles.files

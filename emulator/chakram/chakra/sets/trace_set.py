@@ -35,20 +35,20 @@ class TraceSet:
     """The traces of all ranks of one job.
 
     Attributes:
-        name: Where the set was loaded from.
+        name: Location from which the set was loaded.
         graphs: The graph of every rank, by rank, from 0 without gaps.
         groups: The process groups by name, including ``world``. Nodes that name no
             group use ``world``.
         digest: SHA-256 of the decompressed content of all files and of the groups. It
             is the same for a folder, an archive and gzipped files.
-        warnings: Warnings about the files. For problems, see ``lint``.
+        warnings: Warnings about the files. ``chakram.chakra.lint`` finds problems.
         producer: The tool that wrote the traces, as far as it can be recognized.
         schema: The schema that the files state.
         notes: Sentences about changes to the traces, such as replication, for inclusion
             in results.
         purposes: The purpose of each group by name, as stated in the files.
-        least_ranks: By rank: the minimum number of ranks in the job, as implied by the
-            rank's trace. Ranks whose traces imply nothing are left out.
+        least_ranks: The minimum number of ranks in the job that each rank's trace
+            implies, by rank. Ranks whose traces imply nothing are left out.
     """
 
     name: str
@@ -81,19 +81,19 @@ def load_trace_set(
     """Return the trace set that *path* names.
 
     Args:
-        path: A folder, an archive, a prefix, a pattern, or one of the files; see
-            ``chakram.chakra.sets.find_files``.
-        bytes_per_element: Bytes per unit of a stored size; see ``ReadOptions``.
+        path: A folder, an archive, a prefix, a pattern, or one of the files (see
+            ``chakram.chakra.sets.find_files``).
+        bytes_per_element: Bytes per unit of a stored size (see ``ReadOptions``).
         comm_groups: The group file, if it is not next to the traces.
-        kineto: The profiles of PyTorch host traces, if they are not found next to the
-            traces; see ``chakram.chakra.sets.profiles``.
-        prefix: The set to load, if the folder or archive holds several.
+        kineto: The profiles of PyTorch host traces, if they are not next to the traces
+            (see ``chakram.chakra.sets.profiles``).
+        prefix: The set to load, if the folder or archive contains several sets.
         options: Reader options. *bytes_per_element* takes precedence over the value in
             them.
         on_rank: Called with (ranks read, total ranks) after every file.
 
     Raises:
-        TraceError: If the set is not found, incomplete or not readable.
+        TraceError: If the set is missing, incomplete or unreadable.
     """
     options = options or ReadOptions()
     if bytes_per_element is not None:
@@ -163,7 +163,7 @@ def load_replicated(
         options: As for ``load_trace_set``.
 
     Raises:
-        TraceError: If the trace is not found, not readable, or cannot be replicated.
+        TraceError: If the trace is missing or unreadable, or cannot be replicated.
     """
     options = replace(
         options or ReadOptions(),

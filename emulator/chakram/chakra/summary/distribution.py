@@ -19,9 +19,9 @@ _PERCENTS = (Fraction(50), Fraction(90), Fraction(99), Fraction(999, 10))
 class Distribution:
     """A distribution of integers. Percentiles use the nearest-rank method.
 
-    ``cdf`` holds points (value, number of samples up to that value), ascending. With
-    more than ``CDF_POINTS`` distinct values, it holds an evenly spaced selection that
-    includes the smallest and the largest value.
+    ``cdf`` has points (value, number of samples up to that value), ascending. With more
+    than ``CDF_POINTS`` distinct values, it has an evenly spaced selection that includes
+    the smallest and the largest value.
     """
 
     count: int

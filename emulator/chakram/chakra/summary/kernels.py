@@ -9,7 +9,7 @@ Table 5). The class of a node comes from these sources:
   (``sm80_xmma_gemm...``). Only the innermost of nested operators counts. For example,
   ``aten::linear`` wraps ``aten::addmm`` and is therefore in the class of others.
 * Chakram names nodes after parts of a layer. Each node has the class of the computation
-  that takes most of its time; for an expert, that is matrix multiplication.
+  that takes most of its time. For an expert, this is matrix multiplication.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class GroupSummary:
     """One process group that communication uses.
 
     ``ranks`` is None for an undefined group. ``nodes`` counts the nodes of all ranks by
-    collective, ``sizes`` by collective and size.
+    collective, and ``sizes`` counts them by collective and size.
     """
 
     name: str
@@ -91,7 +91,8 @@ class RankSummary:
         rank: The rank.
         nodes: Number of nodes.
         computation: Number of compute nodes by ``KernelClass``.
-        communication: Number of collectives by name; sends and receives as ``p2p``.
+        communication: Number of collectives by name. Sends and receives count as
+            ``p2p``.
         memory: Number of nodes that load or store.
         passed: Number of nodes that do not affect the network.
         duration_ns: Sum of all durations that the trace states.
@@ -120,8 +121,9 @@ class Dependencies:
     """Statistics of the dependencies between nodes.
 
     A parent is a node that must end first, and a child is a node that waits.
-    ``parents`` and ``children`` are the distributions of their number per node.
-    ``roots`` counts nodes without parents, ``leaves`` nodes without children.
+    ``parents`` and ``children`` are the distributions of the number of parents and
+    children per node. ``roots`` counts nodes without parents, and ``leaves`` counts
+    nodes without children.
     """
 
     edges: int
@@ -142,8 +144,9 @@ class TraceSummary:
         communication: One row per kind and group size, largest traffic first.
         groups: The groups that communication uses, by name.
         unused_groups: The names of defined groups that no communication uses.
-        durations: By kind of node: the stated durations in ns, without zeros.
-        without_duration: By kind: number of nodes without a stated duration.
+        durations: Distributions of the stated durations in ns, without zeros, by kind
+            of node.
+        without_duration: Number of nodes without a stated duration, by kind of node.
         dependencies: The edges between nodes.
         messages: Sizes of the messages that ranks send to each other.
         traffic: The traffic between all ranks.

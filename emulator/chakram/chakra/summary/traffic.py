@@ -1,8 +1,8 @@
 """Traffic matrix of a trace set: the bytes that each rank sends to each other rank.
 
-Collectives are expanded by the algorithms that ``auto`` selects, which is also the
-default of an experiment. Traffic is counted at the sender only. Nodes of different
-ranks need not match, so a set with problems can be measured too.
+``auto`` selects the algorithms that expand collectives, as it does by default in an
+experiment. Traffic is counted at the sender only. Nodes of different ranks need not
+match, so a set with problems can be measured too.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Traffic:
 
     Attributes:
         work: Traffic by kind and group.
-        sent_bytes: By rank: the payload that it sends.
-        received_bytes: By rank: the payload that it receives.
+        sent_bytes: Payload that each rank sends, in order of rank.
+        received_bytes: Payload that each rank receives, in order of rank.
         messages: Number of messages by size.
         matrix: Payload from rank to rank, row by row. None if there are too many ranks.
         unplaced: Number of nodes with unknown destinations: their group is undefined,
@@ -95,7 +95,8 @@ class LargestPairs:
     """The pairs of ranks with the most traffic.
 
     Attributes:
-        pairs: Source, destination and payload. The largest come first, ties by rank.
+        pairs: Source, destination and payload. The largest come first, with ties
+            ordered by rank.
         as_large: Number of further pairs with as much traffic as the last listed pair.
         all_pairs: Number of pairs with any traffic.
     """

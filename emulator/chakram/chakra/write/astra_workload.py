@@ -69,12 +69,12 @@ class AstraWorkload:
 
     Args:
         npus: Number of NPUs.
-        programs: By NPU: its program. NPUs without a program do nothing.
+        programs: The program of each NPU. NPUs without a program do nothing.
         skipped: Names of operations to leave out. No other operation may wait for them.
-        starts_ns: By job: its start time.
+        starts_ns: The start time of each job.
 
     Attributes:
-        implementations: By collective: the algorithm to select in ASTRA-sim.
+        implementations: The algorithm to select in ASTRA-sim for each collective.
         groups: Group numbers from 1, by the ranks of the group. The group of all NPUs
             in order has no number.
         as_messages: Number of collective nodes that are expanded into messages.

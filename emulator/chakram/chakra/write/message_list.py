@@ -60,7 +60,7 @@ def p2p_csv(
     Args:
         graphs: The trace of every rank.
         groups: The process groups by name.
-        algorithms: By collective: its algorithm. The default is ``auto``.
+        algorithms: The algorithm of each collective. The default is ``auto``.
         iterations: Number of repetitions of the whole job.
 
     Raises:

@@ -122,7 +122,8 @@ def write_trace_set(
             requested.
         groups: The groups that the nodes name. ``world`` needs no definition.
         producer: The producer to state in the metadata.
-        descriptions_of: Returns the groups of a rank to describe in its file.
+        descriptions_of: Function that returns the groups of a rank to describe in its
+            file.
         replace: Replace an existing group file and an existing set with that prefix.
         on_rank: Called with the number of ranks written, after each rank.
         elsewhere: Collects incompatibilities with other readers.

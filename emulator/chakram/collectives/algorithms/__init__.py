@@ -5,8 +5,8 @@ of ranks and every root. Its name is a family, plus the parameters that differ f
 defaults (``chakram.collectives.algorithms.parameters``).
 
 The built-in algorithms come from the ``FAMILIES`` of the modules in this folder. Others
-come from plug-ins; see ``chakram.foundation.plugin_registry`` and
-docs/howto/algorithm.md.
+come from plug-ins (see ``chakram.foundation.plugin_registry`` and
+docs/howto/algorithm.md).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _by_op() -> dict[CollectiveOp, dict[str, Family]]:
 
 
 def _accept(name: str, found: object) -> tuple[Family, ...]:
-    """Return the families of a plug-in; raise ValueError if they are invalid."""
+    """Return the families of a plug-in, or raise ValueError if they are invalid."""
     families = found if isinstance(found, tuple) else (found,)
     if not families or not all(isinstance(each, Family) for each in families):
         raise ValueError("it is neither a Family nor a tuple of Family")
@@ -134,8 +134,8 @@ ALGORITHMS: Registry[tuple[Family, ...]] = Registry(
 def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     """Return the algorithm called *name*, e.g. ``ring`` or ``ring(channels=2)``.
 
-    For ``auto``, it returns the default algorithm, because the size of the collective
-    is unknown here. Use ``chosen`` to select by size.
+    For ``auto``, this function returns the default algorithm, because the size of the
+    collective is unknown here. Use ``chosen`` to select by size.
 
     Raises:
         ScheduleError: If *op* has no such algorithm, or the algorithm has no such
@@ -159,8 +159,8 @@ def algorithm_fitting(
     """Return the algorithm called *name* for groups of *nranks* ranks.
 
     Raises:
-        ScheduleError: As ``algorithm``. Also if the algorithm does not fit a group of
-            this size, or a plug-in's algorithm does not implement the collective.
+        ScheduleError: As for ``algorithm``, or if the algorithm does not fit a group of
+            this size, or if a plug-in's algorithm does not implement the collective.
     """
     how = algorithm(op, name)
     unfit = how.unfit(nranks)
@@ -181,7 +181,7 @@ def _is_plug_in(how: Algorithm) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(how: Algorithm, nranks: int, root: int) -> None:
-    """Check a plug-in's algorithm symbolically; tests check the built-in ones.
+    """Check a plug-in's algorithm symbolically. Tests check the built-in algorithms.
 
     Raises:
         ScheduleError: If the algorithm does not implement its collective.
@@ -213,7 +213,7 @@ def algorithm_of(
     """Return the algorithm of a program, from *listed* or by name.
 
     Raises:
-        ScheduleError: As ``algorithm``.
+        ScheduleError: As for ``algorithm``.
     """
     for each in listed:
         if (each.op, each.name, each.nranks, each.root) == (op, name, nranks, root):

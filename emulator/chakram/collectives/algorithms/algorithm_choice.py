@@ -61,7 +61,7 @@ class AlgorithmSource(Protocol):
         """
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
-        """Return the supported collective and number of ranks; None means any."""
+        """Return the supported collective and number of ranks, where None means any."""
 
     def warnings(self) -> list[str]:
         """Return warnings about the algorithm for readers of results."""
@@ -73,8 +73,9 @@ class Rule:
 
     Attributes:
         algorithm: A built-in name, ``auto``, or a user's algorithm.
-        up_to_bytes: Largest size; None means any.
-        up_to_ranks: Largest group; None means any.
+        up_to_bytes: Largest size for which the rule applies. None means any size.
+        up_to_ranks: Largest number of ranks for which the rule applies. None means any
+            number.
         power_of_two: Whether the number of ranks must be a power of two.
     """
 
@@ -150,7 +151,7 @@ AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
 def chosen(
     op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
 ) -> str | UserAlgorithm:
-    """Return the algorithm for a collective of this size; a built-in one by name."""
+    """Return the algorithm for a collective of this size. Built-in ones are names."""
     rules = choice if isinstance(choice, tuple) else (Rule(algorithm=choice),)
     for each in (rules, AUTO_RULES[op]):
         for rule in each:

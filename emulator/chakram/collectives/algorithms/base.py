@@ -33,10 +33,10 @@ class Scheduled(ABC):
         """Return the chunk offset between schedules of adjacent positions, or None.
 
         With offset t, position p sends the same messages as position 0, in the same
-        order, with p added to all positions. If position 0 sends chunk c, the
-        corresponding message of position p has the size of chunk (c + p x t) mod
-        (*nranks* x t). A simulation of thousands of ranks then needs only one schedule.
-        None means that the schedules differ in other ways.
+        order, with p added to all positions. If position 0 sends chunk c, the message
+        of position p has the size of chunk (c + p x t) mod (*nranks* x t). A simulation
+        of thousands of ranks then needs only one schedule. None means that the
+        schedules differ in other ways.
         """
         return None
 
@@ -78,11 +78,11 @@ class PairedGenerator(Scheduled):
     __slots__ = ()
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the sends of *position*, steps ascending."""
+        """Yield the sends of *position* in ascending order of step."""
         return self._all(position, nranks, root, sending=True)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the receives of *position*, steps ascending."""
+        """Yield the receives of *position* in ascending order of step."""
         return self._all(position, nranks, root, sending=False)
 
     @abstractmethod
@@ -155,7 +155,7 @@ class OnePartPerPair(Scheduled):
         return nranks * nranks
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk in bytes; sizes differ by at most one byte."""
+        """Return the size of one chunk in bytes. Sizes differ by at most one byte."""
         return part_bytes(input_bytes, nparts=nranks, part=chunk % nranks)
 
 

@@ -107,7 +107,7 @@ class Layout:
 
 @dataclass(slots=True, kw_only=True)
 class BufferProgram:
-    """A program for all ranks; actions refer to ``messages`` by index."""
+    """A program for all ranks. Actions refer to ``messages`` by index."""
 
     op: CollectiveOp
     nranks: int
@@ -126,7 +126,7 @@ class _Slot:
 
 
 class _SlotExecution(Execution):
-    """Executes a program on its slots."""
+    """Symbolic execution of a program on its slots."""
 
     def __init__(self, program: BufferProgram) -> None:
         super().__init__(
@@ -144,7 +144,7 @@ class _SlotExecution(Execution):
         self._loads: list[list[_Value | None]] = [[] for _ in program.messages]
 
     def act(self, index: int, action: Action, causes: int) -> None:
-        """Add the values that the action reads and receives; write and send the sum."""
+        """Write and send the sum of the values that the action reads and receives."""
         rows = [self._read(index, action, row, causes) for row in action.reads]
         if action.receives is not None and self._loads[action.receives]:
             rows.append(self._loads[action.receives])
@@ -318,13 +318,13 @@ def layout_of(
     the rank's own part, as in NCCL.
 
     Args:
-        op: The collective; not send_recv, gather, scatter or a barrier.
+        op: The collective, except send_recv, gather, scatter and barrier.
         nranks: Number of ranks in the group.
         root: Position of the root.
-        per_rank: Number of parts per rank if each rank has separate parts; otherwise
-            the total number of parts.
+        per_rank: Number of parts per rank if each rank has separate parts, or else the
+            total number of parts.
         in_place: Whether input and output share their slots.
-        scratch: By rank, number of slots of its scratch buffer.
+        scratch: Number of slots in each rank's scratch buffer.
 
     Raises:
         ScheduleError: If there are too many slots.

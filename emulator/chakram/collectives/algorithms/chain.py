@@ -1,9 +1,9 @@
 """Pipelined rings for broadcast and reduce: the buffer moves along in chunks.
 
 The positions form a chain that starts (broadcast) or ends (reduce) at the root. With n
-ranks and K chunks it takes n - 2 + K steps. Every port carries the buffer once in each
-direction. For large buffers, the time therefore approaches one serialization delay of
-the buffer.
+ranks and K chunks, the chain takes n - 2 + K steps. Every port carries the buffer once
+in each direction. For large buffers, the time therefore approaches one serialization
+delay of the buffer.
 
 Source: NCCL's ring broadcast and reduce. Thakur, Rabenseifner and Gropp, 2005, call it
 the pipelined algorithm.
@@ -48,7 +48,7 @@ class ChainAlgorithm(OverRings, PairedGenerator):
     start: ClassVar[int]
 
     def nchunks(self, nranks: int) -> int:
-        """Return the number of pieces; those of channel 0 come first."""
+        """Return the number of pieces. The pieces of channel 0 come first."""
         return self.channels * self.chunks
 
     def _all(
@@ -90,7 +90,7 @@ class ChainBroadcast(ChainAlgorithm):
 
 @dataclass(frozen=True, slots=True)
 class ChainReduce(ChainAlgorithm):
-    """A reduce along the chain to the root; each position adds its contribution."""
+    """A reduce along the chain to the root, to which each position contributes."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
     start: ClassVar[int] = 1

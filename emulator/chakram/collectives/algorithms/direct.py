@@ -1,11 +1,11 @@
 """Direct algorithms: each chunk goes straight from its source to its destination.
 
-All take one step except all_reduce, which takes two: the parts go to the positions that
-sum them, then the sums go to all positions.
+All algorithms except all_reduce take one step. An all_reduce takes two: the parts go to
+the positions that sum them, then the sums go to all positions.
 
 A position sends to the next position first and proceeds around the group. No two
 positions therefore start with the same receiver. All messages of a step start at the
-same time; the transport determines how they share the port.
+same time. The transport determines how these messages share the port.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chakram.collectives.schedule import Transfer
 
 
 class _Direct(PairedGenerator):
-    """Base of direct algorithms; by default, every position sends to all others."""
+    """Base of direct algorithms. By default, every position sends to all others."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ class DirectAllGather(_Direct, OnePartPerRank):
 
 @dataclass(frozen=True, slots=True)
 class DirectAllReduce(_Direct, OnePartPerRank):
-    """A reduce_scatter, then an all_gather; each position sums its own part."""
+    """A reduce_scatter, where each position sums its own part, then an all_gather."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 

@@ -83,7 +83,7 @@ class BinaryTreeAllReduce(PairedGenerator, WholeBuffer):
 
     Attributes:
         name: Canonical name.
-        tree: Which of the two trees: 1 or 2.
+        tree: Number of the tree, 1 or 2.
     """
 
     name: str = "binary_tree"
@@ -135,7 +135,10 @@ def _position_of(node: int, tree: int, nranks: int) -> int:
 
 
 def level(node: int, nranks: int) -> int:
-    """Return the height of a node: the index of its lowest set bit; 0 is the root."""
+    """Return the height of a node, which is the index of its lowest set bit.
+
+    Node 0 is the root.
+    """
     return (node & -node).bit_length() - 1 if node else _depth(nranks)
 
 

@@ -77,7 +77,7 @@ def straight(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Return a constructor for the all_to_all_v variant of an all_to_all algorithm.
 
     Use it only if messages go directly from source to destination. A position that
-    forwards data of other pairs does not have their sizes.
+    forwards data of other pairs lacks the sizes of that data.
     """
 
     def make(*, name: str) -> Algorithm:

@@ -1,13 +1,13 @@
 """Hierarchical algorithms for groups with several ranks per node, one on each rail.
 
 M is ``ranks_per_node``. Positions 0 to M - 1 are the first node, the next M are the
-second, and so on. The last node may have fewer. The i-th position of every node is on
-rail i. If a node has fewer positions, its position i mod (node size) serves rail i.
-With J nodes, hierarchical all_reduce takes 2J steps and PXN takes two.
+second, and so on. The last node may have fewer positions. The i-th position of every
+node is on rail i. If a node has fewer positions, its position i mod (node size) serves
+rail i. With J nodes, hierarchical all_reduce takes 2J steps and PXN takes two.
 
 Source: NCCL's PXN (NVIDIA, Doubling all2all performance with NVIDIA Collective
-Communication Library 2.12, 2022); hierarchical all_reduce as in Jia et al., Highly
-scalable deep learning training system with mixed-precision, 2018.
+Communication Library 2.12, 2022). The hierarchical all_reduce is that of Jia et al.,
+Highly scalable deep learning training system with mixed-precision, 2018.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalAllReduce(PairedGenerator, Parted):
-    """Reduce_scatter within each node, ring all_reduce on each rail, all_gather.
+    """Reduce_scatter in each node, all_reduce on each rail, all_gather in each node.
 
-    Within a node, every position sends to every other one. There is one chunk per rail
-    and node.
+    The all_reduce is a ring. Within a node, every position sends to all others. There
+    is one chunk per rail and node.
     """
 
     name: str = "hierarchical"

@@ -131,7 +131,7 @@ class BruckAllToAll(Shifted, OnePartPerPair):
 class BruckAllGather(Shifted, OnePartPerRank):
     """Bruck's all_gather: step k sends up to 2**k shards 2**k positions back.
 
-    The shards start with the sender's own.
+    The first shard is the sender's own.
     """
 
     name: str = "bruck"

@@ -35,7 +35,7 @@ RankOrder = str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A ring of positions: ``places[i]`` is the i-th; ``index_of`` is the inverse."""
+    """A ring: ``places[i]`` is the i-th position, and ``index_of`` is the inverse."""
 
     places: tuple[int, ...]
     index_of: tuple[int, ...]
@@ -59,7 +59,7 @@ def ring_of(order: RankOrder, nranks: int) -> Ring:
 
 
 def order_text(order: RankOrder) -> str:
-    """Return the text of an order in an algorithm name."""
+    """Return a rank order as it appears in an algorithm name."""
     return order if isinstance(order, str) else "-".join(map(str, order))
 
 
@@ -71,7 +71,8 @@ class OverRings(Parted):
         name: Canonical name, including parameters.
         channels: Number of rings.
         chunks: Number of pieces of the data that a channel moves.
-        orders: Rank order of each channel; repeats if there are more channels.
+        orders: Rank order of each channel. The orders repeat if there are more
+            channels.
     """
 
     name: str = "ring"
@@ -112,14 +113,14 @@ class WholeParameter:
         """Parse the number in *text*.
 
         Raises:
-            ValueError: If the text is invalid; the message states the valid values.
+            ValueError: If *text* is invalid. The error message states the valid values.
         """
         if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= self.most:
             raise ValueError(f"a whole number from 1 to {self.most}")
         return int(text)
 
     def text(self, value: int) -> str:
-        """Return the text of *value*."""
+        """Return *value* as it appears in an algorithm name."""
         return str(value)
 
 
@@ -135,7 +136,7 @@ class OrdersParameter:
         """Parse the named or explicit orders in *text*.
 
         Raises:
-            ValueError: If the text is invalid; the message states the valid values.
+            ValueError: If *text* is invalid. The error message states the valid values.
         """
         parts = text.split("/")
         if len(parts) > self.most:
@@ -143,7 +144,7 @@ class OrdersParameter:
         return tuple(_order(part) for part in parts)
 
     def text(self, value: tuple[RankOrder, ...]) -> str:
-        """Return the text of *value*."""
+        """Return *value* as it appears in an algorithm name."""
         return "/".join(map(order_text, value))
 
 
@@ -168,7 +169,8 @@ def split_name(text: str, *, where: str) -> tuple[str, dict[str, str]]:
     """Split an algorithm name into its family and unparsed parameters.
 
     Raises:
-        ScheduleError: If *text* is malformed; *where* is the location it reports.
+        ScheduleError: If *text* is malformed. The error reports *where* as its
+            location.
     """
     form = _FORM.fullmatch(text) if len(text) <= MAX_TEXT else None
     if form is None:

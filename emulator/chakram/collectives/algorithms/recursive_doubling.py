@@ -76,7 +76,7 @@ class Fold:
         return virtual + self.folded
 
     def stands_for_two(self, position: int) -> bool:
-        """Return whether *position* also acts for the one before it."""
+        """Return whether *position* also acts for the position before it."""
         return position < 2 * self.folded and position % 2 == 1
 
     def positions(self, begin: int, end: int) -> range:
@@ -125,11 +125,11 @@ class _Folded(PairedGenerator, Parted):
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
     ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        """Yield the virtual partner, the chunks, and whether to add them, per step."""
+        """Yield, per step, the virtual partner, the chunks, and whether to add them."""
 
 
 class _Shards(_Folded, OnePartPerRank):
-    """Base of shard exchanges: gathered data doubles or partial sums halve per step."""
+    """Base of exchanges in which a position's shards double or halve in every step."""
 
     __slots__ = ()
 

@@ -62,7 +62,7 @@ class RingAlgorithm(OverRings):
         return nranks * self.channels * self.chunks
 
     def turns_by(self, nranks: int) -> int | None:
-        """Return the number of chunks per position if every ring is in rank order."""
+        """Return the chunks per position if every ring is in rank order, else None."""
         if set(self.orders) <= {ASCENDING, DESCENDING}:
             return self.channels * self.chunks
         return None
@@ -96,7 +96,7 @@ class RingAlgorithm(OverRings):
         In each pass around the ring, a place sends the parts of all places except one.
         Part sizes are the floor or the ceiling of their mean. The counts therefore
         follow without iterating over the transfers. In a group of a thousand positions,
-        there are millions.
+        there are millions of transfers.
         """
         if nranks == 1:
             return {}
@@ -116,7 +116,7 @@ class RingAlgorithm(OverRings):
 
     @abstractmethod
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
-        """Yield the sends of the given source of every channel."""
+        """Yield the sends of one source per channel, as listed in *sources*."""
 
     def _neighbour(
         self, position: int, channel: int, nranks: int, *, ahead: int
@@ -157,7 +157,7 @@ class RingAlgorithm(OverRings):
 
 @dataclass(frozen=True, slots=True)
 class RingReduceScatter(RingAlgorithm):
-    """A reduce_scatter; after step s, a partial sum has s + 2 contributions."""
+    """A reduce_scatter. After step s, a partial sum has s + 2 contributions."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
     shifts: ClassVar[tuple[int, ...]] = (-1,)
@@ -168,7 +168,7 @@ class RingReduceScatter(RingAlgorithm):
 
 @dataclass(frozen=True, slots=True)
 class RingAllGather(RingAlgorithm):
-    """An all_gather; in step s, each position forwards the part from step s - 1."""
+    """An all_gather. In step s, each position forwards the part from step s - 1."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
     shifts: ClassVar[tuple[int, ...]] = (0,)

@@ -71,7 +71,7 @@ class Action:
 
 
 class Execution:
-    """Executes actions symbolically in causal order.
+    """Symbolic execution of actions in causal order.
 
     Args:
         nranks: Number of ranks in the group.
@@ -105,7 +105,7 @@ class Execution:
         self._awaited: list[tuple[int, ...]] = [()] * len(messages)
 
     def act(self, index: int, action: Action, causes: int) -> None:
-        """Perform one action; *causes* has a bit for every action that precedes it."""
+        """Perform one action. *causes* has a bit for every action that precedes it."""
 
     def say(self, text: str) -> None:
         """Record a problem."""
@@ -193,7 +193,7 @@ class Execution:
         """Return the messages as a list, each in a later step than those it awaits.
 
         Args:
-            contents: Content of each message; this method sets step and dependencies.
+            contents: Content of each message. This method sets step and dependencies.
             name: Name of the algorithm.
             op: The collective.
             root: Position of the root.

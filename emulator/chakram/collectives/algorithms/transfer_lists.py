@@ -43,13 +43,13 @@ class ListedTransfer:
     """One message of a listed algorithm.
 
     Attributes:
-        step: Step; greater than the step of any transfer that it waits for.
+        step: Step number, greater than that of any transfer that it waits for.
         src: Position that sends it.
         dst: Position that receives it.
         channel: Index of the queue pair between the two positions.
         parts: Runs of buffer parts that it carries, as (first, count). Empty if the
             message is only a notification.
-        nbytes: Size in bytes; None means the size of its parts.
+        nbytes: Size in bytes. None means the size of its parts.
         reduce: Whether the destination adds it to its own data.
         after: List indices of the transfers that its source must have received.
     """
@@ -100,7 +100,7 @@ class ListedAlgorithm(Scheduled):
         object.__setattr__(self, "_receives", tuple(map(tuple, receives)))
 
     def __hash__(self) -> int:
-        """Return a hash without the transfers; algorithms are cache keys."""
+        """Return a hash without the transfers, because algorithms are cache keys."""
         return hash((self.name, self.op, self.nranks, self.root, len(self.transfers)))
 
     def unfit(self, nranks: int) -> str | None:
@@ -110,7 +110,7 @@ class ListedAlgorithm(Scheduled):
         return f"it is for {self.nranks} ranks"
 
     def nchunks(self, nranks: int) -> int:
-        """Return the number of transfers; each transfer is one chunk."""
+        """Return the number of transfers, because each transfer is one chunk."""
         return len(self.transfers)
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
@@ -246,7 +246,7 @@ def check_listed(
     """Return the formal errors of a list from an external source.
 
     This does not check that the list implements its collective. The program that
-    created the list has checked that.
+    created the list has done so.
     """
     problems: list[str] = []
     for place, transfer in enumerate(transfers):

@@ -135,11 +135,11 @@ class Routing(Model):
         return shape.hidden * size + scales * _SCALE_BYTES
 
     def token_nodes(self, shape: ModelShape, nranks: int) -> int:
-        """Return the maximum number of nodes that get a token; 0: no limit.
+        """Return the maximum number of nodes that get a token, or 0 for no limit.
 
         Args:
             shape: The model.
-            nranks: Number of ranks that hold the experts.
+            nranks: Number of ranks among which the experts are divided.
         """
         limit = self.nodes
         if limit is None:
@@ -252,7 +252,7 @@ class ModelTrace(SynthTrace):
         top_k: int | None = None,
         default_experts: int = 0,
     ) -> ModelShape:
-        """Return the shape of the model; *heads* is the default number of heads."""
+        """Return the shape of the model. *heads* is the default number of heads."""
         known = MODELS[self.model] if self.model is not None else None
         base = known or ModelShape(
             layers=4,
@@ -301,7 +301,7 @@ class ModelTrace(SynthTrace):
         )
 
     def _usual_memory_bytes_per_s(self, peak_flops: int) -> int | None:
-        """Return the default memory bandwidth; None: memory is never the limit."""
+        """Return the default memory bandwidth, or None if memory is never the limit."""
         return None
 
 

@@ -67,7 +67,7 @@ class InferenceTrace(ServedTrace):
 
     @property
     def tokens(self) -> int:
-        """Tokens of a rank in one step."""
+        """Number of tokens of a rank in one step."""
         return self.batch * (self.context if self.phase == "prefill" else 1)
 
     @cached_property

@@ -93,7 +93,7 @@ class TrainingTrace(ModelTrace):
 
     @property
     def expert_parallel(self) -> int:
-        """Number of ranks that hold the experts of a layer."""
+        """Number of ranks among which the experts of a layer are divided."""
         return 1
 
     @property
@@ -256,7 +256,7 @@ class MoeTrace(TrainingTrace):
 
     @property
     def expert_parallel(self) -> int:
-        """Number of ranks that hold the experts of a layer."""
+        """Number of ranks among which the experts of a layer are divided."""
         return self.ep
 
     @cached_property

@@ -10,8 +10,8 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
   host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
   one at its ``wait`` node, or at an idle gap in the profile.
-* A group runs one collective after another (NCCL has a stream for each group, gloo a
-  queue). So a wait for one collective covers all earlier ones of that group.
+* A group runs one collective after another (NCCL has a stream for each group, and gloo
+  has a queue). So a wait for one collective covers all earlier ones of that group.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class HostGraph:
         source: Name of its file.
         groups: Its process groups.
         profile: Its profile.
-        waited_ns: Time in which operations waited for transfers that they called, by
-            record function id.
+        waited_ns: Time that operations waited for transfers that they called, by record
+            function id.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class HostGraph:
         )
 
     def add_transfer(self, transfer: Transfer, group: str | None) -> None:
-        """Add a wait, or a transfer in *group* (None: all ranks).
+        """Add a wait, or a transfer in *group* (None for all ranks).
 
         Raises:
             TraceError: If its id is repeated or too large, or if it lacks a peer.
@@ -263,7 +263,7 @@ class HostOrder:
         Args:
             node_id: Its id.
             group: The group, as the trace names it.
-            sequence: Its sequence number in the group. None: it has none.
+            sequence: Its sequence number in the group, or None if it has none.
             is_async: Whether the host continues without waiting for it.
             queue: Key of the queue that runs transfers one after another. This transfer
                 is appended to it.
@@ -282,7 +282,7 @@ class HostOrder:
     def wait(
         self, node_id: int, *, group: object, sequence: object
     ) -> tuple[int, ...] | None:
-        """Return the dependencies of a wait; None if its transfer is not in the trace.
+        """Return the dependencies of a wait, or None if the trace lacks its transfer.
 
         Sequence numbers count within a group. A wait without a group completes the
         oldest transfer with its number. Coalesced transfers share one number and one

@@ -1,10 +1,10 @@
 """Process groups of the transfers in a host trace.
 
 Since schema 1.0.3, a transfer names its group. In 1.0.2 it has a pointer, and the node
-``process_group:init`` maps pointers to groups. In 1.0.1 no such mapping exists: if
-there is only one pointer, it is assumed to mean all ranks. gloo's operations name no
-group. The user can state the group, or it is inferred from the traces of all ranks (see
-``unnamed_groups``).
+``process_group:init`` maps pointers to groups. In 1.0.1 no such mapping exists. If
+there is only one pointer, Chakram assumes that it means all ranks. gloo's operations
+name no group. The user can state the group, or it is inferred from the traces of all
+ranks (see ``unnamed_groups``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """The name of a known group; None: all ranks."""
+    """The name of a known group, or None for all ranks."""
 
     name: str | None
 
@@ -55,8 +55,8 @@ class GroupFinder:
     Args:
         rank: The rank.
         initial: The groups that the trace defines, in the order of their creation.
-        unnamed_groups: By operation: the name or purpose of the group for transfers
-            that name none, as stated by the user; see ``ReadOptions``.
+        unnamed_groups: The name or purpose that the user states for the group of
+            transfers that name none, by operation (see ``ReadOptions``).
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: The profile of the rank.
 
@@ -89,7 +89,7 @@ class GroupFinder:
     def names_of(
         self, transfers: Sequence[Transfer], inferred: Sequence[str]
     ) -> list[str | None]:
-        """Return the group name of every transfer. None means all ranks.
+        """Return the group name of every transfer, or None for all ranks.
 
         Args:
             transfers: All transfers of the rank, in order.

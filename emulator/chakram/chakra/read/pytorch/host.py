@@ -54,7 +54,7 @@ class HostNode:
 
     @property
     def schema(self) -> str:
-        """The signature of the operation, or an empty text."""
+        """The signature of the operation, or an empty string."""
         return str(self.attributes.get("op_schema", ""))
 
 
@@ -62,7 +62,7 @@ def host_node(raw: Any, *, offset: int, source: str) -> HostNode:
     """Return a node of the array ``nodes``.
 
     Raises:
-        GarbageTrace: If it is not a valid node.
+        GarbageTrace: If *raw* is not a valid node.
     """
     where = f"{source}: offset {offset}"
     if not isinstance(raw, dict):

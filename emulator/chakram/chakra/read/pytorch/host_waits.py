@@ -51,8 +51,8 @@ def waits_inside_callers(
 ) -> dict[int, int]:
     """Return how long operations of the host waited for transfers that they called.
 
-    A backend such as gloo transfers on its own thread. The profile counts the wait for
-    a synchronous transfer as self time of its caller, for example of a function of
+    A backend such as gloo runs transfers on its own thread. The profile counts the wait
+    for a synchronous transfer as self time of its caller, for example of a function of
     autograd.
 
     Args:

@@ -5,7 +5,7 @@ the backend's ``record_param_comms``, then the label ``nccl:all_to_all``.
 
 * ``record_param_comms`` has the most information:
   ``[tensors, seq, group, rank, name, in splits, out splits, ...]``. Since schema 1.1.0,
-  attributes repeat it. Not all backends write this node; gloo does not.
+  attributes repeat these values. Some backends, such as gloo, do not write this node.
 * ``c10d::...`` names its arguments in ``op_schema``. Its process group is an object
   without a name in the trace.
 * A label has only the input tensors and is never needed.
@@ -73,17 +73,18 @@ class Communication:
 
     Attributes:
         op: A collective, ``send``, ``recv`` or ``wait``.
-        size_bytes: The contribution of one rank. For a scatter: the part of one member.
+        size_bytes: The contribution of one rank. For a scatter, this is the part of one
+            member.
         splits: The split sizes of an uneven all_to_all.
         members: The number of participants, if splits or buffers imply it.
         rank: The position of the root or peer in the group, if it is known.
         tag: The tag of a message.
-        is_async: Whether the host continues without waiting. None: only a later wait
-            shows it.
+        is_async: Whether the host continues without waiting, or None if only a later
+            wait shows this.
         group: The reference to the group.
         ranks: The members, if the node states them.
         stated_size: The stated number of members, even if they are not evenly spaced.
-        sequence: Identifies the transfer within its group, or None.
+        sequence: Identifier of the transfer within its group, or None.
     """
 
     op: CollectiveOp | str
@@ -100,7 +101,7 @@ class Communication:
 
     @property
     def least_ranks(self) -> int:
-        """Minimum number of ranks in the job; 0 if the node states nothing."""
+        """Minimum number of ranks in the job, or 0 if the node states nothing."""
         return max(self.stated_size, max(self.ranks, default=-1) + 1)
 
 
@@ -123,8 +124,8 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
     Raises:
         TraceError: If the node contradicts itself.
     """
-    # The operation name is the last text among the values. The group precedes it and
-    # may be a text too.
+    # The operation name is the last string among the values. The group precedes it and
+    # may be a string too.
     place = max(
         (index for index, each in enumerate(node.inputs) if isinstance(each, str)),
         default=-1,
@@ -278,7 +279,7 @@ def _members(
 def _side(
     own: Sequence[int], other: Sequence[int], buffer: Sequence[Tensor], where: str
 ) -> tuple[int, ...]:
-    """Return the splits of one direction in bytes. If it has none, they are even."""
+    """Return the splits of one direction in bytes. Without *own*, they are even."""
     if own:
         return split_bytes(own, buffer, where)
     return split_bytes([1] * len(other), buffer, where)
@@ -347,7 +348,7 @@ def _group(node: HostNode, value: Any) -> GroupName:
 def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[tuple[int, ...], int]:
     """Return the members and the size of the group, if a node states them.
 
-    *behind* holds the values that follow the splits: first rank, stride and size.
+    *behind* has the values that follow the splits: first rank, stride and size.
     """
     keys = ("global_rank_start", "global_rank_stride", "pg_size")
     stated = [node.attributes.get(key) for key in keys]

@@ -1,6 +1,6 @@
 """Reader for a PyTorch host trace: from its bytes to the graph of one rank.
 
-Most nodes of such a file only describe structure. Only transfers, waits and, with a
+Most nodes of a host trace only describe structure. Only transfers, waits and, with a
 profile, nodes that took time become nodes of the graph. Memory usage depends on the
 amount of communication and the profile instead of the file size.
 """
@@ -53,15 +53,15 @@ class HostTrace:
     Args:
         chunks: The bytes of the file.
         rank: The rank of the file.
-        source: Name of the file, for messages.
+        source: Name of the file, for errors and warnings.
         options: Reader options. Options for dependencies have no effect, because the
             edges follow from the order of the operations.
         zero_is_a_group: Whether a group file defines a group ``0``.
-        profile: The profile of the rank. None: nothing takes time.
+        profile: The profile of the rank. If None, nothing takes time.
 
     Attributes:
-        unnamed: The operations whose groups must be inferred together with other ranks.
-            None: there are none.
+        unnamed: The operations whose groups must be inferred together with other ranks,
+            or None if there are none.
 
     Raises:
         TraceError: If the file is damaged or contradicts itself.
@@ -122,7 +122,7 @@ class HostTrace:
         return schema
 
     def finish(self, inferred: Sequence[str]) -> RankTrace:
-        """Return the trace, given the group names of *unnamed*. Call it only once."""
+        """Return the trace, given the group names of *unnamed*. Call this only once."""
         groups, transfers = self._groups, self._transfers
         graph = self._build(transfers, groups, inferred)
         self._warn_of_missing_times()
@@ -196,7 +196,7 @@ class HostTrace:
             )
 
     def _check_process(self, process: object) -> None:
-        """Refuse a profile of another process. Node names alone may not reveal it."""
+        """Refuse a profile of another process, even if all node names match."""
         profile = self._profile
         if profile is None or None in (process, profile.process):
             return

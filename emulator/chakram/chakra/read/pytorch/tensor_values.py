@@ -3,7 +3,7 @@
 A tensor is a list of six values:
 ``[tensor id, storage id, offset, elements, bytes per element, device]``. A list of
 tensors is a list of such lists, possibly nested. The parallel list of types
-distinguishes them from lists of numbers: ``Tensor(float)``,
+distinguishes tensors from lists of numbers: ``Tensor(float)``,
 ``GenericList[Tensor(float)]``.
 """
 
@@ -97,7 +97,7 @@ def check_size(size_bytes: int, where: str) -> int:
 
 
 def split_sizes(value: Any, where: str) -> list[int]:
-    """Return a list of split sizes from a list or from its text.
+    """Return a list of split sizes from a list, or from a list written as a string.
 
     Raises:
         TraceError: At *where*, if the value is neither.

@@ -13,8 +13,8 @@ Three kinds of evidence limit the possible groups of an operation:
 
 The inference removes contradicting groups until nothing changes. If the group of an
 operation is certain on one rank, the other members of that group must have the
-operation too. An operation belongs to the only group that remains. If several groups
-remain, the inference fails.
+operation too. If one group remains, the operation belongs to that group. If several
+groups remain, the inference fails.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
     """Return, by rank, the names of the groups of its operations.
 
     Args:
-        ranks: The operations by rank. Ranks without an entry exclude nothing.
+        ranks: The operations by rank. Ranks without an entry exclude no groups.
 
     Raises:
-        TraceError: At the first operation with no possible group or several.
+        TraceError: At the first operation that has no possible group, or several.
     """
     states = {rank: _Rank(each) for rank, each in ranks.items()}
     changed = True
@@ -202,7 +202,7 @@ class _Rank:
         """Remove groups in which a member has no matching operation.
 
         An operation with only one possible group keeps it. If other ranks contradict
-        it, the check across ranks reports the location.
+        that group, the check across ranks reports the location.
 
         Returns:
             Whether any group was removed.
@@ -333,8 +333,9 @@ def _peers(
 ) -> Iterator[tuple[int, Side]]:
     """Yield the other participants of an operation, assuming that it is in *group*.
 
-    Each peer comes with the operation as seen from this rank: its kind, the bytes sent
-    to the peer, the bytes received from it, and the value that both ends must agree on.
+    Each peer comes with the operation as seen from this rank. This view consists of the
+    kind, the bytes sent to the peer, the bytes received from the peer, and the value on
+    which both ends must agree.
     """
     if each.op in _MIRROR:
         if each.position is not None and each.position < group.size:
