@@ -297,12 +297,10 @@ def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
 
 
 def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
-    """Return a finding on late hosts, if nothing else explains the run."""
-    if fitted.is_explained:
-        return None
+    """Return a finding on late hosts, if no other fault explains their share."""
     named = {each.place for each, _ in fitted.found}
     late = {host: share for host, share in fitted.late.items() if host not in named}
-    if not late:
+    if not late and not fitted.is_explained:
         # No host was later than the others.
         charged = [
             each.share
