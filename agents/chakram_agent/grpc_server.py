@@ -23,10 +23,11 @@ import chakram
 from chakram._compiled import status as compiled_status
 from chakram.control import service
 from chakram.control.error_details import METADATA_KEY, encode_error
-from chakram.control.event_codec import encode_description, encode_event
+from chakram.control.event_codec import encode_description, encode_event, encode_ports
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.dataplane.open_port import PORT_KINDS
@@ -92,6 +93,17 @@ class AgentService(service.AgentServicer):
     ) -> pb.Description:
         """Return a description of the agent."""
         return encode_description(describe(self._agent))
+
+    async def ListPorts(
+        self, request: pb.ListPortsRequest, context: Context
+    ) -> pb.HostPorts:
+        """Return the network interfaces of the host."""
+        # Imported on demand, because it loads a netlink library.
+        from chakram_agent.host_ports import host_ports
+
+        async with _refusals(context):
+            ports = await asyncio.to_thread(host_ports)
+        return encode_ports(HostPorts(ports=ports))
 
     async def ClockPing(
         self, request: pb.ClockPingRequest, context: Context

@@ -63,6 +63,7 @@ _VERBS = {
     "fabric": "fabric",
     "algorithms": "algorithms",
     "dcqcn": "dcqcn",
+    "hosts": "hosts",
     "certs": "certs",
     "dashboards": "dashboards",
     "doctor": "doctor",

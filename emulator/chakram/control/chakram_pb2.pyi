@@ -166,6 +166,99 @@ class Description(_message.Message):
 Global___Description: _TypeAlias = Description  # noqa: Y015
 
 @_typing.final
+class ListPortsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPortsRequest: _TypeAlias = ListPortsRequest  # noqa: Y015
+
+@_typing.final
+class HostPorts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostPort]: ...
+    def __init__(
+        self,
+        *,
+        ports: _abc.Iterable[Global___HostPort] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ports", b"ports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostPorts: _TypeAlias = HostPorts  # noqa: Y015
+
+@_typing.final
+class HostPort(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERFACE_FIELD_NUMBER: _builtins.int
+    NETNS_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    MTU_FIELD_NUMBER: _builtins.int
+    IS_UP_FIELD_NUMBER: _builtins.int
+    RATE_BPS_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    RDMA_DEVICE_FIELD_NUMBER: _builtins.int
+    interface: _builtins.str
+    netns: _builtins.str
+    """absent: the namespace of the agent"""
+    mtu: _builtins.int
+    is_up: _builtins.bool
+    rate_bps: _builtins.int
+    driver: _builtins.str
+    numa_node: _builtins.int
+    rdma_device: _builtins.str
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """with prefix lengths, without link-local ones"""
+
+    def __init__(
+        self,
+        *,
+        interface: _builtins.str = ...,
+        netns: _builtins.str | None = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        mtu: _builtins.int = ...,
+        is_up: _builtins.bool = ...,
+        rate_bps: _builtins.int | None = ...,
+        driver: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
+        rdma_device: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_netns", b"_netns", "_numa_node", b"_numa_node", "_rate_bps", b"_rate_bps", "netns", b"netns", "numa_node", b"numa_node", "rate_bps", b"rate_bps"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_netns", b"_netns", "_numa_node", b"_numa_node", "_rate_bps", b"_rate_bps", "addresses", b"addresses", "driver", b"driver", "interface", b"interface", "is_up", b"is_up", "mtu", b"mtu", "netns", b"netns", "numa_node", b"numa_node", "rate_bps", b"rate_bps", "rdma_device", b"rdma_device"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__netns: _TypeAlias = _typing.Literal["netns"]  # noqa: Y015
+    _WhichOneofArgType__netns: _TypeAlias = _typing.Literal["_netns", b"_netns"]  # noqa: Y015
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    _WhichOneofReturnType__rate_bps: _TypeAlias = _typing.Literal["rate_bps"]  # noqa: Y015
+    _WhichOneofArgType__rate_bps: _TypeAlias = _typing.Literal["_rate_bps", b"_rate_bps"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__netns) -> _WhichOneofReturnType__netns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate_bps) -> _WhichOneofReturnType__rate_bps | None: ...
+
+Global___HostPort: _TypeAlias = HostPort  # noqa: Y015
+
+@_typing.final
 class ClockPingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -21,6 +21,11 @@ class AgentStub(object):
                 request_serializer=chakram_dot_control_dot_chakram__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=chakram_dot_control_dot_chakram__pb2.Description.FromString,
                 )
+        self.ListPorts = channel.unary_unary(
+                '/chakram.control.v1.Agent/ListPorts',
+                request_serializer=chakram_dot_control_dot_chakram__pb2.ListPortsRequest.SerializeToString,
+                response_deserializer=chakram_dot_control_dot_chakram__pb2.HostPorts.FromString,
+                )
         self.ClockPing = channel.unary_unary(
                 '/chakram.control.v1.Agent/ClockPing',
                 request_serializer=chakram_dot_control_dot_chakram__pb2.ClockPingRequest.SerializeToString,
@@ -59,6 +64,12 @@ class AgentServicer(object):
     """
 
     def Describe(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPorts(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,6 +118,11 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=chakram_dot_control_dot_chakram__pb2.DescribeRequest.FromString,
                     response_serializer=chakram_dot_control_dot_chakram__pb2.Description.SerializeToString,
+            ),
+            'ListPorts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPorts,
+                    request_deserializer=chakram_dot_control_dot_chakram__pb2.ListPortsRequest.FromString,
+                    response_serializer=chakram_dot_control_dot_chakram__pb2.HostPorts.SerializeToString,
             ),
             'ClockPing': grpc.unary_unary_rpc_method_handler(
                     servicer.ClockPing,
@@ -164,6 +180,23 @@ class Agent(object):
         return grpc.experimental.unary_unary(request, target, '/chakram.control.v1.Agent/Describe',
             chakram_dot_control_dot_chakram__pb2.DescribeRequest.SerializeToString,
             chakram_dot_control_dot_chakram__pb2.Description.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListPorts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/chakram.control.v1.Agent/ListPorts',
+            chakram_dot_control_dot_chakram__pb2.ListPortsRequest.SerializeToString,
+            chakram_dot_control_dot_chakram__pb2.HostPorts.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -41,6 +41,7 @@ class AgentStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.DescribeRequest, _chakram_pb2.Description]
+    ListPorts: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ListPortsRequest, _chakram_pb2.HostPorts]
     ClockPing: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ClockPingRequest, _chakram_pb2.ClockPong]
     Watch: _grpc.StreamStreamMultiCallable[_chakram_pb2.Heartbeat, _chakram_pb2.AgentEvent]
     Prepare: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.PrepareRequest, _chakram_pb2.PrepareReply]
@@ -56,6 +57,7 @@ class AgentAsyncStub(AgentStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_chakram_pb2.DescribeRequest, _chakram_pb2.Description]  # type: ignore[assignment]
+    ListPorts: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ListPortsRequest, _chakram_pb2.HostPorts]  # type: ignore[assignment]
     ClockPing: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ClockPingRequest, _chakram_pb2.ClockPong]  # type: ignore[assignment]
     Watch: _aio.StreamStreamMultiCallable[_chakram_pb2.Heartbeat, _chakram_pb2.AgentEvent]  # type: ignore[assignment]
     Prepare: _aio.UnaryUnaryMultiCallable[_chakram_pb2.PrepareRequest, _chakram_pb2.PrepareReply]  # type: ignore[assignment]
@@ -74,6 +76,13 @@ class AgentServicer(metaclass=_abc_1.ABCMeta):
         request: _chakram_pb2.DescribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_chakram_pb2.Description, _abc.Awaitable[_chakram_pb2.Description]]: ...
+
+    @_abc_1.abstractmethod
+    def ListPorts(
+        self,
+        request: _chakram_pb2.ListPortsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_chakram_pb2.HostPorts, _abc.Awaitable[_chakram_pb2.HostPorts]]: ...
 
     @_abc_1.abstractmethod
     def ClockPing(

@@ -22,7 +22,7 @@ from chakram.control.clock import (
     explain_loss,
 )
 from chakram.control.error_details import METADATA_KEY, decode_error
-from chakram.control.event_codec import decode_description, decode_event
+from chakram.control.event_codec import decode_description, decode_event, decode_ports
 from chakram.control.events import (
     AgentDescription,
     AgentEvent,
@@ -32,6 +32,7 @@ from chakram.control.events import (
 )
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.fabric.inventory.host_port import HostPort
 from chakram.foundation.errors import (
     AgentError,
     ChakramError,
@@ -173,6 +174,11 @@ class AgentClient:
         """Return the current description of the agent."""
         message = await self._call(self._stub.Describe, pb.DescribeRequest())
         return decode_description(message)
+
+    async def list_ports(self) -> tuple[HostPort, ...]:
+        """Return the network interfaces of the agent's host."""
+        message = await self._call(self._stub.ListPorts, pb.ListPortsRequest())
+        return decode_ports(message).ports
 
     async def attach(self, *, controller: str = "") -> None:
         """Begin the session; from now on the agent depends on our heartbeats.

@@ -10,6 +10,7 @@ from typing import Any
 from chakram.control import events
 from chakram.control.message_mapping import Mapper
 from chakram.control.protobuf_messages import pb
+from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation.errors import PeerError
 from chakram.foundation.field_bounds import Fault
 from chakram.records.row_layout import RecordRows
@@ -17,6 +18,7 @@ from chakram.records.row_layout import RecordRows
 _DESCRIPTIONS = Mapper(events.AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
 # The enclosing message contains the time of the event.
+_PORTS = Mapper(HostPorts, pb.HostPorts)
 _PROGRESS = Mapper(events.Progress, pb.Progress, without=["time_ns"])
 _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
     name: (kind, Mapper(kind, message, without=["time_ns"]))
@@ -35,6 +37,8 @@ encode_progress = _PROGRESS.encode
 decode_progress = _PROGRESS.decode
 encode_description = _DESCRIPTIONS.encode
 decode_description = _DESCRIPTIONS.decode
+encode_ports = _PORTS.encode
+decode_ports = _PORTS.decode
 
 
 def decode_rows(message: pb.Records, *, where: str) -> RecordRows:

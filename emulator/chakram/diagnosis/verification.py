@@ -20,6 +20,7 @@ from chakram.analysis.cause_ranking import (
     ranked,
 )
 from chakram.analysis.charged_causes import Why
+from chakram.analysis.simulation_misfit import LATE
 from chakram.diagnosis.counterfactual import (
     Case,
     Rerun,
@@ -307,7 +308,7 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
             for each in why.causes
             if each.cause == "generator slow" and each.place not in named
         ]
-        late = {ALL_HOSTS: sum(charged)} if charged else {}
+        late = {ALL_HOSTS: sum(charged)} if sum(charged) >= LATE else {}
     share = min(max(late.values(), default=0.0), unexplained)
     if share < LEAST_SAVING:
         return None

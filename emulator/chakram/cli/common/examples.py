@@ -129,6 +129,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram dcqcn dcqcn-paper --scaled-from 40Gbit --rate 25gbit",
         "chakram dcqcn --set min_rate=0.5% --as mlx5",
     ),
+    "hosts": (
+        "chakram hosts find 'gpu[001-064]' --port-in 198.18.0.0/15 --certs certs",
+    ),
+    "hosts find": (
+        "chakram hosts find 'gpu[001-064]' --port-in 198.18.0.0/15 --certs certs",
+        "chakram hosts find hostfile --interface 'ens*np0' --certs certs > hosts.yaml",
+        "chakram hosts find inventory.json --group gpu --port-in 198.18.0.0/15",
+    ),
     "certs": (
         "chakram certs configs/external.yaml",
         "chakram certs --agent h1=192.0.2.11 --agent h2=192.0.2.12,h2.lab",

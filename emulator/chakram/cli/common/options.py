@@ -203,6 +203,7 @@ DOCUMENTS = dict.fromkeys(
         "fabric",
         "fabric-section",
         "gate",
+        "hosts",
         "interference",
         "lab",
         "labs",

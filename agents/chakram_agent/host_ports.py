@@ -1,0 +1,136 @@
+"""The network interfaces of a host, which a controller may use as ports."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from chakram.fabric.inventory.host_port import HostPort
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.foundation.errors import ChakramError, PrivilegeError
+
+NAMED_NAMESPACES = Path("/run/netns")
+"""Where ``ip netns`` keeps the names of network namespaces."""
+
+_PCI = Path("/sys/bus/pci/devices")
+_LOOPBACK, _UP = 0x8, 0x1  # IFF_* in linux/if.h
+_LINK_SCOPE = 253  # RT_SCOPE_LINK
+_SIOCETHTOOL = 0x8946
+_GDRVINFO, _GLINKSETTINGS = 0x3, 0x4C  # ETHTOOL_* in linux/ethtool.h
+_DRIVER_INFO = struct.Struct("=I32s64x32s64x")  # struct ethtool_drvinfo
+_LINK_SETTINGS = struct.Struct("=II7xb32x")  # struct ethtool_link_settings
+_MASK_WORDS = 127
+_UNKNOWN_MBPS = 0xFFFFFFFF
+
+
+def host_ports() -> tuple[HostPort, ...]:
+    """Return the interfaces in the agent's namespace and in all named namespaces.
+
+    Namespaces that the agent may not enter are left out.
+    """
+    found = list(_ports_here(None))
+    names = sorted(NAMED_NAMESPACES.iterdir()) if NAMED_NAMESPACES.is_dir() else []
+    own = Path("/proc/self/ns/net").stat().st_ino
+    for path in names:
+        try:
+            if path.stat().st_ino != own:
+                found += run_in_namespace(str(path), _ports_in, str(path))
+        except (PrivilegeError, OSError):
+            continue
+        except ChakramError:
+            continue  # a name without a namespace
+    return tuple(found)
+
+
+def _ports_in(netns: str) -> list[HostPort]:
+    return list(_ports_here(netns))
+
+
+def _ports_here(netns: str | None) -> Iterator[HostPort]:
+    """Yield the interfaces of the calling thread's namespace."""
+    addresses: dict[int, list[str]] = {}
+    with IPRoute() as route:
+        links = list(route.get_links())
+        for each in route.get_addr():
+            if each["scope"] < _LINK_SCOPE:
+                text = f"{each.get_attr('IFA_ADDRESS')}/{each['prefixlen']}"
+                addresses.setdefault(each["index"], []).append(text)
+    for link in links:
+        if link["flags"] & _LOOPBACK:
+            continue
+        name = link.get_attr("IFLA_IFNAME")
+        driver, bus = _driver_of(name)
+        device = _PCI / bus if bus else None
+        yield HostPort(
+            interface=name,
+            netns=netns,
+            addresses=tuple(addresses.get(link["index"], ())),
+            mtu=link.get_attr("IFLA_MTU"),
+            is_up=bool(link["flags"] & _UP and link.get_attr("IFLA_CARRIER")),
+            rate_bps=_rate_of(name),
+            driver=driver,
+            numa_node=None if device is None else numa_node_of(device),
+            rdma_device="" if device is None else rdma_device_of(device),
+        )
+
+
+def numa_node_of(device: Path) -> int | None:
+    """Return the NUMA node of a PCI device; None if the host has only one."""
+    try:
+        node = int((device / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def rdma_device_of(device: Path) -> str:
+    """Return the name of the RDMA device of a PCI device; empty if it has none."""
+    try:
+        return min(
+            (each.name for each in (device / "infiniband").iterdir()), default=""
+        )
+    except OSError:
+        return ""
+
+
+def _driver_of(name: str) -> tuple[str, str]:
+    """Return driver and bus address of an interface; empty texts if unknown."""
+    answer = _ask(name, _DRIVER_INFO.pack(_GDRVINFO, b"", b""))
+    if answer is None:
+        return "", ""
+    _, *both = _DRIVER_INFO.unpack_from(answer)
+    driver, bus = (each.split(b"\0")[0].decode("ascii", "replace") for each in both)
+    return driver, "" if "/" in bus else bus
+
+
+def _rate_of(name: str) -> int | None:
+    """Return the speed of an interface in bit/s; None if it has no speed."""
+    room = bytes(4 * 3 * _MASK_WORDS)
+    words = 0
+    # The first answer contains the size of the masks, as a negative number.
+    for _ in range(2):
+        answer = _ask(name, _LINK_SETTINGS.pack(_GLINKSETTINGS, 0, words) + room)
+        if answer is None:
+            return None
+        _, mbps, words = _LINK_SETTINGS.unpack_from(answer)
+        words = abs(words)
+    return None if mbps in (0, _UNKNOWN_MBPS) else mbps * 10**6
+
+
+def _ask(name: str, request: bytes) -> bytes | None:
+    """Return the answer of an ethtool request; None if the interface refuses it."""
+    data = array.array("B", request)
+    pointer, _ = data.buffer_info()
+    argument = struct.pack("16sP", name.encode()[:15], pointer).ljust(40, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            fcntl.ioctl(sock, _SIOCETHTOOL, argument)
+        except OSError:
+            return None
+    return data.tobytes()

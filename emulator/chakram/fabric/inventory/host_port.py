@@ -1,0 +1,39 @@
+"""Network interfaces of a host, as its agent reports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPort:
+    """A network interface of a host.
+
+    Attributes:
+        interface: Name of the interface.
+        netns: Its network namespace; None: that of the agent.
+        addresses: Its addresses with prefix lengths, without link-local ones.
+        mtu: Largest IP packet, in bytes.
+        is_up: Whether the interface is up and has a carrier.
+        rate_bps: Speed of the link; None: unknown.
+        driver: Name of the driver; empty: unknown.
+        numa_node: NUMA node of the device; None: unknown, or the host has only one.
+        rdma_device: Name of the RDMA device; empty: none.
+    """
+
+    interface: str
+    netns: str | None
+    addresses: tuple[str, ...]
+    mtu: int
+    is_up: bool
+    rate_bps: int | None = None
+    driver: str = ""
+    numa_node: int | None = None
+    rdma_device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPorts:
+    """All network interfaces of a host except loopback."""
+
+    ports: tuple[HostPort, ...]

@@ -1,0 +1,156 @@
+"""Choice of the ports of a host by subnet or interface, and the inventory file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Network, IPv6Network, ip_interface
+
+from chakram.fabric.inventory.host_port import HostPort
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import format_rate
+
+Prefix = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortChoice:
+    """Which ports of a host belong to the fabric under test.
+
+    Attributes:
+        prefixes: Ports have an address in one of these; empty: any address.
+        interfaces: Patterns of interface names, e.g. ``ens*f?np0``; empty: any name.
+    """
+
+    prefixes: Collection[Prefix] = ()
+    interfaces: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHost:
+    """A host with its agent and its chosen ports, each with its address.
+
+    Attributes:
+        name: Name of the host.
+        agent: Address of its agent.
+        ports: Chosen ports, in the order of placement.
+    """
+
+    name: str
+    agent: str
+    ports: Sequence[tuple[HostPort, str]]
+
+
+def choose_ports(
+    host: str, ports: Sequence[HostPort], choice: PortChoice
+) -> list[tuple[HostPort, str]]:
+    """Return the chosen ports of a host, in natural order, each with its address.
+
+    Raises:
+        ConfigError: If no port matches, or a chosen port is down.
+    """
+    found = []
+    for port in sorted(ports, key=_natural):
+        address = _address(port, choice)
+        if address is None:
+            continue
+        if not port.is_up:
+            raise ConfigError(
+                f"host {host}",
+                f"{port.interface} ({address}) is down",
+                "bring it up: ip link set, and check its cable",
+            )
+        found.append((port, address))
+    if not found:
+        seen = ", ".join(
+            f"{port.interface} ({' '.join(port.addresses) or 'no address'})"
+            for port in sorted(ports, key=_natural)
+        )
+        raise ConfigError(
+            f"host {host}",
+            f"has no such port; it has {seen or 'no network interface'}",
+            "change --port-in or --interface, or give the ports addresses",
+        )
+    return found
+
+
+def _address(port: HostPort, choice: PortChoice) -> str | None:
+    """Return the first matching address of a port; None if it is not chosen."""
+    if choice.interfaces and not any(
+        fnmatchcase(port.interface, pattern) for pattern in choice.interfaces
+    ):
+        return None
+    for text in port.addresses:
+        address = ip_interface(text).ip
+        if not choice.prefixes or any(
+            address.version == each.version and address in each
+            for each in choice.prefixes
+        ):
+            return text
+    return None
+
+
+def _natural(port: HostPort) -> list[tuple[int, str]]:
+    """Return a key that sorts ``eth10`` after ``eth9``."""
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for text in (port.netns or "", port.interface)
+        for part in (*re.split(r"([0-9]+)", text), "")
+    ]
+
+
+def inventory_text(
+    hosts: Sequence[FoundHost], *, allow: Collection[Prefix], certificates: str | None
+) -> str:
+    """Return an inventory file with these hosts.
+
+    Args:
+        hosts: The hosts, in the order of placement.
+        allow: Prefixes that experiments may send to; empty: the default of experiments.
+        certificates: Folder with the controller's certificate; None: none.
+    """
+    return "\n".join(_lines(hosts, allow, certificates)) + "\n"
+
+
+def _lines(
+    hosts: Sequence[FoundHost], allow: Collection[Prefix], certificates: str | None
+) -> Iterator[str]:
+    yield f"# {len(hosts)} hosts, {sum(len(host.ports) for host in hosts)} ports"
+    yield "version: 1"
+    if allow:
+        yield f"allow: [{', '.join(map(_quoted, allow))}]"
+    if certificates is not None:
+        names = {"ca": "ca.pem", "cert": "controller.pem", "key": "controller.key"}
+        yield "tls:"
+        for key, name in names.items():
+            yield f"  {key}: {_quoted(f'{certificates}/{name}')}"
+    yield "hosts:"
+    for host in hosts:
+        yield f"  - name: {_quoted(host.name)}"
+        yield f"    agent: {_quoted(host.agent)}"
+        yield "    ports:"
+        for port, address in host.ports:
+            keys = [f"open: {_quoted(f'udp:{port.interface}')}"]
+            keys += [f"address: {_quoted(address)}", f"mtu: {port.mtu}"]
+            if port.netns is not None:
+                keys.append(f"netns: {_quoted(port.netns)}")
+            yield f"      - {{{', '.join(keys)}}}{_remark(port)}"
+
+
+def _remark(port: HostPort) -> str:
+    """Return what a reader may want to know about a port, as a comment."""
+    facts = [
+        "" if port.rate_bps is None else format_rate(port.rate_bps),
+        port.driver,
+        "" if port.numa_node is None else f"NUMA node {port.numa_node}",
+        port.rdma_device,
+    ]
+    text = ", ".join(filter(None, facts))
+    return f"  # {text}" if text else ""
+
+
+def _quoted(value: object) -> str:
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
