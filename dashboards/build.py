@@ -1,8 +1,8 @@
 """Build the Grafana dashboards as classic dashboard JSON.
 
 ``python -m dashboards.build`` writes ``dashboards/grafana/*.json``. These files are
-committed, so that Grafana users do not need this module. Tests build them again and
-compare, check every query (``dashboards.lint``), and run every query on a real
+committed, so that Grafana users do not need this module. Tests build the files again
+and compare them, check every query (``dashboards.lint``), and run every query on a real
 Prometheus.
 """
 
@@ -47,7 +47,7 @@ RUN_METRICS = {
     LINK_COUNTERS: "chakram_link_bytes_total",
     SWITCH_COUNTERS: "chakram_switch_cpu_seconds_total",
 }
-"""Metric of the runs that a dashboard lists, by what it needs."""
+"""Metric that a run must have to be in a dashboard's list, by the dashboard's needs."""
 
 VARIABLES = {
     "job": ("Scrape job", "job", ""),
@@ -58,23 +58,23 @@ VARIABLES = {
     "collective": ("Collective", "collective", "chakram_collectives_total"),
     "chakram_job": ("Job", "chakram_job", "chakram_iterations_total"),
 }
-"""Variables by name: title, label that has the values, and metric with that label.
-Without a metric, it is the one of ``RUN_METRICS``."""
+"""Variables by name: title, label that has the values, and metric with that label. If
+the metric is empty, ``RUN_METRICS`` defines it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A dashboard.
+    """Definition of a dashboard.
 
     Attributes:
-        uid: Its identifier in Grafana, and the name of its file.
-        title: Its title.
-        about: Its description.
-        variables: Names of its variables, see ``VARIABLES``.
-        rows: Functions that add its rows.
-        selector: Selector of the runs that it shows.
-        needs: What a fabric must provide for all panels to show values; also a tag of
-            the dashboard.
+        uid: Identifier in Grafana, and name of the file.
+        title: Title.
+        about: Description.
+        variables: Names of variables (see ``VARIABLES``).
+        rows: Functions that add the rows.
+        selector: Selector of the runs that the dashboard shows.
+        needs: What a fabric must provide for all panels to show values. This is also a
+            tag of the dashboard.
     """
 
     uid: str
@@ -149,10 +149,10 @@ BOARDS = (
 
 
 def add_variables(board: dashboard.Dashboard, of: Board) -> None:
-    """Add the variables; earlier variables filter the values of later ones.
+    """Add the variables. Earlier variables filter the values of later ones.
 
-    Only some metrics have the labels of variables after the run. These variables
-    therefore do not filter others.
+    Variables after the run do not filter others, because only some metrics have their
+    labels.
     """
     board.with_variable(
         dashboard.DatasourceVariable("datasource")
@@ -190,7 +190,7 @@ def add_variables(board: dashboard.Dashboard, of: Board) -> None:
 def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
     """Add annotations: start and end of runs, ends of iterations, and injected faults.
 
-    A gauge that holds a time is drawn at that time.
+    If the value of a gauge is a time, the annotation is at that time.
     """
     iterations = JOB if "chakram_job" in of.variables else of.selector
     times = (

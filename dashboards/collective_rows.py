@@ -1,4 +1,4 @@
-"""Rows about the state of a run, its collectives, lost time and flows."""
+"""Rows about the state of a run, and about collectives, lost time and flows."""
 
 from __future__ import annotations
 

@@ -26,17 +26,17 @@ BOTH = 'job=~"$job", run_id=~"$run_a|$run_b"'
 
 
 def by_run(panel: Any) -> Any:
-    """Give all series of run A one color, and all of run B another."""
+    """Give all series of run A one color, and all series of run B another color."""
     return colored(panel, RUN_COLORS, pattern="/^{}(:.*)?$/")
 
 
 def last(metric: str, selector: str) -> str:
-    """Return the last values of a metric in the time range."""
+    """Return an expression for the last values of a metric in the time range."""
     return f"last_over_time({metric}{{{selector}}}[$__range])"
 
 
 def whole(part: str, all_of: str, by: str, selector: str) -> str:
-    """Return the ratio of two totals of a whole run."""
+    """Return an expression for the ratio of two totals of a whole run."""
     return (
         f"sum by ({by}) ({last(part, selector)}) / "
         f"sum by ({by}) ({last(all_of, selector)})"
@@ -82,7 +82,7 @@ def add_results(board: dashboard.Dashboard) -> None:
 
 
 def _add_bars(board: dashboard.Dashboard) -> None:
-    """Add a bar of each run by job, by collective or by cause."""
+    """Add panels with a bar for each run, by job, by collective or by cause."""
     iteration = "chakram_iteration_duration_seconds"
     bus = "chakram_collective_bus_bytes_total", "chakram_collective_busy_seconds_total"
     flows = "chakram_flow_completion_seconds_bucket"

@@ -1,4 +1,4 @@
-"""Walks through parsed PromQL: its parts, its series and its labels."""
+"""Functions that walk through parsed PromQL, and return parts, series and labels."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OF_SCRAPE = frozenset({"job", "instance", "le"})
-"""Labels that any series may have in addition to those of its metric."""
+"""Labels that any series may have in addition to the labels of its metric."""
 
 COUNTED = frozenset({"rate", "irate", "increase", "resets"})
-"""Functions of counters."""
+"""PromQL functions that apply to counters only."""
 
 OVER_TIME = "_over_time"
-"""Suffix of functions that keep the unit of their argument."""
+"""Suffix of PromQL functions that keep the unit of their argument."""
 _FILTERS = frozenset({"==", "!=", ">", "<", ">=", "<=", "and", "unless"})
 
 Unit = tuple[int, int, int]
-"""Exponents of bytes, bits and seconds; plain counts have none."""
+"""Exponents of bytes, bits and seconds. For plain counts, all are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class Recorded:
     """The series that a recording rule creates.
 
     Attributes:
-        labels: Its labels.
-        unit: Its unit; None: unknown.
+        labels: Labels of the series.
+        unit: Unit of the series. None if unknown.
         needs: What a fabric must provide for the series to exist.
     """
 
@@ -59,7 +59,10 @@ def nodes(expression: Any) -> Iterator[Any]:
 
 
 def selectors(expression: Any, function: str = "") -> Iterator[tuple[Any, str]]:
-    """Yield selectors, each with the function over its window, or an empty string."""
+    """Yield selectors, each with the function that applies to it, or an empty string.
+
+    Only functions for counters and functions over time count.
+    """
     if isinstance(expression, promql.VectorSelector):
         yield expression, function
     elif isinstance(expression, promql.MatrixSelector):
@@ -98,7 +101,7 @@ def labels(expression: Any, known: Mapping[str, Recorded]) -> set[str]:
 
 
 def left_of_comparisons(expression: Any) -> Any:
-    """Return what an expression compares, without the comparison."""
+    """Return the left side of an expression's comparison, or the whole expression."""
     while isinstance(expression, (promql.BinaryExpr, promql.ParenExpr)):
         if isinstance(expression, promql.ParenExpr):
             inner = expression.expr

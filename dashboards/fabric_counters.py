@@ -1,7 +1,7 @@
-"""What only some fabric types provide, and the metrics that come from it.
+"""Metrics that only some fabric types have, and what such a fabric must provide.
 
-``tests/e2e/test_dashboards_by_fabric.py`` runs an experiment on every fabric type and
-compares the answered queries with these tables.
+``tests/e2e/test_dashboards_by_fabric.py`` runs an experiment on every fabric type. It
+compares the queries that have an answer with these tables.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ PROVIDED = {
         {ANY_FABRIC, SIMULATION, LINK_COUNTERS, SWITCH_COUNTERS}
     ),
 }
-"""What a fabric type provides. Chakram reads no counters of real switches. It simulates
-real hosts if the experiment has ``fabric.topology``. ``loopback`` has no topology."""
+"""What each fabric type provides. ``loopback`` has no topology, so Chakram cannot
+simulate it. For ``external``, a simulation needs ``fabric.topology`` in the experiment,
+and there are no counters, because Chakram does not read those of real switches."""
 
 
 def needed_for(series: str, source: str | None) -> str:
@@ -30,7 +31,7 @@ def needed_for(series: str, source: str | None) -> str:
 
     Args:
         series: Name of the series.
-        source: Value of its label ``source``; None: any.
+        source: Value of its label ``source``. None for any value.
     """
     metric = SERIES.get(series)
     if metric is None:

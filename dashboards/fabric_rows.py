@@ -1,7 +1,7 @@
 """Rows about the fabric, which need counters that only some fabrics have.
 
-Links have counters in labs, that is with ``fabric.kind: namespaces``. Queues, marks and
-pauses have counters with ``fabric.switch: model`` only.
+Only labs (``fabric.kind: namespaces``) have counters of links. Only modeled switches
+(``fabric.switch: model``) have counters of queues, marks and pauses.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def add_switches(board: dashboard.Dashboard) -> None:
 
 
 def _add_queues(board: dashboard.Dashboard) -> None:
-    """Add what queues of switches hold, mark, pause and drop."""
+    """Add panels about the lengths, marks, pauses and drops of queues in switches."""
     board.with_panel(
         graph(
             "Queues",
@@ -145,7 +145,7 @@ def _add_queues(board: dashboard.Dashboard) -> None:
 
 
 def _add_switch_process(board: dashboard.Dashboard) -> None:
-    """Add whether the process that runs the switches keeps up."""
+    """Add panels on whether the process that runs the switches keeps up."""
     board.with_panel(
         graph(
             "CPU of the switch process",

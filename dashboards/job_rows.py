@@ -25,7 +25,7 @@ def add_jobs(board: dashboard.Dashboard) -> None:
 
 
 def _add_iterations(board: dashboard.Dashboard) -> None:
-    """Add the progress of jobs and the time of their iterations."""
+    """Add panels about the progress of jobs and the times of their iterations."""
     board.with_panel(
         bars(
             "Iterations done",
@@ -84,7 +84,7 @@ def _add_iterations(board: dashboard.Dashboard) -> None:
 
 
 def _add_traffic(board: dashboard.Dashboard) -> None:
-    """Add what jobs send, and what is retransmitted and marked."""
+    """Add panels about the traffic of jobs, with retransmissions and marks."""
     board.with_panel(
         graph(
             "Bus bandwidth of jobs",

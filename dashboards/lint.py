@@ -1,7 +1,7 @@
 """Find mistakes in dashboards and rules: ``make dashboards [LIVE=URL]``.
 
-Checks against the catalog of metrics need no server. With a URL, every query also runs
-on a Prometheus that scrapes, or has scraped, a run.
+The checks against the catalog of metrics need no server. With a URL, the tool also runs
+every query on a Prometheus that scrapes, or has scraped, a run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TOTALS = frozenset(
         "Samples dropped",
     }
 )
-"""Panels that show totals since the start of the run."""
+"""Titles of panels that show totals since the start of the run."""
 
 TWO_AXES = frozenset({"unit", "custom.axisPlacement"})
 """Overrides that give a panel a second axis."""
@@ -198,7 +198,7 @@ def check_all() -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the mistakes; return 1 if there are any."""
+    """Print the mistakes and return 1 if there are any, else 0."""
     parser = argparse.ArgumentParser(prog="python -m dashboards.lint")
     parser.add_argument("--live", metavar="URL", help="URL of a Prometheus to query")
     live = parser.parse_args().live

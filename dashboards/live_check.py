@@ -1,4 +1,4 @@
-"""Run all queries on a Prometheus that has scraped a run."""
+"""Check that all queries have an answer, on a Prometheus that has scraped a run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from dashboards.query_files import Query
 
 LOOK_BACK = "1d"
-"""How long ago a run may have ended."""
+"""Longest time since the end of the run to check."""
 
 _STEPS = 1000
-"""Limit on the times at which a query is evaluated. Prometheus allows 11,000."""
+"""Limit on the number of times for which a query runs. Prometheus allows 11,000."""
 
 _MODEL = "namespaces, switch: model"
 
@@ -31,19 +31,19 @@ PRECONDITIONS = {
     ),
     "chakram_run_end_time_seconds": "a run that has ended",
 }
-"""What a run needs to have a metric, on any fabric."""
+"""What a run needs to have a metric, independent of its fabric."""
 
 Ask = Callable[..., list[dict[str, Any]]]
-"""Function that returns the result of an API call: path, then parameters."""
+"""Function that returns the result of an API call, given a path and parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A run as a Prometheus has it.
+    """A run whose metrics are in a Prometheus.
 
     Attributes:
         run_id: ID of the run.
-        fabric: Fabric type, a key of ``PROVIDED``; None: a simulation.
+        fabric: Fabric type, a key of ``PROVIDED``. None for a simulation.
         start_s: Time of the first sample, as Unix time.
         end_s: Time of the last sample, as Unix time.
     """
@@ -55,7 +55,7 @@ class Observed:
 
 
 def latest_run(ask: Ask) -> Observed | None:
-    """Return the run with the latest sample; None if there is no run."""
+    """Return the run with the latest sample, or None if there is no run."""
     found = ask("query", query=f"chakram_run_info[{LOOK_BACK}]")
     if not found:
         return None
@@ -73,13 +73,13 @@ def latest_run(ask: Ask) -> Observed | None:
 
 
 def check_live(queries: Iterable[Query], ask: Ask) -> Iterator[str]:
-    """Yield the queries that have no answer for the latest run, though they should.
+    """Yield the queries that should have an answer for the latest run, but have none.
 
-    Queries that need more than the fabric of the run provides are skipped.
+    The check skips queries that need more than the fabric of the run provides.
 
     Args:
         queries: All queries.
-        ask: Calls the API of the Prometheus.
+        ask: Function that calls the API of the Prometheus.
     """
     run = latest_run(ask)
     if run is None:
@@ -99,9 +99,9 @@ def check_live(queries: Iterable[Query], ask: Ask) -> Iterator[str]:
 
 
 def is_answered(expr: str, run: Observed, ask: Ask) -> bool:
-    """Return whether a query has a result at any time of a run."""
+    """Return whether a query has a result for at least one time of a run."""
     step_s = max(0.25, math.ceil((run.end_s - run.start_s) / _STEPS))
-    # Some values exist only in the last sample, so a step must end there.
+    # Some values exist only in the last sample, so a step must end at its time.
     start_s = run.end_s - step_s * math.floor((run.end_s - run.start_s) / step_s)
     times = {"start": f"{start_s:.3f}", "end": f"{run.end_s:.3f}"}
     return bool(ask("query_range", query=expr, step=f"{step_s:g}", **times))

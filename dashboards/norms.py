@@ -1,7 +1,7 @@
 """Limits that panels show as thresholds, each with its source.
 
-A limit that the code defines is imported from there. A test compares the others with
-the alerts in ``dashboards/rules``.
+If Chakram's code defines a limit, this module imports it. A test compares the other
+limits with the alerts in ``dashboards/rules``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ Source: default of ``preflight.max_loss``.
 """
 
 MAX_RETRANSMITTED_SHARE = 0.01
-"""Source: alert ``ChakramRetransmissions``."""
+"""Maximum share of retransmitted packets in a run.
+
+Source: alert ``ChakramRetransmissions``.
+"""
 
 MAX_PAUSED_SHARE = 0.5
-"""Source: alert ``ChakramPaused``."""
+"""Maximum share of time in which the sender into a link is paused.
+
+Source: alert ``ChakramPaused``.
+"""
 
 ONE_IS_TOO_MANY = 1
 """Limit for events that must not happen at all.

@@ -47,16 +47,17 @@ if TYPE_CHECKING:
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 EVENTS_PER_SECOND = "eps"
-"""Unit of Grafana that the library does not name."""
+"""Grafana's unit for events per second, which the library does not define."""
 
 STAT_HEIGHT = 4
 GRAPH_HEIGHT = 8
 
 GOOD, WARNING, BAD = GREEN, ORANGE, RED
-"""Colors on either side of a norm. No other value of a figure is colored."""
+"""Colors of values below and above the limits in ``dashboards.norms``. Other single
+numbers have no color."""
 
 ACTIVITY_COLORS = {"compute": RED, "exposed": BLUE, "idle": GREY}
-"""Colors of the activities of ranks, as in the report."""
+"""Colors of the activities of ranks."""
 
 RUN_COLORS = {"A": BLUE, "B": ORANGE}
 """Colors of the two runs that a dashboard compares."""
@@ -168,17 +169,18 @@ def graph(
 
 
 def _by_name() -> dashboard.FieldColor:
-    """Return the color mode in which a name has the same color in every panel."""
+    """Return the color mode that gives a name the same color in every panel."""
     return dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME)
 
 
 def colored(panel: Any, colors: Mapping[str, str], *, pattern: str) -> Any:
-    """Give series fixed colors.
+    """Give series of a panel fixed colors.
 
     Args:
         panel: The panel.
         colors: Colors by name.
-        pattern: Regular expression for the series of a name, with ``{}`` for the name.
+        pattern: Regular expression that matches the series of a name. It contains
+            ``{}`` in place of the name.
     """
     for name, color in colors.items():
         value = {"mode": FieldColorModeId.FIXED, "fixedColor": color}
@@ -189,7 +191,7 @@ def colored(panel: Any, colors: Mapping[str, str], *, pattern: str) -> Any:
 
 
 def with_limit(panel: timeseries.Panel, limit: float) -> timeseries.Panel:
-    """Draw a dashed line at the value that a norm does not allow to exceed."""
+    """Draw a dashed line at a limit."""
     return panel.thresholds(
         thresholds((None, "transparent"), (limit, BAD))
     ).thresholds_style(
@@ -198,14 +200,14 @@ def with_limit(panel: timeseries.Panel, limit: float) -> timeseries.Panel:
 
 
 def with_queries(panel: Any, queries: tuple[prometheus.Dataquery, ...]) -> Any:
-    """Add queries with the reference ids A, B, C ..."""
+    """Add queries with the reference IDs A, B, C ..."""
     for number, built in enumerate(queries):
         panel = panel.with_target(built.ref_id(chr(ord("A") + number)))
     return panel
 
 
 def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
-    """Return thresholds: each color applies from its value; the first value is None."""
+    """Return thresholds. Each color applies from its value. The first value is None."""
     return (
         dashboard.ThresholdsConfig()
         .mode(ThresholdsMode.ABSOLUTE)
@@ -214,7 +216,7 @@ def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
 
 
 def words(**texts: tuple[str, str]) -> ValueMapping:
-    """Return a mapping of values (``v0``, ``v1``) to words and colors."""
+    """Return a mapping from values (passed as ``v0``, ``v1``) to words and colors."""
     return ValueMap(
         options={
             value.removeprefix("v"): ValueMappingResult(

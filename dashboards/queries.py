@@ -14,35 +14,35 @@ MOST = 12
 
 
 def rate(metric: str, selector: str = RUN) -> str:
-    """Return the rate of a counter over the panel's window."""
+    """Return an expression for the rate of a counter over the panel's window."""
     return f"rate({metric}{{{selector}}}{WINDOW})"
 
 
 def quantile(
     share: float, metric: str, by: str = "collective", selector: str = COLLECTIVE
 ) -> str:
-    """Return a quantile of a histogram, by collective or another label."""
+    """Return an expression for a histogram's quantile, by collective or other label."""
     buckets = rate(f"{metric}_bucket", selector)
     return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
 
 
 def top(expression: str) -> str:
-    """Return a query for the series with the largest values."""
+    """Return an expression for the ``MOST`` series with the largest values."""
     return f"topk({MOST}, {expression})"
 
 
 def ratio(part: str, whole: str) -> str:
-    """Return the ratio of two rates, or 0 without activity."""
+    """Return an expression for the ratio of two rates, which is 0 without activity."""
     return f"sum({part}) / clamp_min(sum({whole}), 1)"
 
 
 def share(part: str, whole: str, by: str) -> str:
-    """Return the ratio of two rates by labels, or 0 without activity."""
+    """Return an expression for a ratio by labels, which is 0 without activity."""
     return f"sum by ({by}) ({part}) / clamp_min(sum by ({by}) ({whole}), 1)"
 
 
 def quotient(part: str, whole: str, by: str, selector: str = RUN) -> str:
-    """Return one rate divided by another, by labels."""
+    """Return an expression for the quotient of two rates, by labels."""
     return (
         f"sum by ({by}) ({rate(part, selector)}) / "
         f"sum by ({by}) ({rate(whole, selector)})"
@@ -50,7 +50,7 @@ def quotient(part: str, whole: str, by: str, selector: str = RUN) -> str:
 
 
 PLANNED = f"chakram_iterations_planned{{{JOB}}}"
-# A background job has no planned number of iterations. Without the filter, its
+# A background job has no planned number of iterations. Without this filter, its
 # iterations would count as done, but not as planned.
 DONE_OF_PLANNED = (
     f"chakram_iterations_total{{{JOB}}} "
@@ -63,7 +63,7 @@ BUS_BANDWIDTH = quotient(
     COLLECTIVE,
 )
 PREDICTED = f"chakram_predicted_collective_duration_seconds{{{COLLECTIVE}}}"
-# The same mix of collectives, each with the duration that the model predicts.
+# Bus bandwidth of the same mix of collectives, if each took the predicted duration.
 PREDICTED_BUS_BANDWIDTH = (
     f"sum by (collective, source) (({PREDICTED} > bool 0) "
     f"* on ({IDENTITY}) group_left () "

@@ -23,7 +23,7 @@ RULES = FOLDER / "rules"
 
 VARIABLES = ("job", "instance", "run_id", "run_a", "run_b", "collective", "chakram_job")
 ALL = ".+"
-"""Value of a variable when everything is selected."""
+"""Value of a variable that selects everything."""
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
@@ -33,12 +33,12 @@ class Query:
     """One query of a panel, an annotation or a rule.
 
     Attributes:
-        where: File and panel, or rule.
-        title: Title of the panel.
+        where: File, and title of the panel, annotation or rule.
+        title: Title of the panel, annotation or rule.
         expr: The query, with variables.
         kind: ``panel``, ``annotation`` or ``rule``.
-        unit: Grafana unit that the panel shows; None: none.
-        tags: Tags of the dashboard; None: a rule.
+        unit: Grafana unit that the panel shows. None if it shows no unit.
+        tags: Tags of the dashboard. None for a rule.
         known: Series that recording rules create, with their labels and units.
     """
 
@@ -58,10 +58,10 @@ class Query:
     def substituted(
         self, variables: Mapping[str, str] | None = None, *, window: str = "4s"
     ) -> str:
-        """Return the query with Grafana's variables replaced.
+        """Return the query with values instead of Grafana's variables.
 
         Args:
-            variables: Values by name; the other variables match everything.
+            variables: Values by name. The other variables match everything.
             window: Value of ``$__rate_interval`` and ``$__range``.
         """
         values = {
@@ -77,7 +77,7 @@ class Query:
         return _VARIABLE.sub(value, self.expr)
 
     def measured(self, variables: Mapping[str, str], *, window: str) -> str:
-        """Return the query without comparisons: healthy runs raise no alerts."""
+        """Return the query without comparisons, so that healthy runs have a result."""
         expression = promql.parse(self.substituted(variables, window=window))
         return left_of_comparisons(expression).prettify()
 
@@ -120,7 +120,7 @@ def _unit_of(panel: Mapping[str, Any]) -> str | None:
     if panel["type"] == "table":
         return None
     found = panel["fieldConfig"]["defaults"].get("unit")
-    # A heat map shows counts; only its axis has a unit.
+    # A heat map shows counts. Only its axis has a unit.
     return None if panel["type"] == "heatmap" else found or ""
 
 

@@ -1,4 +1,4 @@
-"""Units of PromQL expressions, from the names of their metrics."""
+"""Units of PromQL expressions, derived from the names of metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN: dict[str, frozenset[Unit]] = {
     "none": frozenset({_ONE}),
     "short": frozenset({_ONE, (0, 0, -1)}),
 }
-"""Units that a value may have, by the unit that Grafana shows."""
+"""Units of values that fit a unit of Grafana, by Grafana's unit."""
 
 _KEEP = frozenset({"sum", "avg", "min", "max", "topk", "bottomk", "quantile"})
 _AS_ARGUMENT = frozenset(
@@ -35,11 +35,11 @@ _AS_ARGUMENT = frozenset(
 
 
 class Mistake(ValueError):
-    """Units that do not match."""
+    """An expression adds or compares values with different units."""
 
 
 def unit_of(expression: Any, known: Mapping[str, Recorded]) -> Unit | None:
-    """Return the unit of an expression; None if it is arbitrary or unknown.
+    """Return the unit of an expression, or None if it is arbitrary or unknown.
 
     Raises:
         Mistake: If the expression adds or compares values with different units.
@@ -99,7 +99,7 @@ def _unit_of_pair(expression: Any, known: Mapping[str, Recorded]) -> Unit | None
             return None if inner is None else (0, inner[1] + inner[0], inner[2])
         if any(number is not None for number in numbers):
             is_scaled = any(number not in (None, 1) for number in numbers)
-            if is_scaled:  # 1000 converts a time to Grafana's milliseconds
+            if is_scaled:  # e.g. by 1000, which converts a time to milliseconds
                 return None
         left, right = left or _ONE, right or _ONE
         return _times(left, right, sign)

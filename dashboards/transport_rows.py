@@ -12,7 +12,7 @@ from dashboards.queries import COLLECTIVE, RUN, rate, ratio, share
 
 
 def add_transport(board: dashboard.Dashboard) -> None:
-    """Add the row for traffic on the wire."""
+    """Add the row about traffic on the wire."""
     board.with_row(dashboard.Row("Transport"))
     sent, received = rate("chakram_tx_bytes_total"), rate("chakram_rx_bytes_total")
     board.with_panel(

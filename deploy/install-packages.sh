@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Install the Debian packages named in apt-packages.txt that are missing.
+# Install the missing Debian packages of the list in apt-packages.txt.
 #
-# Without root, or on another system, it says what is missing and succeeds: builds and
-# tests do without what they do not find. With --required it fails then. With --to-build
-# it installs those of the list's first section only.
+# Without root, or on another system, the script only prints what is missing and
+# succeeds, because builds and tests work without some packages. With --required, it
+# fails in this case. With --to-build, it installs only the first section of the list.
 set -euo pipefail
 
 list="$(dirname "$0")/apt-packages.txt"
@@ -34,7 +34,8 @@ done < <("${wanted[@]}" | sed 's/#.*//' | awk 'NF {print $1}')
 [[ $EUID -eq 0 ]] ||
     give_up "missing, and this is not root: sudo apt-get install ${missing[*]}"
 
-# Some packages start a service when they are installed; tests start their own.
+# Some packages start a service at installation. Prevent this, because tests start the
+# services that they need.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
     trap 'rm -f "$policy"' EXIT
@@ -42,8 +43,9 @@ if [[ ! -e $policy ]]; then
     chmod 755 "$policy"
 fi
 
-# Others may hold the locks for a while, as unattended upgrades do, and a mirror may be
-# busy.  apt-get waits for the lock of dpkg if it is told so, never for that of the lists.
+# Other processes, such as unattended upgrades, may hold the locks for a while, and a
+# mirror may be busy. With the option below, apt-get waits for the lock of dpkg. It
+# never waits for the lock of the package lists, so --required tries several times.
 attempts=1
 $required && attempts=5
 echo "installing ${missing[*]}"

@@ -1,12 +1,14 @@
 """Generate the Python code of every .proto file, in the folder of that file.
 
-Run ``make proto`` after a change of a .proto or of the declared settings. Messages
-whose fields are declared in Python (``chakram.foundation.declared_settings``) are
-first written to the .proto. The output is committed, so that an installation needs no
-protocol compiler. A test generates the code into a temporary folder and compares it.
+Run ``make proto`` after you change a .proto file or the declared settings. The tool
+first writes messages whose fields are declared in Python
+(``chakram.foundation.declared_settings``) to the .proto file. The output is committed,
+so that an installation needs no protocol compiler. A test generates the code into a
+temporary folder and compares it with the committed code.
 
 The compiler runs in a separate environment (uv). Its version determines the oldest
-protobuf and gRPC that run the output, and it cannot be installed next to newer ones.
+protobuf and gRPC that run the output. You cannot install the compiler in the same
+environment as newer versions of protobuf and gRPC.
 """
 
 from __future__ import annotations
@@ -31,23 +33,23 @@ SOURCE_ROOT = ROOT / "emulator"
 COMPILER = "grpcio-tools==1.62.3"
 """The last compiler whose output runs with protobuf 4 and with all later versions.
 
-Later output checks at import that protobuf is not older than the compiler, nor two
-major versions newer."""
+Output of later compilers checks at import that protobuf is not older than the compiler,
+and not two major versions newer."""
 
 DECLARED = {"chakram/control/chakram.proto": (TransportPlan, PacketFault)}
-"""Messages generated from declarations, by .proto file."""
+"""Dataclasses that declare the fields of messages, by .proto file."""
 
 ROWS = {"congestion_parameters": "Parameter"}
-"""Messages for the tuples in repeated fields, by field name."""
+"""Messages that represent the tuples in repeated fields, by field name."""
 
 
 def proto_type(each: SettingField) -> str:
-    """Return the type of a field in a message."""
+    """Return the protobuf type of a declared field."""
     kind, within = each.declared.kind, each.declared.bound(Within)
     if each.name in ROWS:
         return f"repeated {ROWS[each.name]}"
     if kind is int:
-        # proto3 encodes both types the same way in the range they share.
+        # proto3 encodes both types in the same way, in the range that they share.
         name = "uint32" if within is None or within.most < 2**32 else "int64"
     else:
         name = {bool: "bool", float: "double"}.get(kind, "string")
@@ -70,21 +72,21 @@ def with_declared(proto: str, text: str) -> str:
 
 
 def proto_files() -> list[Path]:
-    """Return every .proto below the source root, as relative paths."""
+    """Return the paths of all .proto files, relative to the source root."""
     return sorted(
         path.relative_to(SOURCE_ROOT) for path in SOURCE_ROOT.rglob("*.proto")
     )
 
 
 def run_compiler(*arguments: str, **options: Any) -> CompletedProcess[Any]:
-    """Run the compiler in a separate environment, which uv fetches once."""
+    """Run the compiler in a separate environment, which uv downloads once."""
     offline = ("--offline",) if _is_fetched() else ()
     return _run_isolated(*offline, module=("grpc_tools.protoc", *arguments), **options)
 
 
 @cache
 def _is_fetched() -> bool:
-    """Return whether the compiler runs without the package index."""
+    """Return whether the compiler runs without access to the package index."""
     fetched = _run_isolated(
         "--offline", module=("grpc_tools.protoc", "--version"), capture_output=True
     )
@@ -94,7 +96,8 @@ def _is_fetched() -> bool:
 def _run_isolated(
     *flags: str, module: tuple[str, ...], **options: Any
 ) -> CompletedProcess[Any]:
-    # It looks for its plugins on PATH; they and uv are next to this interpreter.
+    # The compiler looks for its plugins on PATH. The plugins and uv are in the folder
+    # of this Python interpreter.
     scripts = str(Path(sys.executable).parent)
     path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
     environment = ("uv", "run", "-q", "--isolated", "--no-project", *flags)
@@ -108,7 +111,7 @@ def _run_isolated(
 
 
 def generate(proto: Path, out: Path) -> None:
-    """Generate the messages, their types and, for services, the stubs.
+    """Generate messages, type stubs and, for services, gRPC code from a .proto file.
 
     Raises:
         RuntimeError: If the compiler rejects the file. It prints the reason on stderr.

@@ -1,8 +1,11 @@
 """Print the unit and property tests that concern modules with a compiled form.
 
-Only these tests can give a different result with the plain form. They are property
-tests, or are in the test folder of a hot module's package. In addition, they are named
-after a hot module, or import a hot module or a direct user of one.
+Only these tests can have another result if the modules run as plain Python. A test must
+meet two conditions:
+
+* It is a property test, or is in the test folder of a hot module's package.
+* It has the name of a hot module, or imports a hot module or a direct user of a hot
+  module.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = (ROOT / "emulator", ROOT / "agents")
 TESTS = ("unit", "property")
 PLACES = (*((root, "**/*.py") for root in SOURCE_ROOTS), (ROOT, "tests/*.py"))
-"""Folders of modules that a test may import: product code and test helpers."""
+"""Folders with modules that a test may import: product code and test helpers."""
 
 
 def hot_modules() -> set[str]:
@@ -28,7 +31,7 @@ def hot_modules() -> set[str]:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports, also as ``package.name``."""
+    """Return the modules and names that a file imports, as ``package.name``."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -50,7 +53,7 @@ def users(hot: set[str]) -> set[str]:
 
 
 def folders_of_tests(hot: set[str]) -> set[Path]:
-    """Return the test folders of the packages of *hot*, and of property tests."""
+    """Return the test folders of hot modules' packages, and that of property tests."""
     packages = (name.split(".")[:-1] for name in hot)
     unit = {
         ROOT.joinpath(
@@ -62,7 +65,7 @@ def folders_of_tests(hot: set[str]) -> set[Path]:
 
 
 def main() -> None:
-    """Print one path per line: tests selected by their name or by their imports."""
+    """Print the paths of the selected tests, one per line."""
     hot = hot_modules()
     meant = hot | users(hot)
     names = {f"test_{name.rpartition('.')[2]}" for name in hot}

@@ -1,9 +1,9 @@
 """Find words and sentences that plain technical English does not use.
 
-Checks Markdown, docstrings, comments and help texts of the paths that
-``[tool.prose]`` in ``pyproject.toml`` lists. Each pattern below has its replacement;
-CONTRIBUTING.md explains the rules. Prints one line per finding; the exit code is 1 if
-there is any.
+The tool checks Markdown, docstrings, comments and help texts of the paths that
+``[tool.prose]`` in ``pyproject.toml`` lists. Each pattern below has a replacement.
+CONTRIBUTING.md explains the rules. The tool prints one line per finding. Its exit code
+is 1 if there is any finding.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WORDS = 30
-"""Longest sentence. The rule is 25; names in backticks count as one word."""
+"""Longest sentence in words. The rule is 25. Names in backticks count as one word."""
 MAX_COLUMNS = 120
-"""Longest line of Markdown outside tables and code."""
+"""Longest line of Markdown in columns, outside tables and code."""
 
 REPLACEMENTS = {
     r"whoever|whomever": "you; a client; the sender",
@@ -52,7 +52,7 @@ REPLACEMENTS = {
     r"for ever": "forever; without a limit",
     r"in vain": "without effect",
 }
-"""Patterns of whole words, each with its replacement."""
+"""Patterns of whole words, each with a suggested replacement."""
 
 _PATTERNS = [
     (re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead)
@@ -105,7 +105,7 @@ def long_lines(source: str) -> Iterator[int]:
             fenced = not fenced
         elif (
             not fenced
-            # A link cannot be broken.
+            # A link may be longer, because you cannot break it.
             and not line.strip().startswith(("|", "[", "![", "<"))
             and len(re.sub(r"\]\([^)]*\)", "]", line)) > MAX_COLUMNS
         ):
@@ -156,7 +156,7 @@ def _paragraphs(line: int, text: str) -> Iterator[Text]:
         )
         if new and block:
             joined = " ".join(block)
-            # Tables of a docstring have gaps between their columns.
+            # Skip tables, which have gaps between columns.
             if not (literal or any(re.search(r"\S {2,}\S", row) for row in block)):
                 yield Text(begun, joined)
             literal = joined.endswith("::")
@@ -183,7 +183,7 @@ def findings(path: Path) -> Iterator[str]:
                 yield f"{where}:{line}: {found[0]!r}: write {instead}"
         for sentence in _SENTENCE_END.split(plain):
             words = re.findall(r"[\w'%.,/-]*\w", sentence)
-            # A list of names in backticks is no sentence.
+            # A list of names in backticks is not a sentence.
             count = len(words) if words.count("NAME") < len(words) / 2 else 0
             if count > MAX_WORDS:
                 start = " ".join(sentence.split()[:6])
@@ -191,7 +191,7 @@ def findings(path: Path) -> Iterator[str]:
 
 
 def files(paths: list[str]) -> Iterator[Path]:
-    """Yield the tracked files below *paths* that hold prose and are not generated."""
+    """Yield the tracked files with prose below *paths*, except generated files."""
     listed = subprocess.run(
         ["git", "ls-files", "--", *paths],
         cwd=ROOT,
@@ -205,7 +205,7 @@ def files(paths: list[str]) -> Iterator[Path]:
 
 
 def main(paths: list[str]) -> int:
-    """Print all findings; return the exit code."""
+    """Print all findings and return the exit code."""
     if not paths:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
         paths = project["tool"]["prose"]["paths"]

@@ -19,7 +19,7 @@ from chakram.metrics.catalogue import (
 )
 
 COMMON = ("run_id", "agent")
-"""Labels that the page names once, not for every metric."""
+"""Labels that the page explains once, and does not list for every metric."""
 
 
 def reference_page() -> str:

@@ -1,9 +1,9 @@
 """Test an installed Chakram like a user, from a folder without a checkout.
 
-This imports every module, prints the help of every verb, writes the files that a wheel
-holds besides its modules, simulates a ready experiment, and runs it in a lab. Use the
-Python interpreter of the environment under test, as root, and give a lab name that is
-not in use::
+The test imports every module and prints the help of every verb. It writes the data
+files that a wheel contains. Then it simulates a ready experiment and runs it in a lab.
+Use the Python interpreter of the environment under test, as root, and pass a name for
+the lab that is not in use::
 
     /tmp/venv/bin/python tools/try_installed.py tried
 """
@@ -29,11 +29,11 @@ EXPERIMENT = "quickstart-small"
 SHORT = ("--set", "iterations.warmup=0", "--set", "iterations.measured=1")
 
 NEEDS_MORE = "chakram.pytest_plugin"
-"""Module that needs pytest."""
+"""Module that the test skips, because its import needs pytest."""
 
 
 def main() -> None:
-    """Test everything; stop at the first failure."""
+    """Test everything, and stop at the first failure."""
     import chakram
 
     place = Path(chakram.__file__).resolve()
@@ -70,7 +70,7 @@ def modules() -> Iterator[str]:
 
 
 def verbs() -> Iterator[list[str]]:
-    """Yield every verb as a list of words; the first list is empty."""
+    """Yield every verb as a list of words. The first list is empty."""
     from typer.main import get_command
 
     from chakram.cli import command_line
@@ -84,7 +84,7 @@ def verbs() -> Iterator[list[str]]:
 
 
 def run(*command: str, quiet: bool = False) -> None:
-    """Run a command of the environment; exit if it fails."""
+    """Run a command of the environment, and exit if it fails."""
     print("$", *command, flush=True)
     done = subprocess.run(
         [SCRIPTS / command[0], *command[1:]],

@@ -7,13 +7,13 @@ from chakram.foundation.platform_support import require_linux
 
 
 def main() -> int:
-    """Run the command; return its exit code."""
+    """Run the command and return its exit code."""
     try:
         require_linux("chakram-agent")
     except EnvironmentProblem as error:
         print(f"chakram-agent: {error}", file=sys.stderr)
         return error.exit_code
-    # Its modules cannot be imported on other systems.
+    # Import lazily, because on systems other than Linux the import of ``cli`` fails.
     from chakram_agent.cli import main as run
 
     return run()

@@ -1,8 +1,8 @@
-"""The agent: carries out the instructions of its state machine.
+"""The agent, which carries out the instructions of its state machine.
 
 Each agent process has one ``Agent``. The gRPC service (``chakram_agent.grpc_server``)
-passes the controller's requests to it, and it runs the shard processes
-(``chakram_agent.shards``).
+passes the controller's requests to the ``Agent``. The ``Agent`` runs the shard
+processes (``chakram_agent.shards``).
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 
 MAX_QUEUED_ROWS = 4_000_000
-"""Records that may wait for the controller, about 700 MB."""
+"""Limit on records that wait for the controller, about 700 MB."""
 
 
 class Session:
     """The queue of events for one controller, in order.
 
-    Records are never dropped. Of consecutive progress reports in the queue, only the
-    last one is kept.
+    The queue never drops records. It keeps only the last of consecutive progress
+    reports.
 
     Attributes:
         name: Name of the session.
-        ended: Why the agent ended the session; None while it is open.
+        ended: Why the agent ended the session. None while the session is open.
     """
 
     def __init__(self, name: str) -> None:
@@ -68,7 +68,7 @@ class Session:
         self._arrived = asyncio.Event()
 
     def put(self, event: AgentEvent) -> bool:
-        """Queue an event; return False if too many records wait for the controller."""
+        """Queue an event, and return False if too many records are in the queue."""
         if (
             isinstance(event, Progress)
             and self._events
@@ -83,7 +83,7 @@ class Session:
         return self._rows <= MAX_QUEUED_ROWS
 
     def end(self, reason: str) -> None:
-        """End the stream after all queued events are sent."""
+        """End the stream of events after all queued events."""
         self.ended = reason
         self._arrived.set()
 
@@ -96,8 +96,8 @@ class Session:
         return events
 
 
-# A plan lists plug-in packages with their versions. The agent compares them with the
-# packages installed on its host; code is never sent.
+# A plan lists plug-in packages with their versions, but contains no code. The agent
+# compares these packages with the packages on its host.
 
 _REGISTRIES = {each.noun: each for each in (ALGORITHMS, CONTROLS)}
 
@@ -106,8 +106,8 @@ def check_plug_ins(plan: AgentPlan) -> None:
     """Refuse a plan if its plug-ins are missing on this host or have other versions.
 
     Raises:
-        PlugInError: If a plug-in or its version is missing; the error contains the
-            package to install.
+        PlugInError: If a plug-in or its version is missing. The error names the package
+            to install.
     """
     where = f"plan {plan.run_id}: agent {plan.agent}"
     for each in plan.plug_ins:
@@ -127,25 +127,25 @@ TICK_S = 0.05
 LOOP_STALL_NS = 300_000_000
 SNAPSHOT_S = 1.0
 STOP_TIMEOUT_S = 3.0
-"""Longer than a shard may take to stop, including the time until it is killed."""
+"""Longest time to wait for shards to stop. The agent kills a slow shard before that."""
 
 
 class Agent:
-    """Runs plans, one at a time.
+    """The agent of a host, which runs one plan at a time.
 
     Args:
         policy: Limits on destinations and rate.
-        tasks: Task group that owns the tasks of shards.
+        tasks: Task group for the tasks of shards.
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
         idle_lease_ns: Longest time without a controller; None: unlimited.
         abandoned: Set when there was no controller for that time.
-        metrics: Endpoint that gets the counters once a second; None: only the
+        metrics: Endpoint that gets the counters once a second. If it is None, only the
             controller gets them.
 
     Attributes:
-        stalls: Measures stalls of the event loop.
-        ended_session: Name of the last session that ended; empty if none has.
+        stalls: Meter for stalls of the event loop.
+        ended_session: Name of the last session that ended. Empty if none has ended.
         ended_reason: Why that session ended.
     """
 
@@ -190,7 +190,7 @@ class Agent:
             AgentError: If another controller has a session.
         """
         if self.state.session is None:
-            # The previous controller may just have been lost: wait for its run to end.
+            # If the agent has just lost its controller, wait for the end of the run.
             await self._wait_until(lambda: self.state.phase is Phase.IDLE)
         self._dispatch(
             events.Attach(
@@ -218,7 +218,7 @@ class Agent:
         """Start the shards of *plan* and wait until they have opened all ports.
 
         Raises:
-            ChakramError: If the plan is not allowed here or a port cannot be opened.
+            ChakramError: If the agent refuses the plan or cannot open a port.
         """
         check_plug_ins(plan)
         limited, notes = self.policy.limit(plan)
@@ -275,7 +275,7 @@ class Agent:
         await self._wait_until(lambda: self.state.phase is Phase.IDLE)
 
     async def keep_time(self) -> None:
-        """Renew the shards' lease, check deadlines and publish counters, forever.
+        """Renew the shards' lease, check deadlines and publish counters in a loop.
 
         If this loop stalls for too long, the shards stop sending.
         """
@@ -288,7 +288,7 @@ class Agent:
             if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > LOOP_STALL_NS:
-                continue  # heartbeats may be queued: handle them before deadlines
+                continue  # heartbeats may be queued, so handle them before deadlines
             self._check_controller(now_ns)
             if now_ns >= self.state.next_deadline_ns():
                 self._dispatch(events.Tick(now_ns=now_ns))
@@ -368,7 +368,7 @@ class Agent:
     def _end_session(self, name: str, reason: str) -> None:
         session = self._session
         if session is not None and session.name == name:
-            # The log is where an operator looks for the cause of an interrupted run.
+            # Operators look in the log for the cause of an interrupted run.
             level = logging.INFO if self.state.phase is Phase.IDLE else logging.WARNING
             log.log(level, "session ended session=%s reason=%s", name, reason)
             session.end(reason)
@@ -384,7 +384,7 @@ class Agent:
         if self._shards.are_running() or self._metrics is not None:
             counters = self._shards.counters()
             if self._metrics is not None:
-                # Prometheus counters must not start at 0 in every run.
+                # Counters for Prometheus must not restart at 0, so add up all runs.
                 self._metrics.update(
                     replace(counters, values=self.metering.totals()),
                     self.metering.rows(),
@@ -394,7 +394,7 @@ class Agent:
     async def _wait_until(
         self, condition: Callable[[], bool], *, timeout_s: float | None = STOP_TIMEOUT_S
     ) -> None:
-        """Wait for *condition*, at most *timeout_s*; the caller checks the outcome."""
+        """Wait up to *timeout_s* for *condition*. Callers must check the condition."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():

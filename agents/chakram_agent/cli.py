@@ -184,9 +184,9 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
         insecure=arguments.insecure,
         pin=arguments.pin,
-        # An agent that dies with the controller cannot outlive it, so a longer lease is
-        # safe. The longer lease is also needed: on a lab's host, shards and switches
-        # may use all cores and delay the controller's heartbeats.
+        # If the agent dies with the controller, a longer lease is safe. It is also
+        # necessary: on a lab's host, shards and switches may use all cores and delay
+        # the controller's heartbeats.
         traffic_lease_ns=(
             QUIET_LEASE_NS if arguments.die_with_parent else TRAFFIC_LEASE_NS
         ),
@@ -206,10 +206,10 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
 
 
 def apply_niceness(nice: int) -> None:
-    """Set the niceness of the agent, its session and its data-plane processes.
+    """Set the niceness of the agent, its process session and its data-plane processes.
 
     The data-plane processes inherit the niceness, so they never take precedence over
-    the agent. Otherwise they could occupy all cores and delay heartbeats.
+    the agent. Otherwise, they could occupy all cores and delay heartbeats.
 
     Raises:
         PrivilegeError: If this user may not set that niceness.
@@ -241,16 +241,18 @@ async def run(options: ServeOptions, metrics: str | None) -> None:
 
 @contextmanager
 def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
-    """Serve metrics at *listen* while the body runs; do nothing if *listen* is None.
+    """Serve metrics at *listen* while the body of the ``with`` statement runs.
+
+    If *listen* is None, serve no metrics.
 
     Raises:
         ConfigError: If *listen* is not a valid address.
-        EnvironmentProblem: If the endpoint cannot listen there.
+        EnvironmentProblem: If the endpoint cannot listen at the address.
     """
     if listen is None:
         yield None
         return
-    # Import lazily: only an agent that serves metrics needs these modules.
+    # Import lazily, because only an agent that serves metrics needs this module.
     from chakram_agent.metrics_endpoint import AgentMetrics
 
     metrics = AgentMetrics(listen)

@@ -1,10 +1,11 @@
-"""Transfers the engine's statistics to the counters shared with the agent.
+"""Updates of the counters that a shard shares with its agent.
 
-Reading the statistics of a queue pair or port takes tens of microseconds, in which the
-shard handles no packets. A shard may have thousands of queue pairs. Each turn therefore
-updates only a few, and turns are frequent. A counter is exact after a turn for every
-queue pair; ``finish`` updates all of them. A turn also writes the row of each queue
-pair and port that it updates.
+The updates transfer the statistics of the engine. Reading the statistics of a queue
+pair or port takes tens of microseconds, in which the shard handles no packets. A shard
+may have thousands of queue pairs. Each turn therefore updates only a few queue pairs,
+and turns are frequent. A counter is exact as soon as turns have updated every queue
+pair. ``finish`` updates all of them. A turn also writes the row of each queue pair and
+port that it updates.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ from chakram_agent.shared_counters import SharedCounters
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
 TURNS_PER_BIN = 8
-"""Turns per bin. A sample takes a few microseconds, in which no packet moves."""
+"""Number of turns per sample bin. They divide the work, because the shard handles no
+packets in the few microseconds that a sample takes."""
 
 
 class Sampler(samples.Sampler):
-    """Samples the lines of one data plane.
+    """Sampler of the lines of one data plane.
 
     Args:
         plane: The data plane.
         plan: The part of the plan that this shard executes.
-        bin_ns: Time between two samples; 0: samples are taken only at the end.
+        bin_ns: Time between two samples. With 0, there are only samples at the end.
     """
 
     def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
@@ -61,7 +63,7 @@ class Sampler(samples.Sampler):
 def port_row(
     line: Line, shard: int, counted: tuple[int, ...], disturbances: int
 ) -> tuple[int, ...]:
-    """Return the values of ``PORT_FIELDS`` after the time and the port number."""
+    """Return the values of ``PORT_FIELDS``, without the time and the port number."""
     port = line.port
     return port_values(
         counted,
@@ -73,19 +75,19 @@ def port_row(
     )
 
 
-# Neither the lag of due packets nor the busy share of the whole run reveals an
-# overloaded process. Such a process sends acknowledgments late. The windows of its
-# peers then limit traffic, so few packets become due. The whole run includes the time
-# in which ranks compute.
+# This class measures load because two simpler measures do not reveal an overloaded
+# process. An overloaded process sends acknowledgments late, so the windows of its peers
+# limit traffic. Few packets become due, and their lag stays small. The busy share of
+# the whole run also includes the time in which ranks compute.
 class Utilization:
-    """How busy a data plane is while its measured ranks communicate.
+    """Meter of how busy a data plane is while its ranks communicate.
 
     Args:
         plane: The data plane.
 
     Attributes:
         measured_ns: Time in which a rank communicated in a measured iteration.
-        measured_busy_ns: Part of that time in which the plane was busy.
+        measured_busy_ns: Part of that time in which the data plane was busy.
     """
 
     def __init__(self, plane: DataPlane) -> None:
@@ -96,7 +98,7 @@ class Utilization:
         self._busy_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Attribute the time since the last call to the ranks' current activity."""
+        """Add the time since the last call if a rank communicates now."""
         before_ns, self._looked_ns = self._looked_ns, now_ns
         busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
         if before_ns is None:
@@ -108,7 +110,7 @@ class Utilization:
 
 QUEUE_PAIRS_PER_TURN = 2
 TURNS_PER_PORT = 10
-"""Number of turns in which every port and the load are updated once."""
+"""Number of turns that together update every port and the load once."""
 TURNS_PER_DISTRIBUTION = 500
 
 
@@ -129,7 +131,7 @@ _CPU_NS = slot("cpu_ns")
 
 
 def _queued_ns() -> int:
-    """Return how long this process has waited for a core; 0 if unknown."""
+    """Return how long this process has waited for a core, or 0 if unknown."""
     try:
         with open("/proc/self/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -139,7 +141,7 @@ def _queued_ns() -> int:
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """A queue pair with its rank, its peer and the statistics counted so far."""
+    """A queue pair with its rank, its peer and the statistics at its last update."""
 
     pair: QueuePair
     rank: int
@@ -151,7 +153,7 @@ class _Pair:
 
 
 class Tally:
-    """Updates the shared counters from all lines of a data plane.
+    """Updater of a shard's shared counters from all lines of its data plane.
 
     Args:
         plane: The data plane.
@@ -171,10 +173,10 @@ class Tally:
         self._plane = plane
         self._counters = counters
         self._shard = shard
-        # The shard's number in the plan. These numbers may have gaps, unlike *shard*.
+        # The shard's number in the plan. Unlike *shard*, these numbers may have gaps.
         (self._place,) = plan.shard_numbers()
-        # Set in the first turn: before it, the process waits for other agents to be
-        # ready.
+        # The first turn sets these times. Before that turn, the process waits for other
+        # agents.
         self._began_ns = 0
         self._began_cpu_ns = 0
         self._began_queued_ns = 0
@@ -199,7 +201,7 @@ class Tally:
         self._distributions: dict[tuple[str, int], HistogramCounts] = {}
 
     def look(self, now_ns: int) -> None:
-        """Measure how busy the plane is; call this much more often than ``turn``."""
+        """Measure how busy the plane is. Call this much more often than ``turn``."""
         self._utilisation.look(now_ns)
 
     def turn(self) -> None:
@@ -278,9 +280,9 @@ class Tally:
         )
 
     def _count_distributions_of(self, index: int) -> None:
-        """Update the distributions of a line, or of the plane if *index* is too large.
+        """Update the distributions of a line, which have about thirty numbers each.
 
-        Each distribution has about thirty numbers.
+        If *index* is the number of lines, update the distribution of the data plane.
         """
         if index == len(self._plane.lines):
             self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())

@@ -1,8 +1,8 @@
 """Divided ports: ports that several data-plane processes of the agent share.
 
-The agent outlives its shards, so it opens the receiving sockets, in order, and keeps
-them until all shards have ended. If one socket closed earlier, packets for other shards
-would be misdirected.
+The agent outlives its shards. It therefore opens the receiving sockets, in order, and
+keeps them until all shards have ended. If one socket closed earlier, the kernel would
+deliver packets to the wrong shards.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram.roce.shared_line import PART_WORDS
 from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
 
-# Every process has its own receiving socket. All are bound to one address and UDP port
-# (SO_REUSEPORT). A classic BPF program in the kernel selects the socket for each
-# datagram. It reads the low bits of the destination queue pair number, which identify
-# the shard.
+# Every process has its own receiving socket. All sockets are bound to one address and
+# UDP port (SO_REUSEPORT). A classic BPF program in the kernel selects the socket for
+# each datagram. The program reads the low bits of the destination queue pair number,
+# which identify the shard.
 #
 # This relies on the following properties of Linux:
 #
 # * The program can read the payload of the datagram, which begins with the BTH. A load
 #   beyond the end of the payload ends the program with result 0.
 # * The result is an index into the sockets in the order in which they were bound. When
-#   a socket closes, the last one takes its index. Therefore one process opens all
-#   sockets and outlives the others.
+#   a socket closes, the last socket takes its index. Therefore, one process opens all
+#   sockets and outlives the other processes.
 # * If the result is not a valid index, the kernel selects a socket by a hash of
 #   addresses.
-# * A batch of packets coalesced by GRO is steered by its first packet. The plan ensures
-#   that all packets of such a batch are for one shard (``chakram.plan.queue_pairs``).
-# * The first socket is bound before it allows sharing. If another program or run uses
-#   the address, binding therefore fails, as it does for undivided ports.
+# * If GRO coalesces packets to a batch, the program reads only the first packet. The
+#   plan ensures that all packets of a batch are for one shard
+#   (``chakram.plan.queue_pairs``).
+# * The first socket allows sharing only after it is bound. If another program or run
+#   uses the address, binding therefore fails, like for undivided ports.
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
 
@@ -56,7 +57,7 @@ _LOW_BYTE_OF_QPN = 7
 def steering_program(shards: Sequence[int]) -> bytes:
     """Return a BPF program that steers packets for *shards* to sockets 0, 1, 2, ...
 
-    All other datagrams go to socket 0 and are counted there.
+    All other datagrams go to socket 0, whose shard counts them.
     """
     code = [(_LOAD_BYTE, 0, 0, _LOW_BYTE_OF_QPN), (_AND, 0, 0, MAX_SHARDS - 1)]
     for index, shard in enumerate(shards):
@@ -73,7 +74,7 @@ def open_receivers(
     The sockets belong to the calling thread's network namespace.
 
     Raises:
-        EnvironmentProblem: If the port cannot be opened; see ``bound_socket``.
+        EnvironmentProblem: If the port cannot be opened (see ``bound_socket``).
     """
     allow_descriptors(len(shards))
     receivers: list[socket.socket] = []
@@ -98,7 +99,7 @@ def open_receivers(
 
 def _attach(sock: socket.socket, program: bytes, where: str) -> None:
     code = ctypes.create_string_buffer(program, len(program))
-    # struct sock_fprog: number of instructions, address of the first.
+    # struct sock_fprog: number of instructions, address of the first instruction.
     described = struct.pack(
         "@HP", len(program) // _INSTRUCTION.size, ctypes.addressof(code)
     )
@@ -119,7 +120,7 @@ class DividedPort:
     Attributes:
         number: Number of the port.
         shards: Shards that share the port.
-        receivers: Receiving socket of each shard, in the same order.
+        receivers: Receiving socket of each shard, in the order of *shards*.
         line: Descriptor of the shared memory for ``chakram.roce.shared_line``.
     """
 
@@ -129,7 +130,7 @@ class DividedPort:
     line: int
 
     def part(self, shard: int) -> pb.PortPart:
-        """Return the part of the port for *shard*, with this process's descriptors."""
+        """Return the part of the port for *shard*, with descriptors of this process."""
         index = self.shards.index(shard)
         return pb.PortPart(
             port=self.number,
@@ -139,14 +140,14 @@ class DividedPort:
         )
 
     def close(self) -> None:
-        """Close all descriptors; call this once all shards have ended."""
+        """Close all descriptors. Call this after all shards have ended."""
         os.close(self.line)
         for receiver in self.receivers:
             receiver.close()
 
 
 class DividedPorts:
-    """The divided ports of the agent's current plan; initially none."""
+    """The divided ports of the agent's current plan."""
 
     def __init__(self) -> None:
         self._ports: list[DividedPort] = []
@@ -170,11 +171,11 @@ class DividedPorts:
             raise
 
     def parts(self, shard: int) -> list[pb.PortPart]:
-        """Return the parts that *shard* gets."""
+        """Return the parts of ports that *shard* gets."""
         return [port.part(shard) for port in self._ports if shard in port.shards]
 
     def leave(self, number: int) -> None:
-        """Record the end of shard *number*; after the last one, close all ports."""
+        """Record the end of shard *number*. After the last shard, close all ports."""
         self._users.discard(number)
         if not self._users:
             self.close()

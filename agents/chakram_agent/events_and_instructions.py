@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """A controller asks for a session; ``controller`` is its name."""
+    """A controller requests a session. ``controller`` is its name."""
 
     session: str
     controller: str
@@ -89,7 +89,7 @@ class ShardFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardStopped:
-    """The process of a shard ended; no more reports come from it."""
+    """The process of a shard ended, so the shard sends no more reports."""
 
     shard: int
     reason: str
@@ -138,7 +138,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFinished:
-    """Report to the controller that all work is done."""
+    """Report to the controller that all ranks have completed all iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

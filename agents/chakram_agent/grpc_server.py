@@ -1,4 +1,4 @@
-"""The gRPC server of the agent: a thin layer over ``chakram_agent.agent``."""
+"""The gRPC server of the agent, which passes calls to ``chakram_agent.agent``."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class ServeOptions:
     """Listen address, security and limits of an agent.
 
     Attributes:
-        listen: ``unix:/path`` or ``host:port``; port 0 selects a free port.
-        tls: Certificates; None only if no remote host can connect.
+        listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port.
+        tls: Certificates. May be None only if no remote host can connect.
         insecure: Whether to allow TCP on loopback without certificates. Every local
             user can then command the agent.
         policy: Limits on destinations and rate.
@@ -83,7 +83,7 @@ class ServeOptions:
 
 
 class AgentService(service.AgentServicer):
-    """Handles the calls of a controller."""
+    """Handler of a controller's calls."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -144,7 +144,7 @@ class AgentService(service.AgentServicer):
         requests: AsyncIterator[pb.Heartbeat],
         context: Context,
     ) -> AsyncIterator[pb.AgentEvent]:
-        """Run a session: receive heartbeats, send events."""
+        """Run a session, which receives heartbeats and sends events."""
         async with _refusals(context):
             session = await self._begin(requests)
             reader = asyncio.create_task(
@@ -179,21 +179,21 @@ class AgentService(service.AgentServicer):
             async for heartbeat in requests:
                 self._agent.heartbeat(heartbeat.session)
         except errors.AgentError:
-            pass  # the lease has run out; the end of the session reports it
+            pass  # the lease has lapsed, and the end of the session reports this
         self._agent.detach(session.name)
 
 
 @asynccontextmanager
 async def _refusals(context: Context) -> AsyncIterator[None]:
-    """Answer a Chakram error with a gRPC status that carries the whole error."""
+    """Convert a Chakram error to a gRPC status whose metadata contain the error."""
     try:
         yield
     except errors.ChakramError as error:
         log.info("refused a call error=%s", error)
         await context.abort(
             next(code for kind, code in _CODES if isinstance(error, kind)),
-            # HTTP/2 headers hold about 8 KiB, and the metadata carries the whole error
-            # as well.
+            # Shorten the text, because HTTP/2 headers have a limit of about 8 KiB. The
+            # metadata contain the whole error.
             str(error)[:500],
             trailing_metadata=((METADATA_KEY, encode_error(error)),),
         )
@@ -231,7 +231,7 @@ def describe(agent: Agent) -> AgentDescription:
 
 
 def _largest_buffer() -> int | None:
-    """Return net.core.rmem_max, the limit without CAP_NET_ADMIN; None if unknown."""
+    """Return net.core.rmem_max, the limit without CAP_NET_ADMIN, or None if unknown."""
     try:
         return int(Path("/proc/sys/net/core/rmem_max").read_text())
     except (OSError, ValueError):
@@ -245,21 +245,22 @@ async def serve(
     stop: asyncio.Event,
     metrics: AgentMetrics | None = None,
 ) -> None:
-    """Listen until *stop* is set; then end all traffic and return.
+    """Listen until *stop* is set. Then end all traffic and return.
 
     The agent sets *stop* itself if it has no controller for too long.
 
     Args:
-        options: Where to listen, and the agent's limits.
-        ready: Called with the address once controllers can connect.
-        stop: Set by a signal, or by a test.
-        metrics: Endpoint that also gets the counters; None: only the controller does.
+        options: Listen address, security and limits of the agent.
+        ready: Function that gets the address as soon as controllers can connect.
+        stop: Event that a signal or a test sets.
+        metrics: Endpoint that also gets the counters. If it is None, only the
+            controller gets them.
 
     Raises:
-        ConfigError: If remote hosts could connect without certificates, or all local
-            users could and ``insecure`` is not set.
+        ConfigError: If remote hosts could connect without certificates. Also if local
+            users could do so and ``insecure`` is not set.
         PortInUse: If another process listens on the address.
-        EnvironmentProblem: If it cannot listen there for another reason.
+        EnvironmentProblem: If the agent cannot listen there for another reason.
     """
     _check_listen_address(options)
     server = grpc.aio.server(options=service.SERVER_OPTIONS)
@@ -300,8 +301,8 @@ async def serve(
                 for task in own:
                     task.cancel()
         finally:
-            # Needed after a failure above; returns at once if the server is stopped
-            # already.
+            # Stop the server after a failure above. If the server has already stopped,
+            # the call returns at once.
             await server.stop(0)
 
 
@@ -338,13 +339,13 @@ def bind(server: grpc.aio.Server, listen: str) -> str:
 
     Raises:
         PortInUse: If another process listens on the address.
-        EnvironmentProblem: If it cannot listen there for another reason.
+        EnvironmentProblem: If the agent cannot listen there for another reason.
     """
     if listen.startswith("unix:"):
         _clear_unix_socket(listen.removeprefix("unix:"))
     try:
-        # A process that can open the socket can command the agent: allow only the
-        # owner.
+        # Allow only the owner to open the socket, because a process that can open it
+        # can command the agent.
         before = os.umask(0o177)
         try:
             port = server.add_insecure_port(listen)
@@ -362,11 +363,11 @@ def _host(listen: str) -> str:
 
 
 def _listener(listen: str) -> socket.socket:
-    """Return a socket that listens on ``host:port``; ``::`` also accepts IPv4.
+    """Return a socket that listens on ``host:port``. With host ``::``, it accepts IPv4.
 
     Raises:
         PortInUse: If another process listens on the address.
-        EnvironmentProblem: If it cannot listen there for another reason.
+        EnvironmentProblem: If the agent cannot listen there for another reason.
         ConfigError: If *listen* is not a valid address.
     """
     host, _, port = listen.rpartition(":")
@@ -393,7 +394,7 @@ def _clear_unix_socket(path: str) -> None:
     """Remove a socket file that no process listens on.
 
     Raises:
-        PortInUse: If a process listens on it.
+        PortInUse: If a process listens on the socket.
         EnvironmentProblem: If the path is not a socket.
     """
     place = Path(path)
@@ -418,7 +419,7 @@ def _clear_unix_socket(path: str) -> None:
 
 
 def _why_not(listen: str) -> errors.ChakramError:
-    """Return an error that explains why *listen* failed; gRPC gives no reason."""
+    """Return an error that explains why *listen* failed, because gRPC does not."""
     where = f"--listen {listen}"
     if listen.startswith("unix:"):
         return errors.EnvironmentProblem(

@@ -1,12 +1,11 @@
 """The agent's own metrics endpoint, for agents whose controller serves no metrics.
 
 The metrics have few labels. In addition, the endpoint serves ``/queue-pairs`` and
-``/ports``: the counters of each queue pair and port in the last run
+``/ports``, the counters of each queue pair and port in the last run
 (``chakram.metrics.live_rows``).
 
-The agent updates the values once a second, with those that it sends to the controller.
-A separate thread answers scrapes from a copy, so a scrape neither waits for the agent
-nor delays it.
+The agent updates the values once a second. A separate thread answers scrapes from a
+copy of the values, so a scrape neither waits for the agent nor delays it.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class AgentMetrics(MetricsState):
     """The metrics of one agent.
 
     Args:
-        listen: Address to serve them at: ``host:port``.
+        listen: Address of the endpoint, as ``host:port``.
 
     Raises:
         ConfigError: If *listen* is not a valid address.
-        EnvironmentProblem: If the endpoint cannot listen there.
+        EnvironmentProblem: If the endpoint cannot listen at the address.
     """
 
     def __init__(self, listen: str) -> None:
@@ -62,7 +61,7 @@ class AgentMetrics(MetricsState):
         return self._server.url
 
     def start(self) -> None:
-        """Start to serve."""
+        """Start serving."""
         self._server.start()
 
     def close(self) -> None:
@@ -76,7 +75,7 @@ class AgentMetrics(MetricsState):
     def update(
         self, counters: CountersSnapshot, rows: RecordRows | None = None
     ) -> None:
-        """Update the counters, and the rows of queue pairs and ports if given."""
+        """Update the counters and, if *rows* is given, queue pairs and ports."""
         if rows is not None:
             self._rows.take(rows)
         self.set_agent_up(self._agent, True)

@@ -1,7 +1,8 @@
 """Messages between an agent and a shard, over a pair of stream sockets.
 
-A message is its length (four bytes, little-endian) followed by its bytes. The shard
-never blocks: bytes that the agent does not accept at once are queued, up to a bound.
+Each message consists of its length (four bytes, little-endian) and its bytes. A write
+of the shard never blocks. The shard queues bytes that the agent does not accept at
+once, up to a limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4
 MAX_QUEUED_BYTES = 64 * 2**20
-"""Bound of the queue: about 400,000 flow records."""
+"""Limit on bytes in the queue, which is enough for about 400,000 flow records."""
 
 _READ_BYTES = 2**18
 
@@ -33,7 +34,7 @@ def frame_bytes(header: bytes | bytearray, where: str) -> int:
     """Return the length of the message that follows *header*.
 
     Raises:
-        PeerError: If the message is too long; *where* is its location.
+        PeerError: If the message is too long. *where* is the error's location.
     """
     length = int.from_bytes(header, "little")
     if length > MAX_MESSAGE_BYTES:
@@ -46,7 +47,7 @@ class ShardPipe:
 
     Attributes:
         closed: Whether the agent has closed its end or has ended.
-        queued_bytes: Bytes that the agent has not accepted yet.
+        queued_bytes: Number of bytes that the agent has not accepted yet.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -58,7 +59,7 @@ class ShardPipe:
         self._in = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor; it is readable when the agent has sent something."""
+        """Return the descriptor, which is readable if data have arrived."""
         return self._sock.fileno()
 
     def send(self, message: bytes, *, last: bool = False) -> None:
@@ -66,10 +67,10 @@ class ShardPipe:
 
         Args:
             message: Bytes of the message.
-            last: Whether this is a final message, which is queued despite the bound.
+            last: Whether this is a final message, to which the limit does not apply.
 
         Raises:
-            RunFailed: If the queue exceeds its bound. No record may be lost silently.
+            RunFailed: If the queue exceeds its limit. No record may be lost silently.
         """
         framed = frame(message)
         self._out.append(memoryview(framed))
@@ -83,7 +84,7 @@ class ShardPipe:
             )
 
     def flush(self) -> bool:
-        """Write as much as the socket accepts; return whether the queue is empty."""
+        """Write what the socket accepts, and return whether the queue is empty."""
         while self._out and not self.closed:
             chunk = self._out[0]
             try:

@@ -1,7 +1,7 @@
-"""Sends and receives probes for the ports of one process.
+"""Sender and receiver of probes for the ports of one process.
 
 A shard drives a ``Prober`` like the data plane of a run, with ``turn`` and ``wait``.
-Outcomes of packets are counted rather than listed; the counts become rows of records.
+The ``Prober`` counts the outcomes of packets and writes the counts as rows of records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000
 _POLL_NS = 2_000_000
 _TRAIN_LIMIT_NS = 100_000_000
-"""Longest time without room to send before a sender abandons its train."""
+"""Time after which a sender abandons a train, if there is no room to send."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Lane:
     """The packets that one port sends, in order and within its rate.
 
     Attributes:
-        due_ns: When the next packet is due; None if there are no more.
+        due_ns: When the next packet is due, or None if there are no more packets.
     """
 
     port: PortPlan
@@ -79,7 +79,7 @@ class _Lane:
                 yield target, packet, path
 
     def _advance(self, earliest_ns: int) -> None:
-        """Select the next packet; it leaves at *earliest_ns* or later."""
+        """Select the next packet, to be sent at *earliest_ns* or later."""
         self._next = next(self._todo, None)
         self.due_ns = (
             None
@@ -88,7 +88,11 @@ class _Lane:
         )
 
     def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
-        """Send the next packet; return (event, probe, count, value) of each outcome."""
+        """Send the next packet or train.
+
+        Returns:
+            For each outcome, the event, the probe, a count and a value.
+        """
         if self._next is None:
             return []
         target, packet, path = self._next
@@ -130,9 +134,9 @@ class _Lane:
 def _train(
     leave: Callable[[], int | None], packets: int, wire_ns: int
 ) -> tuple[int, int]:
-    """Send packets back to back; return how many were sent and the largest lag.
+    """Send packets back to back, and return how many were sent and the largest lag.
 
-    The lag of a packet is its delay compared with an ideal link that sends one packet
+    The lag of a packet is its delay relative to an ideal link, which sends one packet
     every *wire_ns*.
     """
     began_ns = time.monotonic_ns()
@@ -152,14 +156,14 @@ def _train(
 
 
 class Prober:
-    """Sends and receives the probes of all ports of one process.
+    """Sender and receiver of the probes of all ports of one process.
 
     Args:
         plan: A plan with probes.
-        ports: Sockets by port number; ``close`` closes them.
+        ports: Sockets by port number. ``close`` closes them.
 
     Attributes:
-        packets: Number of events counted so far: packets sent, received or refused.
+        packets: Number of events so far, e.g. packets sent, received or refused.
     """
 
     def __init__(self, plan: AgentPlan, ports: Mapping[int, ProbePort]) -> None:
@@ -171,7 +175,8 @@ class Prober:
         self._ports = ports
         self._token = token_of(plan.run_id)
         self._counts: Counter[tuple[int, ...]] = Counter()
-        # Values of each train: packets arrived, begin and end of the later half.
+        # For each train, the number of packets that arrived, and the arrival times of
+        # the first and the last packet of the later half.
         self._trains: dict[ProbeName, tuple[int, int, int]] = {}
         self._drops = dict.fromkeys(ports, 0)
         # Heap of (due time, port number).
@@ -189,7 +194,7 @@ class Prober:
         for descriptor in self._receivers:
             self._epoll.register(descriptor, select.EPOLLIN)
         for descriptor in self._senders:
-            self._epoll.register(descriptor, 0)  # epoll always reports errors
+            self._epoll.register(descriptor, 0)  # epoll reports errors in any case
 
     def watch(self, descriptor: int) -> None:
         """Also wake up from ``wait`` when *descriptor* is readable."""
@@ -206,7 +211,7 @@ class Prober:
             self._schedule(lane)
 
     def turn(self, now_ns: int) -> None:
-        """Receive arrived packets, then send due ones."""
+        """Receive arrived packets, then send due packets."""
         self._receive(0)
         while self._due and self._due[0][0] <= now_ns:
             due_ns, number = heappop(self._due)
@@ -222,7 +227,7 @@ class Prober:
         if self._due:
             sleep_ns = min(sleep_ns, self._due[0][0] - time.monotonic_ns())
         if sleep_ns >= _POLL_NS:
-            self._receive(sleep_ns)  # the timeout of poll has a resolution of 1 ms
+            self._receive(sleep_ns)  # with a resolution of 1 ms
         elif sleep_ns > 0:
             time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
 
@@ -234,8 +239,8 @@ class Prober:
             self._receive(0)
 
     def finished(self, now_ns: int) -> bool:
-        """Return whether all probes are sent and have had time to arrive."""
-        # A packet that left late needs as much time to arrive as any other.
+        """Return whether all probes were sent and had enough time to arrive."""
+        # If packets left late, extend the time that they have to arrive.
         return (
             self._end_ns is not None
             and not self._due
@@ -243,7 +248,7 @@ class Prober:
         )
 
     def take_rows(self) -> RecordRows:
-        """Return the counts since the last call; spans of trains are cumulative."""
+        """Return the counts since the last call. Spans of trains are cumulative."""
         rows = RecordRows()
         for (event, source, destination, packet, path, value, address), count in sorted(
             self._counts.items()
@@ -294,7 +299,7 @@ class Prober:
         for answer in port.answers(source_port):
             name = name_of(answer.datagram, token=self._token)
             if name is None:
-                continue  # the ICMP message returned too little of the datagram
+                continue  # the ICMP message contains too little of the datagram
             event, value = ProbeEvent.UNREACHABLE, answer.number
             if answer.number == errno.EMSGSIZE:
                 event, value = ProbeEvent.TOO_BIG, answer.mtu
@@ -303,8 +308,8 @@ class Prober:
     def _note_arrival(self, name: ProbeName, stamp_ns: int) -> None:
         """Record the kernel's arrival time of a packet of a train.
 
-        Only the later half is timed. The earlier half contains the packets that a
-        shaper with accumulated credit passes at once.
+        Only the times of the later half count. A shaper with accumulated credit passes
+        the packets of the earlier half at once.
         """
         arrived, first_ns, _ = self._trains.get(name, (0, 0, 0))
         if arrived <= self._probes.copies // 2:
@@ -328,8 +333,8 @@ def open_prober(plan: AgentPlan, policy: Policy) -> Prober:
     """Open the ports of a probe plan, each in its network namespace.
 
     Raises:
-        ChakramError: If a port cannot be opened, or a destination is not allowed or
-            would be reached through ``lo``.
+        ChakramError: If a port cannot be opened, or a destination is not allowed or has
+            a route through ``lo``.
     """
     ports: dict[int, ProbePort] = {}
     try:
@@ -374,7 +379,10 @@ def probe(
     arm_lease: Callable[[], None],
     check_lease: Callable[[int], None],
 ) -> bool:
-    """Send and receive until the agent sends stop; return whether it did.
+    """Send and receive probes until the agent sends stop.
+
+    Returns:
+        True if the agent sent stop, False if it closed the connection.
 
     Raises:
         PeerError: If the agent sends an unexpected command.
@@ -402,8 +410,8 @@ def probe(
         pipe.flush()
         if armed and now_ns >= next_report_ns:
             next_report_ns = now_ns + _REPORT_NS
-            # Keep reporting after the end: packets that other agents send later count
-            # too.
+            # Keep reporting after the end, because packets that other agents send later
+            # also count.
             has_ended = not finished and prober.finished(now_ns)
             _report(prober, pipe, now_ns, finished=has_ended, is_over=finished)
             finished = finished or has_ended

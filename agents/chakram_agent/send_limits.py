@@ -3,7 +3,7 @@
 A traffic generator can be misused. An agent therefore sends only to members of the
 plan, only into prefixes that its own administrator allows, and never faster than its
 own cap. The agent checks these limits when a plan arrives, and again when a port gets
-its destinations. This module is pure: it does no I/O.
+its destinations. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
 """Prefixes reserved for network benchmarks (RFC 2544, RFC 5180), and loopback."""
 
 SHORTEST_PREFIX = {4: 8, 6: 32}
-"""Shortest allowed prefix by IP version; test networks have longer prefixes."""
+"""Shortest allowed prefix by IP version. Test networks have longer prefixes."""
 
 Prefix = IPv4Network | IPv6Network
 
@@ -28,8 +28,8 @@ def parse_prefix(text: str, *, where: str) -> Prefix:
     """Parse a prefix that the agent may send to.
 
     Raises:
-        ConfigError: If *text* is not a prefix or covers too many addresses; *where* is
-            its location.
+        ConfigError: If *text* is not a prefix or covers too many addresses. *where* is
+            the error's location.
     """
     try:
         prefix = ip_network(text)
@@ -55,7 +55,7 @@ class Policy:
 
     Attributes:
         allow: Prefixes that the agent may send to.
-        max_rate_bps: Highest rate of all ports together; None: no limit.
+        max_rate_bps: Highest total rate of all ports. None if there is no limit.
     """
 
     allow: tuple[Prefix, ...] = tuple(map(ip_network, DEFAULT_ALLOW))
@@ -65,8 +65,8 @@ class Policy:
         """Refuse an address that is not allowed.
 
         Raises:
-            PlanError: If the address is outside all allowed prefixes; *where* is its
-                location.
+            PlanError: If the address is outside all allowed prefixes. *where* is the
+                error's location.
         """
         parsed = ip_address(address)
         if not any(parsed in prefix for prefix in self.allow):
@@ -81,17 +81,17 @@ class Policy:
         """Refuse the first address that is not allowed.
 
         Raises:
-            PlanError: If an address is outside all allowed prefixes; *where* is its
-                location.
+            PlanError: If an address is outside all allowed prefixes. *where* is the
+                error's location.
         """
         for address in sorted(addresses):
             self.check_destination(address, where=where)
 
     def port_rate_bps(self, rate_bps: int | None, *, ports: int) -> int | None:
-        """Return the rate of a port: the plan's rate, but at most its share of the cap.
+        """Return the plan's rate of a port, but at most the port's share of the cap.
 
-        The cap is divided evenly among the agent's ports, so together they never exceed
-        it and need not coordinate.
+        The cap is divided evenly among the agent's ports. They therefore never exceed
+        it in total, without any coordination.
         """
         if self.max_rate_bps is None:
             return rate_bps

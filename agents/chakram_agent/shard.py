@@ -4,9 +4,9 @@ The agent starts each shard as a separate program (``python -m chakram_agent.sha
 Control traffic and metrics scrapes therefore do not share its interpreter. A shard
 never imports gRPC, asyncio or a netlink library.
 
-The shard receives its part of the plan over a socket pair and opens its ports in their
-network namespaces. It waits for the start, replays its ranks and sends its records to
-the agent. It ends on command, or when its agent ends.
+The shard receives its part of the plan over a socket pair and opens its ports in the
+ports' network namespaces. It waits for the start, replays its ranks and sends records
+to the agent. It ends when the agent sends stop or ends.
 """
 
 from __future__ import annotations
@@ -54,13 +54,12 @@ def build_plane(
 
     Args:
         plan: The shard's part of the plan.
-        policy: Destinations this agent may send to.
+        policy: Limits on destinations of this agent.
         parts: Sockets and memory that the agent opened for divided ports.
 
     Raises:
-        ChakramError: If a port cannot be opened, a destination is refused, or a program
-            does not fit its queue pairs. A destination is refused if it is not allowed
-            or would be reached through ``lo``.
+        ChakramError: If a port cannot be opened, or a program does not fit its queue
+            pairs. Also if a destination is not allowed or has a route through ``lo``.
     """
     network = MemoryNetwork()
     part_of = {part.port: part for part in parts}
@@ -124,22 +123,22 @@ def _shared_line(
 
 
 CHORES_NS = 1_000_000
-"""Interval between chores, the work of the loop other than handling packets."""
+"""Interval between chores: all work of the loop except handling packets."""
 TALLY_NS = 1_000_000
 """Interval between turns of the tally, each of which updates a few counters."""
 REPORT_NS = 50_000_000
 REPORT_ROWS = 4096
 STALLED_NS = 1_000_000_000
-"""Time without progress after which reports say what each rank waits for."""
+"""Time without progress after which reports include what each rank waits for."""
 LONGEST_WAIT_NS = 50_000_000
 GARBAGE_THRESHOLD = 100_000
-"""Net new objects before the garbage collector looks for cycles."""
+"""Number of net new objects after which the garbage collector searches for cycles."""
 GOODBYE_S = 1.0
-"""Longest time to flush the last messages."""
+"""Longest time to send the last messages."""
 
 
 class Shard:
-    """Drives a data plane and exchanges messages with the agent.
+    """Driver of a data plane, which exchanges messages with the agent.
 
     Args:
         pipe: Connection to the agent.
@@ -167,7 +166,7 @@ class Shard:
         self._next_report_ns = 0
 
     def run(self) -> None:
-        """Work until the agent sends stop or has ended."""
+        """Work until the agent sends stop or ends."""
         try:
             self._set_up()
             self._work()
@@ -186,7 +185,7 @@ class Shard:
         if setup is None:
             return
         policy = Policy(allow=tuple(ip_network(prefix) for prefix in setup.allow))
-        self._plan = decode_plan(setup.plan, is_checked=True)  # by the agent
+        self._plan = decode_plan(setup.plan, is_checked=True)  # the agent checked it
         if self._plan.probes is not None:
             self._prober = open_prober(self._plan, policy)
             self._tell(pb.ShardReport(ready=pb.ShardReady()))
@@ -202,9 +201,9 @@ class Shard:
         self._sampler = Sampler(
             self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
         )
-        # All objects that exist now remain until the end, so exclude them from
-        # collection. Later objects form no cycles; searching for cycles took 7 % of the
-        # time.
+        # All objects that exist now remain until the end, so exclude them from garbage
+        # collection. Searching for cycles took 7 % of the time, but later objects form
+        # no cycles.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD)
@@ -246,7 +245,7 @@ class Shard:
             return
         next_chores_ns = 0
         while not self._stopping and not self._pipe.closed:
-            # Chores come first: after a suspension, the process must check its lease
+            # Do chores first. After a suspension, the process must check its lease
             # before it sends.
             now_ns = time.monotonic_ns()
             if now_ns >= next_chores_ns:
@@ -274,7 +273,7 @@ class Shard:
         if self._tally is not None:
             self._tally.look(now_ns)
             if now_ns >= self._next_tally_ns:
-                # After a sleep, make up for the turns that were missed.
+                # After a sleep, make up for missed turns.
                 turns = 1 + (now_ns - self._next_tally_ns) // TALLY_NS
                 self._next_tally_ns = now_ns + TALLY_NS
                 for _ in range(min(turns, TURNS_PER_PORT)):
@@ -282,8 +281,8 @@ class Shard:
         if self._sampler is not None:
             self._sampler.turn(now_ns)
         if self._finished and not self._goes_on:
-            # Peers may lack acknowledgments and retransmit: report the rows this
-            # causes.
+            # Peers that lack acknowledgments may still retransmit. Report the resulting
+            # rows.
             if now_ns >= self._next_report_ns:
                 self._next_report_ns = now_ns + REPORT_NS
                 self._report_rows(plane)
@@ -292,7 +291,7 @@ class Shard:
         if failure is not None:
             raise RunFailed("shard", failure)
         if not self._finished and now_ns >= self._start_ns and plane.finished():
-            # Background ranks continue for as long as other jobs need them.
+            # Background ranks continue as long as other jobs need them.
             self._finished = True
             self._finish_samples(now_ns)
             self._report(plane, now_ns)
@@ -374,7 +373,7 @@ class Shard:
             self._tally.finish()
 
     def _fail(self, error: ChakramError) -> None:
-        """Report the error; the shard sends no packets afterward."""
+        """Report the error. The shard sends no packets afterward."""
         report = pb.ShardReport(
             failed=pb.ShardFailed(
                 error=error_message(error), waiting_for=self._waiting_for()[:64]
@@ -397,7 +396,7 @@ class Shard:
         plane = self._plane
         if plane is not None and self._armed:
             self._finish_samples(time.monotonic_ns())
-            # Rows beyond the bound of the pipe are lost; the cause is already reported.
+            # If the pipe is full, rows are lost, but the shard has reported the cause.
             with suppress(RunFailed):
                 self._report(plane, time.monotonic_ns())
             self._finish_tally()
@@ -415,7 +414,7 @@ def _rows(plane: DataPlane) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one shard with the descriptors inherited from the agent."""
+    """Run one shard, with the descriptors that it inherits from the agent."""
     parser = argparse.ArgumentParser(prog="chakram_agent.shard", description=__doc__)
     parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--counters", type=int, required=True)
@@ -424,9 +423,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
     if options.core is not None:
-        with suppress(OSError):  # the core may have been taken away since
+        with suppress(OSError):  # the process may not use this core anymore
             os.sched_setaffinity(0, {options.core})
-    # Ctrl-C in a terminal also signals the shards; the agent decides how to react.
+    # Ignore Ctrl-C, which also signals the shards. The agent decides how to react.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = ShardPipe(socket.socket(fileno=options.control))
     counters = SharedCounters(options.counters)

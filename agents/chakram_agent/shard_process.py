@@ -1,4 +1,4 @@
-"""The agent's handle of one shard: its process, pipe and counters."""
+"""The agent's handle of one shard, with the shard's process, pipe and counters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 from chakram_agent.shared_counters import SharedCounters
 
 STOP_GRACE_S = 1.2
-"""Time after which a stopped shard is killed: all traffic must end within 2 s."""
+"""Time after which the agent kills a shard that does not stop. All traffic must end
+within 2 s."""
 
 
 async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
     """Return the next message of a shard, or None if it has ended.
 
     Raises:
-        PeerError: If the message is too long; *where* is its location.
+        PeerError: If the message is too long. *where* is the error's location.
     """
     try:
         header = await reader.readexactly(HEADER_BYTES)
@@ -34,7 +35,7 @@ async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | Non
 
 @dataclass(slots=True)
 class ShardProcess:
-    """A running data-plane process; create it with ``start``.
+    """A running data-plane process, created by ``start``.
 
     Attributes:
         number: Number of the shard.
@@ -58,10 +59,17 @@ class ShardProcess:
         ports: int = 0,
         inherited: Sequence[int] = (),
     ) -> ShardProcess:
-        """Start the process of shard *number*, pinned to *core* unless that is None.
+        """Start the process of a shard.
 
-        Its counters have room for *queue_pairs* queue pairs and *ports* ports. The
-        process also inherits the descriptors in *inherited*, under the same numbers.
+        The process also inherits the descriptors in *inherited*, under the same
+        numbers.
+
+        Args:
+            number: Number of the shard.
+            core: Core to which the process is pinned. None for any core.
+            queue_pairs: Number of queue pairs for which the counters have room.
+            ports: Number of ports for which the counters have room.
+            inherited: Descriptors of this process.
 
         Raises:
             EnvironmentProblem: If the process cannot be started.
@@ -94,7 +102,7 @@ class ShardProcess:
         return cls(number, counters, process, reader, writer)
 
     def tell(self, command: pb.ShardCommand) -> None:
-        """Send a command to the shard; do nothing if the shard has ended."""
+        """Send a command to the shard, or do nothing if the shard has ended."""
         with suppress(ConnectionError):
             self._writer.write(frame(command.SerializeToString()))
 
@@ -109,7 +117,7 @@ class ShardProcess:
             yield decode_message(pb.ShardReport, data, where=where)
 
     def stop(self) -> None:
-        """Ask the shard to end; kill it after ``STOP_GRACE_S``."""
+        """Request the end of the shard, and kill it after ``STOP_GRACE_S``."""
         self.tell(pb.ShardCommand(stop=pb.ShardStop()))
         if self._killer is None:
             loop = asyncio.get_running_loop()
@@ -121,9 +129,9 @@ class ShardProcess:
             self._process.kill()
 
     async def close(self) -> str:
-        """Stop the shard, wait for its process to end, and return how it ended.
+        """Stop the shard, wait for the end of its process, and return how it ended.
 
-        A shard that closed its pipe but does not exit is killed.
+        If the shard closed its pipe but does not exit, the agent kills it.
         """
         self.stop()
         code = await self._process.wait()

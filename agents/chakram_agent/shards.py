@@ -1,4 +1,4 @@
-"""The shards of an agent: starts their processes and handles their reports."""
+"""Management of an agent's shards: their processes and reports."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class Shards:
 
     Attributes:
         policy: Limits of the agent.
-        tasks: Task group that owns the tasks that read the shards' reports.
-        metering: Adds up the shards' counters.
+        tasks: Task group for the tasks that read the shards' reports.
+        metering: Sums of the shards' counters.
         pin: Whether to pin each shard to one core.
-        dispatch: Passes shard events to the agent's state machine.
-        tell: Sends an event to the controller; returns False if too many records wait.
-        failure: First error of this run that a shard reported, or that prevented its
-            start.
-        waiting_for: What ranks waited for when a run failed, one sentence each.
+        dispatch: Function that passes shard events to the agent's state machine.
+        tell: Function that sends an event to the controller. It returns False if too
+            many records wait for the controller.
+        failure: First error of this run that a shard reported, or that prevented the
+            start of a shard.
+        waiting_for: Sentences about what each rank waited for when a run failed.
     """
 
     policy: Policy
@@ -69,11 +70,11 @@ class Shards:
         self._divided.open(plan)
 
     def close(self) -> None:
-        """Close the divided ports; call this if the shards will not be started."""
+        """Close the divided ports. Call this only if the shards will not start."""
         self._divided.close()
 
     def start(self, plan: AgentPlan) -> None:
-        """Start the shards of *plan*; `dispatch` gets their events."""
+        """Start the shards of *plan*. ``dispatch`` gets their events."""
         self.forget()
         self._called_off = False
         numbers = plan.shard_numbers()
@@ -91,7 +92,7 @@ class Shards:
             )
 
     def arm(self, start_ns: int) -> None:
-        """Start all shards at *start_ns*; they then need the agent's lease."""
+        """Start all shards at *start_ns*. From now on, they need the agent's lease."""
         self._stamp(time.monotonic_ns())
         self._lease.arm()
         for shard in self._processes.values():
@@ -196,7 +197,7 @@ class Shards:
                 self.metering.remove_shard(number)
                 self._divided.leave(number)
         if not self._processes:
-            self.tell(self.counters())  # includes the counts of the last messages
+            self.tell(self.counters())  # with the counts of the last messages
         self.dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
@@ -262,5 +263,5 @@ def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
 
 
 def _reason(error: ChakramError) -> str:
-    """Return the text of an error, without the location if that is just "shard"."""
+    """Return the text of an error, without the location if it is only "shard"."""
     return error.found if error.where == "shard" else str(error)

@@ -1,18 +1,20 @@
 """Counters in memory that a shard shares with its agent, and their sums.
 
 A shard writes plain 64-bit integers, and the agent copies them on request. Neither
-waits for the other: an aligned 64-bit store is atomic. The memory holds, in this order:
+waits for the other, because an aligned 64-bit store is atomic. The memory contains, in
+this order:
 
 * ``TOTAL_SLOTS`` counters with the layout of ``chakram.records.counter_slots``;
 * the load of the shard;
 * the numbers of rows allocated for queue pairs and ports;
-* the stamp, the one number that the agent writes (``chakram_agent.stall_lease``);
+* the stamp, which is the only number that the agent writes
+  (``chakram_agent.stall_lease``);
 * one row per queue pair, with the columns of ``QUEUE_PAIR_FIELDS``;
 * one row per port, with the columns of ``PORT_FIELDS``.
 
-A version number precedes each row and is odd while the row is being written. A reader
-that finds it odd, or changed after the copy, reads the row again. A row is therefore
-always consistent.
+A version number precedes each row. It is odd while the shard writes the row. If the
+version is odd, or changes during the copy, the reader reads the row again. A row is
+therefore always consistent.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ _QUEUE_PAIRS, _PORTS, _STAMP, _FIRST_ROW = (
 _PAIR_ROW = 1 + len(QUEUE_PAIR_FIELDS)
 _PORT_ROW = 1 + len(PORT_FIELDS)
 _TRIES = 100
-"""Attempts to read a row while it changes; writing one takes a microsecond."""
+"""Number of attempts to read a row that changes. Writing a row takes a microsecond."""
 
 
 class SharedCounters:
     """The counters of one shard, in the memory behind ``descriptor``.
 
     Args:
-        descriptor: Descriptor of memory from ``create``; this object closes it.
+        descriptor: Descriptor of memory from ``create``. ``close`` closes it.
 
     Attributes:
         queue_pairs: Number of rows allocated for queue pairs.
@@ -64,7 +66,7 @@ class SharedCounters:
         nbytes = os.fstat(descriptor).st_size
         self._map = mmap.mmap(descriptor, nbytes)
         self.values = memoryview(self._map).cast("q")
-        """All slots; a shard updates its counters by writing here."""
+        """All slots. A shard writes here to update its counters."""
         self.queue_pairs = self.values[_QUEUE_PAIRS]
         self.ports = self.values[_PORTS]
 
@@ -72,7 +74,7 @@ class SharedCounters:
     def create(
         cls, name: str, *, queue_pairs: int = 0, ports: int = 0
     ) -> SharedCounters:
-        """Return new counters, all 0; /proc shows the memory as *name*."""
+        """Return new counters, all 0. In /proc, *name* identifies their memory."""
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             slots = _FIRST_ROW + _PAIR_ROW * queue_pairs + _PORT_ROW * ports
@@ -95,7 +97,7 @@ class SharedCounters:
         self.values[_STAMP] = stamp_ns
 
     def snapshot(self) -> array[int]:
-        """Return a copy of the counters; see ``chakram.records.counter_slots``."""
+        """Return a copy of the counters (see ``chakram.records.counter_slots``)."""
         copy = array("q")
         copy.frombytes(self.values[: counter_slots.TOTAL_SLOTS].tobytes())
         return copy
@@ -113,23 +115,23 @@ class SharedCounters:
     def set_queue_pair(self, index: int, row: Sequence[int]) -> None:
         """Write the row of queue pair *index* of the shard.
 
-        A row beyond the allocated room is dropped.
+        If there is no room for the row, drop it.
         """
         if index < self.queue_pairs:
             self._write(_FIRST_ROW + index * _PAIR_ROW, row)
 
     def set_port(self, index: int, row: Sequence[int]) -> None:
-        """Write the row of port *index* of the shard; drop it if there is no room."""
+        """Write the row of port *index* of the shard, or drop it without room."""
         if index < self.ports:
             first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
             self._write(first + index * _PORT_ROW, row)
 
     def queue_pair_rows(self) -> array[int]:
-        """Return the current rows of all queue pairs written so far."""
+        """Return the current rows of all queue pairs that have a row."""
         return self._rows(_FIRST_ROW, self.queue_pairs, _PAIR_ROW)
 
     def port_rows(self) -> array[int]:
-        """Return the current rows of all ports written so far."""
+        """Return the current rows of all ports that have a row."""
         first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
         return self._rows(first, self.ports, _PORT_ROW)
 
@@ -153,7 +155,7 @@ class SharedCounters:
         return rows
 
     def close(self) -> None:
-        """Release the memory; a second call does nothing."""
+        """Release the memory. Later calls have no effect."""
         if self.descriptor >= 0:
             self.values.release()
             self._map.close()
@@ -161,8 +163,8 @@ class SharedCounters:
             self.descriptor = -1
 
 
-# The agent counts completion times, not the shards: the agent receives every record
-# anyway, and CPU time in a shard is scarce.
+# The agent counts completion times, because it receives every record in any case, and
+# because CPU time in a shard is scarce.
 
 _WIDTH = len(FLOW_FIELDS)
 _RANK = FLOW_FIELDS.index("rank")
@@ -174,7 +176,7 @@ _DELIVERED = counter_slots.slot("delivered_bytes")
 
 
 class Metering:
-    """Adds up the counters of an agent over all of its runs."""
+    """Sums of an agent's counters over all of its runs."""
 
     def __init__(self) -> None:
         self._past = array("q", bytes(8 * counter_slots.TOTAL_SLOTS))
@@ -183,7 +185,7 @@ class Metering:
         self._ops: dict[int, list[CollectiveOp]] = {}
 
     def begin(self, plan: AgentPlan) -> None:
-        """Start counting the run of *plan*, and store the operations of its ranks."""
+        """Start counting for the run of *plan*."""
         self._before = self.totals()
         self._ops = {
             rank.number: [
@@ -197,11 +199,11 @@ class Metering:
         }
 
     def add_shard(self, number: int, counters: SharedCounters) -> None:
-        """Add a shard whose counters are included from now on."""
+        """From now on, include the counters of a shard."""
         self._live[number] = counters
 
     def remove_shard(self, number: int) -> None:
-        """Keep the counts of a shard that has ended, and release its memory."""
+        """Keep the counts of a shard that has ended, and release the shard's memory."""
         counters = self._live.pop(number, None)
         if counters is not None:
             self._past = counter_slots.sum_counters([self._past, counters.snapshot()])
@@ -239,7 +241,7 @@ class Metering:
         )
 
     def totals(self) -> array[int]:
-        """Return all counters of the agent; see ``chakram.records.counter_slots``."""
+        """Return all counters of the agent (see ``chakram.records.counter_slots``)."""
         return counter_slots.sum_counters(
             [self._past, *(counters.snapshot() for counters in self._live.values())]
         )

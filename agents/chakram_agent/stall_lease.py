@@ -1,14 +1,15 @@
 """The lease that ends traffic if the agent hangs.
 
-A hung agent cannot end its traffic: it may be stopped (SIGSTOP), or its event loop may
-be blocked. The event loop therefore writes the time into memory shared with its
-data-plane processes. They stop sending when the time is no longer updated.
+A hung agent cannot end its traffic. For example, it may be stopped (SIGSTOP), or its
+event loop may be blocked. The event loop therefore writes the time, as a stamp, into
+memory that it shares with its data-plane processes. These processes stop sending if the
+agent no longer updates the stamp.
 
 Both sides apply the same rule to the last stamp and the current time, and the decision
-is final. An agent that resumes, alone or together with its processes, therefore never
-continues such a run: the first side to check finds the old stamp.
+is final. If the agent resumes, alone or together with its processes, the first side to
+check finds the old stamp. An agent therefore never continues a run after a hang.
 
-This module is pure: it does no I/O and reads no clock.
+This module does no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from __future__ import annotations
 LEASE_NS = 1_500_000_000
 """Duration of the lease from the last stamp.
 
-Traffic must end within 2 s; the rest of that time is for detecting the lapse. An agent
-stamps every 50 ms, so it can miss up to 30 stamps.
+Traffic must end within 2 s of a hang, which leaves 0.5 s to detect the lapse. An agent
+writes a stamp every 50 ms, so it can miss up to 30 stamps.
 """
 
 LAPSED = -1
-"""A stamp that ends the lease, whatever the current time."""
+"""A stamp that ends the lease at any time."""
 
 LEASE_SENTENCE = (
     f"the agent stalled for more than {LEASE_NS / 1e9:g} s, so its traffic has "
@@ -30,10 +31,10 @@ LEASE_SENTENCE = (
 
 
 class Lease:
-    """The lease that permits traffic; it takes effect once armed.
+    """The lease that permits traffic, in effect as soon as it is armed.
 
     Attributes:
-        lapsed: Whether the lease has ended; it cannot be renewed then.
+        lapsed: Whether the lease has ended. A lapsed lease cannot be renewed.
     """
 
     __slots__ = ("_armed", "lapsed")
@@ -47,7 +48,7 @@ class Lease:
         self._armed = True
 
     def holds(self, *, stamp_ns: int, now_ns: int) -> bool:
-        """Return whether the lease still holds.
+        """Return whether the lease still permits traffic.
 
         Args:
             stamp_ns: Last stamp of the agent.

@@ -10,14 +10,14 @@
     PREPARED, DONE --Reset--> DRAINING --all stopped--> IDLE
     FAILED --Reset, controller lost--> IDLE
 
-In DONE the shards still answer packets from their peers, which may be missing
-acknowledgments. In DRAINING the shards stop and send the rest of their records. A
-session is the time during which one controller holds the agent. It ends with the
+In DONE, the shards still answer packets from their peers, which may lack
+acknowledgments. In DRAINING, the shards stop and send the rest of their records. A
+session is the time during which one controller uses the agent. It ends with the
 controller's stream, or when heartbeats cease.
 
 ``chakram_agent.agent`` carries out the instructions and passes the resulting events
-back. A refused event raises an error and changes nothing. This module is pure: it does
-no I/O and reads no clock.
+back. A refused event raises an error and changes nothing. This module does no I/O and
+reads no clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUIET_LEASE_NS = 15_000_000_000
 A controller that plans or writes results may be slow to send heartbeats.
 """
 LATEST_START_NS = 3600 * 10**9
-"""Longest delay until the start of a run; a longer one indicates a clock error."""
+"""Longest delay until the start of a run. A longer delay indicates a clock error."""
 
 
 class Phase(Enum):
@@ -59,7 +59,7 @@ ACTIVE = frozenset({Phase.PREPARING, Phase.PREPARED, *TRAFFIC})
 
 @dataclass(slots=True)
 class AgentState:
-    """Decides what the agent does next."""
+    """State of the agent, which decides what the agent does next."""
 
     phase: Phase = Phase.IDLE
     session: str | None = None
@@ -75,7 +75,7 @@ class AgentState:
     _finished: set[int] = field(default_factory=set)
     _goes_on: bool = False
     _releasing: bool = False
-    """Whether DRAINING leads to IDLE, without a report."""
+    """Whether IDLE follows DRAINING, without a report to the controller."""
     _heartbeat_ns: int = 0
 
     def handle(self, event: events.Event) -> list[events.Instruction]:
@@ -84,8 +84,8 @@ class AgentState:
         Raises:
             UnexpectedEvent: If the phase does not allow the event. The state is
                 unchanged.
-            AgentError: If the session has no right to the request or the request is
-                invalid. The state is unchanged.
+            AgentError: If the session has ended, another controller uses the agent, or
+                the request is invalid. The state is unchanged.
         """
         match event:
             case events.Attach():
@@ -112,7 +112,7 @@ class AgentState:
                 return self._shard_event(event)
 
     def next_deadline_ns(self) -> int:
-        """Return when a ``Tick`` may next change the state; NEVER if none can."""
+        """Return when a ``Tick`` may next change the state, or NEVER."""
         deadline_ns = NEVER
         if self.session is not None:
             deadline_ns = self._heartbeat_ns + self._lease_ns()
@@ -121,7 +121,7 @@ class AgentState:
         return deadline_ns
 
     def check(self) -> list[str]:
-        """Return the violated invariants; empty if all hold."""
+        """Return sentences about violated invariants, empty if there are none."""
         problems: list[str] = []
         everyone = set(range(self._shards))
         if not self._finished <= self._ready <= everyone:
@@ -268,7 +268,7 @@ class AgentState:
         if isinstance(event, events.ShardStopped):
             return self._shard_stopped(event)
         if self.phase in (Phase.DRAINING, Phase.DONE):
-            return []  # sent before the shard received the stop command
+            return []  # the shard sent this before it received the stop command
         match event:
             case events.ShardReady() if self.phase is Phase.PREPARING:
                 self._ready.add(event.shard)

@@ -1,9 +1,9 @@
-"""The TLS gate of an agent: checks client certificates in front of gRPC on TCP.
+"""The TLS gate of an agent, which checks client certificates in front of gRPC on TCP.
 
-A client without a certificate occupies a place among the waiting connections until it
-is refused. gRPC has a single limit for all connections, so such clients could lock out
-controllers. The gate limits waiting connections per source, and never drops a
-connection with a certificate to admit another.
+A client without a certificate takes a place among the waiting connections until the
+agent refuses the client. gRPC has a single limit for all connections, so clients
+without certificates could lock out controllers. The gate limits waiting connections per
+source. It never drops a connection with a certificate to admit another connection.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 3.0
 MOST_WAITING = 128
-"""Highest number of connections that have not shown a certificate yet."""
+"""Limit on connections that have not yet presented a certificate."""
 MOST_WAITING_PER_SOURCE = 64
-"""Highest number of such connections per source.
+"""Limit on these connections per source.
 
 A controller waits for only a few milliseconds. Even if its address opens 200 other
 connections per second, the gate does not drop it for 320 ms.
 """
 MOST_KNOWN = 256
-"""Number of sources to remember that have shown a certificate."""
+"""Limit on sources to remember because they have presented a certificate."""
 _CHUNK_BYTES = 1 << 18
 _SHUTDOWN_TIMEOUT_S = 1.0
 _ACCEPT_AGAIN_S = 0.05
@@ -43,16 +43,17 @@ _C = TypeVar("_C", bound="Hashable")
 
 
 class WaitingRoom(Generic[_C]):
-    """Connections that have not shown a certificate yet; selects the one to drop.
+    """Connections that have not yet presented a certificate.
 
-    If the source of a new connection exceeds its limit, that source loses a connection.
-    If only the total limit is exceeded, the source with the most connections loses one.
-    Sources that have shown a certificate before are considered last. The dropped
-    connection is the oldest one that has sent nothing, or else the oldest one.
+    If there are too many, the room selects a connection to drop. If the source of a new
+    connection exceeds its limit, that source loses a connection. If only the total
+    limit is exceeded, the source with the most connections loses a connection. The room
+    considers sources that have presented a certificate before last. It drops the
+    source's oldest connection that has sent nothing, or else the oldest connection.
 
     Args:
-        has_sent: Returns whether a connection has sent data; controllers send
-            immediately.
+        has_sent: Function that returns whether a connection has sent data. Controllers
+            send immediately.
     """
 
     def __init__(self, has_sent: Callable[[_C], bool]) -> None:
@@ -61,7 +62,7 @@ class WaitingRoom(Generic[_C]):
         self._known: dict[str, None] = {}
 
     def arrive(self, connection: _C, source: str) -> _C | None:
-        """Admit a connection; return the connection to drop for it, or None."""
+        """Admit a connection, and return the connection to drop for it, or None."""
         self._sources[connection] = source
         counts = Counter(self._sources.values())
         if counts[source] <= MOST_WAITING_PER_SOURCE:
@@ -93,7 +94,7 @@ class WaitingRoom(Generic[_C]):
 
 
 def source_of(address: str) -> str:
-    """Return the source of an address: the IPv4 address or the IPv6 /64 prefix."""
+    """Return the source of an address, which is the IPv4 address or the IPv6 /64."""
     if not is_ipv6(address):
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -102,13 +103,13 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True)
 class Gate:
-    """Forwards connections with a valid certificate to gRPC on a Unix socket.
+    """Gate that forwards connections with a valid certificate to gRPC's Unix socket.
 
     Attributes:
         listener: Socket that controllers connect to.
         context: TLS context with the agent's certificate and the accepted CA.
         inner: Path of gRPC's socket.
-        tasks: Task group that owns the tasks of connections.
+        tasks: Task group for the tasks of connections.
     """
 
     listener: socket.socket
@@ -122,7 +123,7 @@ class Gate:
         self._room = WaitingRoom(self._has_sent)
 
     async def serve(self) -> None:
-        """Accept connections until cancelled."""
+        """Accept connections until canceled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -140,8 +141,8 @@ class Gate:
                 self.tasks.create_task(
                     self._handle(connection, source), name=f"connection-{source}"
                 )
-                # Accepting does not yield while more connections are queued, so yield
-                # here.
+                # ``sock_accept`` does not yield while more connections are queued, so
+                # yield here.
                 await asyncio.sleep(0)
         finally:
             for waiting in self._room.waiting():
@@ -156,13 +157,13 @@ class Gate:
             return False
 
     async def _handle(self, connection: socket.socket, source: str) -> None:
-        """Check the certificate of a connection, then forward its data."""
+        """Check the certificate of a connection, then forward the connection's data."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         has_certificate = False
         try:
-            # A client that sends nothing costs a descriptor, but no TLS buffers.
+            # A client that sends nothing takes a descriptor, but no TLS buffers.
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 await _wait_readable(connection)
             if not self._room.is_waiting(connection):
@@ -208,7 +209,7 @@ async def _wait_readable(connection: socket.socket) -> None:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward data until either side closes."""
+    """Forward data until either side closes its connection."""
     try:
         while data := await reader.read(_CHUNK_BYTES):
             writer.write(data)
@@ -228,7 +229,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Shut down a connection; its task then closes it."""
+    """Shut down a connection. The connection's task then closes it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError as error:

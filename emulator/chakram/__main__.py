@@ -12,7 +12,7 @@ _INTERRUPTED = 130
 import."""
 
 GARBAGE_THRESHOLD = 1_000_000
-"""Net allocations that trigger a search for reference cycles.
+"""Number of net allocations that triggers a search for reference cycles.
 
 Nearly all objects live as long as the command. With Python's default threshold, garbage
 collection took 10 to 25 % of the run time. With a threshold of 100,000 it still took 10
@@ -20,7 +20,7 @@ collection took 10 to 25 % of the run time. With a threshold of 100,000 it still
 
 
 def main() -> int:
-    """Run the command; return its exit code."""
+    """Run the command and return its exit code."""
     gc.set_threshold(GARBAGE_THRESHOLD)
     # An abort or a fault in native code would otherwise print nothing.
     if sys.stderr is not None:

@@ -10,14 +10,15 @@ Importing `chakram` installs a finder ahead of Python's own finders. The environ
 variable ``CHAKRAM_COMPILED`` selects the form of the hot modules:
 
 ``auto``     the extension if it was built from the current sources, else the ``.py``
-``require``  the extension; an ImportError gives the reason if there is none
+``require``  the extension, or an ImportError with the reason if there is none
 ``off``      always the ``.py``
 
-When ``setup.py`` builds an extension, it records digests in ``_compiled.*.json``: of
-the module and of all declarations compiled into it. An extension is up to date if these
-digests match the current files. Modification times are unreliable, because installers
-and version control set them. Declarations are included because a changed ``.pxd`` of
-*another* module can move the fields of a class, and no linker error reports that.
+When ``setup.py`` builds an extension, it records the digests of the module and of all
+declarations compiled into it in ``_compiled.*.json``. An extension is up to date if
+these digests match the current files. Modification times are unreliable, because
+installers and version control set them. Declarations are included because a changed
+``.pxd`` of *another* module can move the fields of a class, and no linker error reports
+that.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
 COMPILED = "compiled"
 NOT_BUILT = "not built"
-# Each interpreter has its own suffix and record; several may share a checkout.
+# Each interpreter has its own suffix and record, because several interpreters may share
+# a checkout.
 SUFFIX = EXTENSION_SUFFIXES[0]
 RECORD = f"_compiled{os.path.splitext(SUFFIX)[0]}.json"
 
@@ -55,11 +57,12 @@ Digests = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStatus:
-    """The form of each hot module: loaded already, or to be loaded by an import.
+    """The form in which each hot module is loaded, or would be loaded by an import.
 
     Attributes:
         mode: The value of ``CHAKRAM_COMPILED``.
-        modules: ``"compiled"`` or the reason why not, by full module name, sorted.
+        modules: By full module name, ``"compiled"`` or the reason for the plain form,
+            sorted by name.
     """
 
     mode: Mode
@@ -73,7 +76,7 @@ class CompiledStatus:
 
 
 class CompiledFinder:
-    """Meta-path finder for the hot modules of *packages*; it ignores all others."""
+    """Meta-path finder for the hot modules of *packages*, which ignores all others."""
 
     def __init__(
         self, mode: Mode, *, packages: Sequence[str] = PACKAGES, record: str
@@ -89,8 +92,8 @@ class CompiledFinder:
         self._looked: dict[str, tuple[str, str | None]] = {}
         # Cached, because most declarations are compiled into several modules.
         self._digests: dict[str, str | None] = {}
-        # Modules whose dependencies and users are all compiled, to avoid repeated
-        # searches.
+        # Modules whose dependencies and users are all compiled. The cache avoids
+        # repeated searches.
         self._whole: set[str] = set()
 
     def find_spec(
@@ -99,7 +102,7 @@ class CompiledFinder:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return the spec that loads the module *fullname*; None if it is not hot.
+        """Return the spec that loads the module *fullname*, or None if it is not hot.
 
         Raises:
             ImportError: If the mode is ``require`` and no extension matches the
@@ -152,9 +155,9 @@ class CompiledFinder:
         """Return the state of a hot module, and the extension to load, if any.
 
         An extension cannot work with the plain form of a module it was compiled
-        against. The reverse holds too: a plain module caches state that the extension
-        may change. Modules that depend on each other are therefore either all loaded as
-        extensions or all in plain form.
+        against. A plain module cannot work with such an extension, either, because the
+        module caches state that the extension may change. Modules that depend on each
+        other are therefore either all loaded as extensions or all in plain form.
         """
         state, extension = self._look(fullname, stem)
         if state != COMPILED or fullname in self._whole:
@@ -216,7 +219,7 @@ def hot_source(stem: str) -> str | None:
 
 
 def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield full name and stem of the hot modules of *package* in *folder*."""
+    """Yield the full name and the stem of each hot module of *package* in *folder*."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         below = os.path.relpath(parent, folder)
@@ -229,14 +232,14 @@ def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def module_of(source: str) -> str:
-    """Return the module of the source named *source*, as in ``Digests``."""
+    """Return the full name of the module with the source *source* in ``Digests``."""
     return os.path.splitext(source)[0].replace("/", ".")
 
 
 def users(recorded: Mapping[str, Digests]) -> dict[str, set[str]]:
     """Return, by module, the modules of the same package that were compiled against it.
 
-    Modules of other packages are omitted. They may never be imported; if they are, the
+    Modules of other packages are omitted. They may never be imported. If they are, the
     finder examines them then.
     """
     found: dict[str, set[str]] = {module: set() for module in recorded}
@@ -260,7 +263,7 @@ def source_path(name: str) -> str:
 
 
 def digest(path: str) -> str | None:
-    """Return the digest of the file at *path*; None if it cannot be read."""
+    """Return the digest of the file at *path*, or None if it cannot be read."""
     # Imported here because hashlib loads OpenSSL, which is needed only if an extension
     # was built.
     import hashlib
@@ -273,7 +276,7 @@ def digest(path: str) -> str | None:
 
 
 def read_record(path: str) -> dict[str, Digests]:
-    """Return the recorded digests by module; empty if the file cannot be read.
+    """Return the recorded digests by module, or none if the file cannot be read.
 
     A damaged file is treated like a missing one: the finder cannot check any extension,
     so it loads none.
@@ -291,10 +294,10 @@ def record_path() -> str:
 
 
 def requested_mode(environment: Mapping[str, str]) -> Mode:
-    """Return the mode that *environment* selects; ``auto`` by default.
+    """Return the mode that *environment* selects, or ``auto`` by default.
 
     Raises:
-        ImportError: If the value is not a mode, because this runs during an import.
+        ImportError: If the value is not a mode. (This function runs during an import.)
     """
     wanted = environment.get(VARIABLE) or "auto"
     for mode in MODES:

@@ -1,4 +1,4 @@
-"""Python interface to experiments; the ``chakram`` package exports it."""
+"""Python interface to experiments, exported by the ``chakram`` package."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def simulate(
             current folder.
         set: Settings to change, like ``--set``: values by key, e.g.
             ``{"transport.window": "64KiB", "iterations.measured": 3}``.
-        runs: Folder for the run directory; by default, the one in the experiment.
+        runs: Folder for the run directory. Default: the one in the experiment.
         plan: A saved plan to take the programs from, instead of the traces.
         alone: The only job to run. It keeps its placement among the other jobs.
         progress: Receives progress reports.

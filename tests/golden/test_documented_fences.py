@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from chakram.config.experiment import parse_experiment
+from chakram.fabric.fabric_types.inventory_file import Inventory
 from tests.documented import (
     COMMANDS,
     CONFIGS,
@@ -96,6 +97,9 @@ def test_a_ready_experiment_says_how_it_is_run(config: str) -> None:
 def test_an_experiment_on_a_page_is_right(fence: Any) -> None:
     data = yaml.safe_load(fence.text)
     if data is None or fence.reason is not None:
+        return
+    if "hosts" in data:
+        assert Inventory.model_validate(data)
         return
     whole = data
     if "version" not in data:

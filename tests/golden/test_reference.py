@@ -45,8 +45,8 @@ def test_every_key_of_a_shown_trace_is_in_the_reference() -> None:
     page = "trace-show.md"
     assert first_cells(page, heading="## Keys of `--json`") == document.keys()
     rank, row = document["per_rank"][0], document["communication"][0]
-    assert first_cells(page, heading="\nOf a rank:") == rank.keys()
-    assert first_cells(page, heading="\nOf a collective and size") == row.keys()
+    assert first_cells(page, heading="\nEach object in `per_rank`") == rank.keys()
+    assert first_cells(page, heading="\nEach object in `communication`") == row.keys()
     for key in document["messages"]:
         assert f"`{key}`" in (REFERENCE / page).read_text(encoding="utf-8")
 
@@ -71,7 +71,7 @@ def test_the_reference_has_every_rule_of_lint_as_it_stands_in_the_code() -> None
             if rule.severity == severity
         ]
     keys = {field.name for field in fields(Finding)}
-    assert first_cells(page, heading="\nOf a finding:") == keys
+    assert first_cells(page, heading="\nEach finding has these keys:") == keys
 
 
 def test_every_document_of_json_is_in_the_reference_with_its_version() -> None:

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """UDP ports that pass bursts to and from the kernel in preallocated C structures.
 
-If extensions are built, this port replaces ``UdpPort``, which uses Python's socket
-module. That module takes microseconds per call to build and parse structures that this
-port prepares once. The module also provides a poll with an exact timeout.
+If extensions are built, ``BatchPort`` replaces ``UdpPort``, which uses Python's socket
+module. On each call, the socket module takes microseconds to build and parse structures
+that ``BatchPort`` prepares once. This module also provides a poll with an exact
+timeout.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -123,20 +124,20 @@ cdef extern from "sys/epoll.h" nogil:
     )
 
 cdef enum:
-    # Datagrams or coalesced batches that one call takes from the kernel.
+    # Most datagrams or coalesced batches that one call takes from the kernel.
     ARRIVALS = 4
     # Larger than any UDP datagram or coalesced batch.
     BUFFER_BYTES = 65536
-    # Room for the three requested control messages.
+    # Room for the three control messages that the port requests from the kernel.
     CONTROL_BYTES = 96
-    # Descriptors that one poll can return; others wait for the next call.
+    # Most descriptors that one poll returns. The next poll returns any others.
     READY = 64
     CONGESTION_EXPERIENCED = 3
-    # Largest segment size that the kernel accepts: 16 bits.
+    # Largest segment size that the kernel accepts, a 16-bit number.
     LARGEST_SEGMENT = 65535
 
 
-# Large enough for either family; both have family and port at the same offsets.
+# Address of either family. Both structures have family and port at the same offsets.
 ctypedef union socket_address:
     sockaddr_in ipv4
     sockaddr_in6 ipv6
@@ -147,24 +148,23 @@ cdef int CNP = int(BurstKind.CNP)
 
 
 cdef class BatchPort(Port):
-    """A port on existing sockets; closing the port closes them."""
+    """A port on existing sockets. Closing the port closes the sockets."""
 
     cdef object _sockets
     cdef int _receiver
     cdef dict _senders
-    # The last sending socket and its source port; the next burst usually uses it again.
+    # The last sending socket and its source port. The next burst usually uses them too.
     cdef int _sender
     cdef int _sender_port
     cdef bint _is_ipv6
     cdef socklen_t _address_bytes
     cdef Py_ssize_t _destination_count
     cdef socket_address *_destinations
-    # The message of the next send. Its control messages, with an int or a short, are
-    # prepared in advance.
+    # The message of the next send. The port prepares its control messages in advance.
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
-    # An encoder returns the same view as long as bursts have the same layout, so the
-    # port requests its buffer only once.
+    # The view that was sent last, and its buffer. An encoder returns the same view as
+    # long as bursts have the same layout, so the port requests the buffer only once.
     cdef object _view
     cdef Py_buffer _bytes
     cdef bint _has_control_tos
@@ -173,7 +173,7 @@ cdef class BatchPort(Port):
     cdef uint8_t _tos_control[CONTROL_BYTES]
     cdef uint8_t _cnp_control[CONTROL_BYTES]
     cdef uint8_t _mark_control[CONTROL_BYTES]
-    # Arrivals: several datagrams or coalesced batches at a time.
+    # Arrivals. One call stores several datagrams or coalesced batches here.
     cdef list _buffers
     cdef const unsigned char[::1] _view0
     cdef const unsigned char[::1] _view1
@@ -228,7 +228,7 @@ cdef class BatchPort(Port):
 
     def close(self):
         """Close all sockets."""
-        # The kernel may soon reuse the descriptor numbers.
+        # Discard the descriptor numbers, because the kernel may soon reuse them.
         self._senders = {}
         self._sender_port = -1
         self._receiver = -1
@@ -279,8 +279,8 @@ cdef class BatchPort(Port):
     cdef object _prepare_receiving(self):
         cdef Py_ssize_t index
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(ARRIVALS)]
-        # Creating a view takes longer than filling its buffer, so create all views
-        # here.
+        # Creating a view takes longer than filling its buffer, so create all views only
+        # once.
         self._view0, self._view1, self._view2, self._view3 = self._buffers
         self.buffer = self._view0
         memset(self._incoming, 0, sizeof(self._incoming))
@@ -304,7 +304,7 @@ cdef class BatchPort(Port):
         int kind,
         bint marked=False,
     ) except -1:
-        """Send the bytes of one burst; return False if there is no room now.
+        """Send the bytes of one burst, or return False if there is no room now.
 
         Raises:
             KeyError: If the source port is unknown.
@@ -335,7 +335,8 @@ cdef class BatchPort(Port):
             if self._has_cnp_tos:
                 control_message = self._cnp_control
         elif kind != DATA:
-            # The socket of a separate class already has its type of service.
+            # If the source port has a separate class, its socket has the type of
+            # service of this class.
             if self._has_control_tos and source_port < 0x10000:
                 control_message = self._tos_control
         elif self._bytes.len > segment_size:
@@ -352,29 +353,29 @@ cdef class BatchPort(Port):
             )
         number = self._send(<char *>self._bytes.buf, self._bytes.len)
         if number == EIO and self.segments:
-            # An interface without checksum offload cannot segment.
+            # The interface has no checksum offload, so it cannot segment.
             self.segments = self._sockets.segmentation = False
             return False
         return number == 0 or self._has_no_room(number)
 
     cdef object _let_go(self):
-        """Release the view that was sent last, if any."""
+        """Release the view that the port sent last, if any."""
         PyBuffer_Release(&self._bytes)
         self._view = None
 
     cdef int _send(self, char *start, size_t length) noexcept:
-        """Send the message in ``_outgoing``; return 0 or the error number."""
+        """Send the message in ``_outgoing`` and return 0 or the error number."""
         cdef int number = 0
         self._outgoing_part.iov_base = start
         self._outgoing_part.iov_len = length
-        # The call never blocks, and a data-plane process has no other thread to run.
-        # Releasing the GIL would only take time.
+        # Do not release the GIL, because that takes time. The call never blocks, and a
+        # data-plane process has no other thread to run.
         if sendmsg(self._sender, &self._outgoing, MSG_DONTWAIT) < 0:
             number = errno
         return number
 
     cdef bint _has_no_room(self, int number) except -1:
-        """Count a retry and return False if there was no room; otherwise raise."""
+        """Count a retry and return False if there was no room, otherwise raise."""
         if number != EAGAIN:
             index = <socket_address *>self._outgoing.msg_name - self._destinations
             if not self._sockets.has_no_room(number, index):
@@ -383,7 +384,7 @@ cdef class BatchPort(Port):
         return False
 
     cdef bint _send_singly(self, Py_ssize_t segment_size) except -1:
-        """Send the segments one by one; after a failure, the rest counts as lost."""
+        """Send the segments one by one. After a failure, the rest counts as lost."""
         cdef Py_ssize_t start = 0
         cdef int number
         self._outgoing.msg_control = NULL
@@ -395,14 +396,14 @@ cdef class BatchPort(Port):
             )
             if number != 0:
                 self._has_no_room(number)
-                # Earlier segments have left and cannot be recalled: the rest counts as
-                # lost.
+                # If earlier segments have left, the rest counts as lost, because the
+                # port must not send the burst again.
                 return start > 0
             start += segment_size
         return True
 
     cpdef bint receive_burst(self) except -1:
-        """Store the next arrival in the attributes; return False if there is none now.
+        """Store the next arrival in the attributes, or return False if there is none.
 
         Raises:
             AgentError: If the port is no longer usable.
@@ -457,11 +458,11 @@ cdef class BatchPort(Port):
         return True
 
     cdef bint _refill(self) except -1:
-        """Take arrivals from the kernel; return whether there were any."""
+        """Take arrivals from the kernel and return whether there were any."""
         cdef int index, count
         cdef int number = 0
         if 0 < self._arrived < ARRIVALS:
-            # The last call emptied the kernel's queue, so do not ask again immediately.
+            # The last call emptied the kernel's queue, so do not repeat it immediately.
             self._arrived = self._taken = 0
             return False
         for index in range(ARRIVALS):
@@ -481,24 +482,25 @@ cdef class BatchPort(Port):
 cdef object _put_control(
     uint8_t *where, int level, int kind, int32_t value, size_t length
 ):
-    """Write a control message of up to CONTROL_BYTES with an int or a short."""
+    """Write a control message with an int or a short of *length* bytes."""
     cdef cmsghdr *cmsg = <cmsghdr *>where
     memset(where, 0, CONTROL_BYTES)
     cmsg.cmsg_len = CMSG_LEN(length)
     cmsg.cmsg_level = level
     cmsg.cmsg_type = kind
-    # A short uses the first two bytes of *value*, so nonzero values require
-    # little-endian.
+    # A short is the first two bytes of *value*. This is correct on little-endian
+    # machines, and everywhere for 0.
     memcpy(CMSG_DATA(cmsg), &value, length)
 
 
 def poll(int epoll, long long timeout_ns):
-    """Wait up to *timeout_ns* for descriptors of *epoll*; return the ready ones.
+    """Wait up to *timeout_ns* for descriptors of *epoll*, and return the ready ones.
 
-    Unlike ``select.epoll.poll``, this does not round up to milliseconds.
+    Unlike ``select.epoll.poll``, this function does not round the timeout to
+    milliseconds.
 
     Raises:
-        OSError: If the kernel refuses; ENOSYS before Linux 5.11.
+        OSError: If the kernel refuses the call. Before Linux 5.11, the error is ENOSYS.
     """
     cdef epoll_event events[READY]
     cdef int count, index

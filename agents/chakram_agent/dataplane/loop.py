@@ -1,9 +1,9 @@
 """The main loop of a data-plane process: receive, advance, send, wait.
 
 A ``Line`` is an endpoint with its port. The loop serves all lines of the process round
-robin. It does not use asyncio, whose timers are a millisecond late. It spins while
-packets flow, because a wakeup costs more than a packet. It sleeps after 300 us without
-activity.
+robin. It does not use asyncio, because timers of asyncio are a millisecond late. The
+loop spins while packets flow, because a wakeup takes longer than processing a packet.
+It sleeps after 300 us without activity.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ __all__ = ["DataPlane", "Line"]
 _NEVER = NEVER
 _DATA, _CNP = int(BurstKind.DATA), int(BurstKind.CNP)
 _OUTER_HEADER_BYTES = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP headers, which sockets do not deliver; IPv6 has more."""
+"""Bytes of Ethernet, IPv4 and UDP headers, which sockets do not deliver."""
 
-# Limits per round. A busy line must not delay the others, nor fill the caches with
-# packets that its peer in the same process has not received yet.
+# Limits on bursts per round and line. A busy line must not delay the others. It also
+# must not fill the caches with packets that its peer in the same process has not
+# received yet.
 _RECEIVES_PER_ROUND = 16
 _SENDS_PER_ROUND = 8
 
-# A wakeup costs 30-60 us, and packets of a flow at 1 Gbit/s are 30-300 us apart. So
-# sleep only after a longer time without packets.
+# Time without packets after which the loop sleeps. A wakeup takes 30-60 us, and packets
+# of a flow at 1 Gbit/s are 30-300 us apart.
 _SPIN_NS = 300_000
-# Wake up this much before the due time, to compensate for the return from the kernel.
+# Time by which to wake up before the due time, because the wakeup takes time.
 _WAKE_MARGIN_NS = 60_000
-# Without an exact poll, shorter waits are naps, because poll counts in milliseconds.
+# Shortest wait for which to poll without an exact poll. Shorter waits are naps, because
+# poll counts in milliseconds.
 _POLL_NS = 2_000_000
 _NAP_NS = 100_000
 _RETRY_NS = 50_000
-"""Time until the next attempt after the kernel had no room."""
+"""Time until the next attempt after the kernel had no room for a burst."""
 
 _LATE_NS = 1_000_000
 
@@ -66,11 +68,10 @@ class Line:
         endpoint: The endpoint.
         port: Port that sends and receives the endpoint's packets.
         pauses: Listener for pause frames, or None.
-        encoder: Encodes the bursts; messages with explicit contents use another
-            encoder.
+        encoder: Encoder of bursts. Messages with explicit contents use another encoder.
         blocked: Whether the port had no room for the last burst.
         received_bytes: Bytes that have arrived, from Ethernet header to ICRC.
-        wake_ns: Time at which to serve the line next; a past time means now.
+        wake_ns: Time at which to serve the line next. A past time means now.
     """
 
     __slots__ = (
@@ -115,12 +116,12 @@ class Line:
         self.received_bytes = 0
         self.wake_ns = 0
         self.pauses: PauseListener | None = None
-        # Source ports of queue pairs with a separate class, by QPN: first for data,
-        # then for ACKs and NAKs if they use the class of the data.
+        # By QPN, the source ports of queue pairs with a separate class: first for data,
+        # then for ACKs and NAKs, if these use the class of the data.
         self._sources: list[dict[int, int]] = [{}, {}]
 
     def use_classes(self, data: dict[int, int], answers: dict[int, int]) -> None:
-        """Set the source ports, by QPN, of queue pairs with a separate class."""
+        """Set the source ports of queue pairs with a separate class, by QPN."""
         self._sources = [data, answers]
 
     def hear(self, now_ns: int) -> None:
@@ -130,7 +131,7 @@ class Line:
                 self._engine.pause(data, answers, until_ns, now_ns)
 
     def receive(self, now_ns: int) -> bool:
-        """Process arrived packets; return whether there were any."""
+        """Process arrived packets, and return whether there were any."""
         port = self.port
         received = False
         for _ in range(_RECEIVES_PER_ROUND):
@@ -154,7 +155,7 @@ class Line:
         return received
 
     def send(self, now_ns: int) -> bool:
-        """Send the bursts that may leave now; return whether any did."""
+        """Send the bursts that may leave now, and return whether any burst left."""
         sent = False
         self.blocked = False
         for _ in range(_SENDS_PER_ROUND):
@@ -183,8 +184,8 @@ class Line:
                 burst.is_marked,
             ):
                 if not self.port.segments and not self._leaves_alone:
-                    # Encode the same burst again, with ICRCs for packets that are sent
-                    # separately.
+                    # Encode the same burst again, with ICRCs for packets that the port
+                    # sends separately.
                     self._leave_alone()
                     continue
                 self.blocked = True
@@ -194,7 +195,7 @@ class Line:
         return sent
 
     def _leave_alone(self) -> None:
-        """Encode packets from now on for a port that sends each one separately."""
+        """From now on, encode packets for a port that sends them separately."""
         self._leaves_alone = True
         self.encoder.send_unsegmented()
         self._contents_encoder.send_unsegmented()
@@ -206,8 +207,8 @@ class DataPlane:
     Attributes:
         lines: The lines.
         busy_ns: Duration of all rounds that received or sent packets. CPU time does not
-            show the load, because the process spins while packets flow. If nearly all
-            time is busy, the process is the bottleneck.
+            show the load, because the process spins while packets flow. If this
+            duration is nearly all of the time, the process is the bottleneck.
         max_lag_ns: Longest delay until the loop served a line that was due.
         lags: Histogram of these delays.
         late_rounds: Number of these delays above 1 ms.
@@ -241,9 +242,9 @@ class DataPlane:
         self._hearing = {
             line.pauses.fileno(): line for line in lines if line.pauses is not None
         }
-        # A single line polls its socket directly. While an epoll instance watches a
-        # socket, every arrival takes the lock of the epoll instance, on the sender's
-        # core.
+        # If there is a single line, poll its socket directly. While an epoll instance
+        # watches a socket, every arrival takes the lock of the epoll instance, on the
+        # sender's core.
         is_alone = len(lines) == 1 and not self._hearing
         self._alone = lines[0] if is_alone else None
         if self._alone is None:
@@ -258,7 +259,7 @@ class DataPlane:
             line.wake_ns = line.endpoint.next_wakeup_ns()
 
     def round(self) -> None:
-        """Serve every line with arrived packets or due work."""
+        """Serve every line that has arrived packets or due work."""
         self.rounds += 1
         active = False
         began_ns = monotonic_ns()
@@ -330,19 +331,19 @@ class DataPlane:
             self._epoll.unregister(self._alone.port.fileno())
 
     def _watch_lines(self) -> None:
-        """Wake up from `wait` when packets arrive for a line."""
+        """Wake up from ``wait`` when packets arrive for a line."""
         for descriptor in (*self._line_of, *self._hearing):
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def finished(self) -> bool:
         """Return whether all ranks have completed all iterations."""
-        for line in self.lines:  # noqa: SIM110 - compiled, this is a loop in C
+        for line in self.lines:  # noqa: SIM110 - this compiles to a loop in C
             if not line.endpoint.finished():
                 return False
         return True
 
     def failure(self) -> str | None:
-        """Return why the work cannot be completed, or None."""
+        """Return why ranks cannot complete their work, or None."""
         for line in self.lines:
             reason = line.endpoint.failed()
             if reason is not None:
@@ -350,7 +351,7 @@ class DataPlane:
         return None
 
     def close(self) -> None:
-        """Close all ports; nothing is sent after that."""
+        """Close all ports, which ends all traffic of this process."""
         self._epoll.close()
         for line in self.lines:
             line.port.close()
@@ -365,8 +366,8 @@ class DataPlane:
             except OSError as error:
                 if error.errno != errno.ENOSYS:
                     raise
-                self._exact = False  # a kernel before 5.11
-        # The interface rounds up to milliseconds, so subtract one.
+                self._exact = False  # the kernel is older than 5.11
+        # ``select.epoll.poll`` rounds up to milliseconds, so subtract one.
         timeout_s = max(0, timeout_ns // 1_000_000 - 1) / 1000
         return [descriptor for descriptor, _ in self._epoll.poll(timeout_s)]
 

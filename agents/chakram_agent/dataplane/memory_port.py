@@ -36,8 +36,8 @@ class MemoryPort(Port):
         self._destinations = list(options.destinations)
         self._halves = address_halves(options.address)
         self._arrived: deque[tuple[bytes, int, int, bool, tuple[int, int]]] = deque()
-        # An eventfd that counts queued bursts, so that this port can be polled like any
-        # other.
+        # An eventfd that counts queued bursts, so that the loop can poll this port like
+        # any other.
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         network.ports[self._address] = self
 
@@ -63,10 +63,10 @@ class MemoryPort(Port):
         kind: int,
         marked: bool = False,
     ) -> bool:
-        """Queue one burst at its destination; return False if that queue is full."""
+        """Queue one burst at its destination, or return False if the queue is full."""
         receiver = self._network.ports.get(self._destinations[destination])
         if receiver is None:
-            return True  # as on a network: the sender gets no error
+            return True  # as on a network, the sender gets no error
         if len(receiver._arrived) >= _QUEUED_BURSTS:
             self.send_retries += 1
             return False
@@ -77,7 +77,7 @@ class MemoryPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Store the next arrival in the attributes; return False if there is none."""
+        """Store the next arrival in the attributes, or return False without one."""
         if not self._arrived:
             return False
         os.eventfd_read(self._event)
@@ -90,6 +90,6 @@ class MemoryPort(Port):
         return True
 
     def close(self) -> None:
-        """Leave the network."""
+        """Remove this port from the network."""
         if self._network.ports.pop(self._address, None) is not None:
             os.close(self._event)

@@ -35,8 +35,8 @@ def open_port(
     """Open a port in the calling thread's network namespace.
 
     Args:
-        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``. An interface may be
-            followed by ``,pauses``; see ``open_line``.
+        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``. The suffix
+            ``,pauses`` may follow an interface (see ``open_line``).
         options: Addresses, source ports, buffers.
         network: Network that connects the ``memory:`` ports of this process.
 
@@ -64,15 +64,15 @@ def place_of(
     policy: Policy,
     members: Collection[str],
 ) -> Iterator[None]:
-    """Enter the namespace of a port and check the *addresses* that it will send to.
+    """Enter the namespace of a port and check the *addresses* that the port sends to.
 
     Raises:
-        ChakramError: If an address is not allowed, is not a member of the plan, or
-            would be reached through ``lo``.
+        ChakramError: If an address is not allowed, is not a member of the plan, or has
+            a route through ``lo``.
     """
     where = f"port {port.number} ({port.host})"
-    # A process cannot leave a rootless lab's namespace again; a shard need not leave
-    # it.
+    # A process cannot leave the namespace of a rootless lab. A shard does not need to
+    # leave it.
     with (
         nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
     ):
@@ -101,15 +101,15 @@ def open_line(
     Args:
         endpoint: The endpoint with all its queue pairs.
         transport: Settings of the queue pairs.
-        policy: Destinations this agent may send to.
-        members: Addresses of the plan; nothing is sent to other addresses.
+        policy: Limits on destinations of this agent.
+        members: Addresses of the plan. The agent sends nothing to other addresses.
         network: Network that connects the ``memory:`` ports of this process.
-        receiver: Receiving socket of this part of a divided port; None: the port opens
-            its own.
+        receiver: Receiving socket of this part of a divided port. If it is None, the
+            port opens a socket.
 
     Raises:
         ChakramError: If the port cannot be opened, or a destination is not allowed or
-            would be reached through ``lo``.
+            has a route through ``lo``.
     """
     port = endpoint.port
     queue_pairs = endpoint.engine.queue_pairs()
@@ -137,8 +137,8 @@ def open_line(
     addresses = [address for address, _ in endpoint.destinations]
     with place_of(port, addresses, policy=policy, members=members):
         line = Line(endpoint, open_port(port.open, options, network), transport)
-        # ACKs and NAKs use the class of their queue pair's data unless the plan sets a
-        # separate class for them.
+        # ACKs and NAKs use the class of their queue pair's data, unless the plan sets a
+        # separate class for ACKs and NAKs.
         together = transport.dscp_ack == transport.dscp_data
         line.use_classes(sources, sources if together else {})
         if port.obeys_pauses:

@@ -1,4 +1,4 @@
-"""Receives the pause frames that the fabric sends to a port."""
+"""Listener for the pause frames that the fabric sends to a port."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _LONGEST_BYTES = 128
 
 
 class PauseListener:
-    """Receives the pause frames (IEEE 802.1Qbb) that arrive at an interface.
+    """Listener for the pause frames (IEEE 802.1Qbb) that arrive at an interface.
 
     If data use several classes, the port pauses data only while all of these classes
-    are paused. Until then, packets of a paused class wait in the switch model, whose
-    port for this host obeys the same pause frames. The other classes continue.
+    are paused. Until then, packets of a paused class wait in the switch model, because
+    its port for this host obeys the same pause frames. The other classes continue.
 
     Args:
         interface: Name of the interface, in the network namespace of this thread.
-        rate_bps: Rate of the port; None: unlimited.
+        rate_bps: Rate of the port. None if it is unlimited.
         data_dscps: DSCPs of data.
         ack_dscp: DSCP of ACKs and NAKs.
 
@@ -60,7 +60,11 @@ class PauseListener:
         return self._socket.fileno()
 
     def take(self, now_ns: int) -> list[tuple[bool, bool, int]]:
-        """Return (pauses data, pauses answers, end in ns) for each new pause."""
+        """Return the pauses in new frames.
+
+        Each tuple contains whether the pause applies to data, whether it applies to
+        ACKs and NAKs, and its end in ns.
+        """
         found: list[tuple[bool, bool, int]] = []
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Options and capabilities of ports; see ``open_port``."""
+"""Options and capabilities of ports (see ``open_port``)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HAS_CLASS = 1 << 24
 
 
 def of_class(source_port: int, tos: int) -> int:
-    """Encode a UDP source port with a type of service other than that of data."""
+    """Encode a UDP source port whose packets have a separate type of service."""
     return _HAS_CLASS | tos << 16 | source_port
 
 
 def class_of(source_port: int) -> tuple[int, int | None]:
-    """Decode a source port: the UDP port, and its type of service or None."""
+    """Decode a source port into the UDP port and its type of service, or None."""
     tos = source_port >> 16 & 0xFF if source_port & _HAS_CLASS else None
     return source_port & 0xFFFF, tos
 
@@ -32,17 +32,17 @@ class PortOptions:
     Attributes:
         address: Local IPv4 or IPv6 address.
         udp_port: UDP port to receive on.
-        destinations: (address, UDP port) by destination index of bursts; all of the
-            same IP version.
-        source_ports: UDP source ports that bursts may use; ports with a separate class
-            are encoded by ``of_class``.
+        destinations: Address and UDP port for each destination index of bursts. All
+            addresses have the same IP version.
+        source_ports: UDP source ports that bursts may use. ``of_class`` encodes ports
+            with a separate class.
         data_tos: Type-of-service byte or traffic class of data packets: DSCP << 2 |
             ECN.
         control_tos: Type of service of ACKs and NAKs.
         cnp_tos: Type of service of CNPs.
         buffer_bytes: Socket buffer to request, per direction.
-        receiver: Receiving socket of this part of a divided port; None: the port opens
-            its own.
+        receiver: Receiving socket of this part of a divided port. If it is None, the
+            port opens a socket.
     """
 
     address: str
@@ -63,7 +63,7 @@ class PortCapabilities:
     Attributes:
         segmentation: Whether one send can carry many packets (UDP GSO).
         coalescing: Whether one receive can deliver many packets (UDP GRO).
-        receive_buffer_bytes: Receive buffer that the kernel granted.
+        receive_buffer_bytes: Size of the receive buffer that the kernel granted.
     """
 
     segmentation: bool

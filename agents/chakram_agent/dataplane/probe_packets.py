@@ -1,8 +1,8 @@
-"""Probe packets: RoCEv2 datagrams that carry their own identification.
+"""Probe packets: RoCEv2 datagrams whose payload identifies the probe.
 
-A probe is a SEND ONLY packet of the unreliable datagram service with a valid ICRC. It
-addresses a queue pair that does not exist. An RDMA adapter drops it; a switch
-classifies it like the packets of a run. This module is pure: it does no I/O.
+A probe is a SEND ONLY packet of the unreliable datagram service with a valid ICRC. Its
+destination is a queue pair that does not exist, so an RDMA adapter drops the packet. A
+switch classifies it like the packets of a run. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet, si
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 
-# Near the highest QPN, beyond those of any plan; the highest one is for multicast.
+# A QPN beyond the QPNs of any plan. It is near the highest QPN, which is for multicast.
 _UNUSED_QPN = 0xFFFFF0
 _UDP_BYTES = 8
 _NAME = struct.Struct(">8sIIII")
@@ -25,7 +25,7 @@ _NAME_AT = BTH_BYTES + size_bytes(Deth)
 
 
 class ProbeName(NamedTuple):
-    """Identification of a probe; see ``chakram.plan.probes``."""
+    """Identification of a probe (see ``chakram.plan.probes``)."""
 
     source: int
     destination: int
@@ -51,7 +51,7 @@ def probe_datagram(
     Args:
         name: Identification of the probe.
         token: Token of the run.
-        size_bytes: Length of the whole IP packet; rounded down to a multiple of 4.
+        size_bytes: Length of the whole IP packet, rounded down to a multiple of 4.
         local: Source address and UDP port.
         remote: Destination address and UDP port.
     """
@@ -79,7 +79,7 @@ def probe_datagram(
 
 
 def name_of(datagram: bytes | memoryview, *, token: bytes) -> ProbeName | None:
-    """Return the identification in a datagram; None if it is no probe of the run."""
+    """Return the identification in a datagram, or None if it is no probe of the run."""
     if len(datagram) < _NAME_AT + _NAME.size or datagram[0] != Opcode.UD_SEND_ONLY:
         return None
     found, *numbers = _NAME.unpack_from(datagram, _NAME_AT)

@@ -1,11 +1,11 @@
-"""A port for probes: sends packets one by one and reads the ICMP errors they cause.
+"""A port for probes, which sends packets one by one and reads resulting ICMP errors.
 
-It uses the sockets of a run (``udp_sockets``), with three differences:
+The port uses the sockets of a run (``udp_sockets``), with three differences:
 
-* The path MTU in the kernel's cache is ignored; otherwise the kernel would refuse
-  longer packets.
-* Packets are received one by one.
-* ICMP errors are queued and read.
+* The sockets ignore the path MTU in the kernel's cache. Otherwise, the kernel would
+  refuse longer packets.
+* The port receives packets one by one.
+* The kernel queues ICMP errors, and the port reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IPV6_RECVERR = 25
 _MSG_ERRQUEUE = 0x2000
 _SO_TIMESTAMPNS = 35
 _SO_MEMINFO = 55
-# SK_MEMINFO_*: memory counters of a socket, in words; the last word counts its drops.
+# Number of memory counters (SK_MEMINFO_*) of a socket. The last counter counts drops.
 _MEMINFO_WORDS = 9
 
 # struct sock_extended_err: errno, origin, type, code, pad, info, data.
@@ -51,9 +51,9 @@ class Answer(NamedTuple):
 
     Attributes:
         number: Error number.
-        mtu: Reported MTU; 0 if none was reported.
-        address: IPv4 address of the reporting node as a number; 0 if unknown.
-        datagram: The returned part of the UDP payload.
+        mtu: Reported MTU, or 0 if the report contains none.
+        address: IPv4 address of the reporting node as a number, or 0 if unknown.
+        datagram: The part of the UDP payload that the report contains.
     """
 
     number: int
@@ -66,7 +66,7 @@ class ProbePort:
     """The sockets of one port, opened in the calling thread's network namespace.
 
     Args:
-        interface: Interface that packets must use; empty: the routes decide.
+        interface: Interface that packets must use. If empty, the routes decide.
         options: Addresses and source ports.
 
     Raises:
@@ -105,9 +105,11 @@ class ProbePort:
     def send(
         self, datagram: bytes, source_port: int, remote: tuple[str, int], tos: int
     ) -> int | None:
-        """Send a datagram; return 0, or the error number if the kernel refused it.
+        """Send a datagram.
 
-        Return None if there is no room now; try again later.
+        Returns:
+            0 if the datagram was sent, or the error number if the kernel refused it.
+            None if there is no room now, so that the caller must try again later.
         """
         sender = self.senders[source_port]
         kind = (
@@ -115,7 +117,7 @@ class ProbePort:
             if self._sockets.is_ipv6
             else (socket.IPPROTO_IP, socket.IP_TOS)
         )
-        # A pending ICMP error for an earlier packet makes one send fail.
+        # Try twice, because an ICMP error for an earlier packet makes one send fail.
         for last_try in (False, True):
             try:
                 sender.sendmsg([datagram], [(*kind, struct.pack("i", tos))], 0, remote)
@@ -131,7 +133,7 @@ class ProbePort:
 
     @property
     def socket_drops(self) -> int:
-        """Packets dropped because the receiving socket was full; 0 if unknown."""
+        """Number of packets dropped because the socket was full, 0 if unknown."""
         try:
             words = self.receiver.getsockopt(
                 socket.SOL_SOCKET, _SO_MEMINFO, 4 * _MEMINFO_WORDS
@@ -143,9 +145,9 @@ class ProbePort:
     def arrivals(self, most: int) -> Iterator[tuple[memoryview, int, int]]:
         """Yield up to *most* datagrams, each with type of service and arrival time.
 
-        The kernel records the arrival time, so it is accurate even if the process is
-        late. It is in ns since an arbitrary epoch; 0 if unknown. A datagram is valid
-        until the next one is requested.
+        The kernel records the arrival time, so the time is accurate even if the process
+        is late. It is in ns since an arbitrary epoch, or 0 if unknown. A datagram is
+        valid until you request the next one.
         """
         whole = memoryview(self._buffer)
         for _ in range(most):

@@ -1,9 +1,9 @@
 """Route lookups that refuse destinations behind ``lo`` and group addresses.
 
-Two addresses in one network namespace reach each other through ``lo``, whichever
-interfaces they belong to. Such packets would never reach the device under test. The
-lookup sends one netlink message to the kernel, because data-plane processes do not load
-netlink libraries.
+Packets between two addresses in one network namespace go through ``lo``, even if the
+addresses belong to other interfaces. These packets would never reach the device under
+test. The lookup sends one netlink message to the kernel, because data-plane processes
+do not load netlink libraries.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _many_hosts(address: str) -> FabricError:
 def check_route(address: str, *, source: str) -> None:
     """Refuse a destination that packets from *source* reach through ``lo``.
 
-    A loopback address (127.0.0.0/8 or ::1) is accepted if *source* is one, too.
+    A loopback address (127.0.0.0/8 or ::1) is accepted if *source* is also a loopback
+    address.
 
     Raises:
         FabricError: If packets would go through ``lo``, if there is no route, or if

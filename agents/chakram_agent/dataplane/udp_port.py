@@ -33,7 +33,7 @@ _CE = 3
 _DATA = int(BurstKind.DATA)
 _IP_LEVELS = (socket.IPPROTO_IP, socket.IPPROTO_IPV6)
 
-# Bounded, because packets may come from any address.
+# The cache has a limit, because packets may come from any address.
 _halves = lru_cache(maxsize=4096)(address_halves)
 
 _Ancillary = list[tuple[int, int, bytes]]
@@ -47,7 +47,7 @@ def _type_of_service(tos: int, *, is_ipv6: bool) -> tuple[int, int, bytes]:
 
 
 def open_udp_port(interface: str, options: PortOptions) -> Port:
-    """Open a port in the calling thread's network namespace; see ``UdpSockets``."""
+    """Open a port in the calling thread's network namespace (see ``UdpSockets``)."""
     sockets = UdpSockets(interface, options)
     try:
         if _batch is None:
@@ -70,7 +70,7 @@ class UdpPort(Port):
         self._sockets = sockets
         self.segments = sockets.segmentation
         self._destinations = list(sockets.options.destinations)
-        # Ancillary data by segment size.
+        # Ancillary data of a send, by segment size.
         self._ancillary: dict[int, _Ancillary] = {}
         self._control_ancillary = [
             _NOTHING
@@ -97,7 +97,7 @@ class UdpPort(Port):
         kind: int,
         marked: bool = False,
     ) -> bool:
-        """Send the bytes of one burst; return False if there is no room now."""
+        """Send the bytes of one burst, or return False if there is no room now."""
         if marked:
             tos = self._sockets.marked_tos(kind, source_port)
             ancillary = [_type_of_service(tos, is_ipv6=self._sockets.is_ipv6)]
@@ -117,7 +117,7 @@ class UdpPort(Port):
         except OSError as error:
             number = error.errno or 0
             if number == errno.EIO and self.segments:
-                # An interface without checksum offload cannot segment.
+                # The interface has no checksum offload, so it cannot segment.
                 self.segments = self._sockets.segmentation = False
                 return False
             if not self._sockets.has_no_room(number, destination):
@@ -127,14 +127,14 @@ class UdpPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Store the next arrival in the attributes; return False if there is none."""
+        """Store the next arrival in the attributes, or return False without one."""
         receiver = self._sockets.receiver
         try:
             length, ancillary, _, sender = receiver.recvmsg_into(
                 self._buffers, _ANCILLARY_BYTES
             )
         except (BlockingIOError, ConnectionRefusedError):
-            return False  # ConnectionRefused: an ICMP error for an earlier packet
+            return False  # ConnectionRefused reports an ICMP error
         except OSError as error:
             raise self._sockets.cannot_receive(error.errno or 0) from error
         self.length = length
@@ -146,7 +146,7 @@ class UdpPort(Port):
             if level == SOL_UDP:
                 self.segment_size = int.from_bytes(data[:4], "little")
             elif level in _IP_LEVELS:
-                # IPv4 delivers one byte, IPv6 an int.
+                # The data are one byte for IPv4, and an int for IPv6.
                 self.marked = int.from_bytes(data, sys.byteorder) & _CE == _CE
             elif kind == SO_RXQ_OVFL:
                 self.socket_drops = int.from_bytes(data[:4], "little")
@@ -167,7 +167,7 @@ class UdpPort(Port):
     def _send_singly(
         self, view: memoryview, segment_size: int, destination: int, source_port: int
     ) -> bool:
-        """Send the segments one by one; after a failure, the rest counts as lost."""
+        """Send the segments one by one. After a failure, the rest counts as lost."""
         sender = self._sockets.senders[source_port]
         address = self._destinations[destination]
         for start in range(0, len(view), segment_size):
@@ -178,7 +178,7 @@ class UdpPort(Port):
                 if not self._sockets.has_no_room(number, destination):
                     raise self._sockets.cannot_send(number, destination) from error
                 self.send_retries += 1
-                # Earlier segments have left and cannot be recalled: the rest counts as
-                # lost.
+                # If earlier segments have left, the rest counts as lost, because the
+                # port must not send the burst again.
                 return start > 0
         return True

@@ -1,21 +1,23 @@
-"""The UDP sockets of a port: options they are opened with, and their errors.
+"""The UDP sockets of a port, with their options and errors.
 
 The module relies on the following properties of Linux:
 
 * An *unconnected* socket with path-MTU discovery DO sends IPv4 identification 0, and
   numbers the segments of one send 0, 1, 2, ... The ICRC covers the identification, so
-  Chakram can compute a valid ICRC only for such a socket. IPv6 has no identification.
-* IPv6 refuses a UDP checksum of 0 unless the socket allows it (RFC 6935), and RoCEv2
-  peers send 0. Chakram sends real checksums, because the kernel segments only packets
-  that have one.
+  Chakram can compute a valid ICRC only for packets of such a socket. IPv6 has no
+  identification.
+* RoCEv2 peers send a UDP checksum of 0, which IPv6 refuses unless the socket allows it
+  (RFC 6935). Chakram sends real checksums, because the kernel segments only packets
+  with a checksum.
 * The kernel derives IPv6 flow labels from a hash that changes with every boot. It also
-  uses that hash to select among equal-cost paths. Flow labels are therefore disabled.
-* A switch spreads flows by their UDP source port, so each source port of the plan has
-  its own socket. All sockets send to the RoCE port; one socket receives on it.
+  uses that hash to select among equal-cost paths. Chakram therefore disables flow
+  labels.
+* A switch spreads flows by their UDP source port, so each source port of the plan has a
+  separate socket. All sockets send to the RoCE port, and one socket receives on it.
 * An interface that is down has no routes, so sends fail. If a link is down elsewhere,
   packets are lost without an error.
-* A kernel bridge or veth forwards a segmented send as one packet. A receiver without
-  coalescing would make the sender split it.
+* A kernel bridge or veth forwards a segmented send as one packet. If the receiver did
+  not coalesce, the sender would have to split the packet.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ _CONGESTION_EXPERIENCED = 3
 _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
-# Descriptors in addition to one per source port: the receiving socket and others.
+# Number of descriptors for the receiving socket and other files, in addition to one per
+# source port.
 _SPARE_DESCRIPTORS = 256
 _HINTS = {
     errno.EMSGSIZE: "a packet is larger than an MTU on the path: lower path_mtu",
@@ -66,9 +69,9 @@ _HINTS = {
 }
 # Errors of a send while an interface is down and therefore has no routes.
 _OUTAGES = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
-# Longer than an interface reset or the recovery of a link takes.
+# Longest outage to tolerate. An interface reset or the recovery of a link takes less.
 _OUTAGE_LIMIT_S = 5.0
-# A blocked sender retries within microseconds, so a longer gap ends an outage.
+# Time without errors that ends an outage. A blocked sender retries within microseconds.
 _OUTAGE_ENDS_S = 1.0
 
 
@@ -76,7 +79,7 @@ class UdpSockets:
     """One socket to receive, and one per source port to send.
 
     Args:
-        interface: Interface that packets must use; empty: the routes decide.
+        interface: Interface that packets must use. If empty, the routes decide.
         options: Addresses, source ports, buffers.
 
     Attributes:
@@ -115,7 +118,7 @@ class UdpSockets:
                 self.senders[number] = sender
                 self._prepare_sender(sender, options.data_tos if tos is None else tos)
                 self._set_buffer(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
-                # No peer sends to this socket; packets that arrive anyway must not
+                # No peer sends to this socket. Packets that arrive anyway must not
                 # accumulate.
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         except BaseException:
@@ -139,7 +142,7 @@ class UdpSockets:
         return None if tos == options.data_tos else tos
 
     def marked_tos(self, kind: int, source_port: int) -> int:
-        """Return the type of service of packets of *kind* with a congestion mark."""
+        """Return the type of service of a burst's packets, with a congestion mark."""
         options = self.options
         _, tos = class_of(source_port)
         if tos is not None:
@@ -155,8 +158,8 @@ class UdpSockets:
     def has_no_room(self, number: int, destination: int) -> bool:
         """Return whether a send that failed with error *number* may be retried.
 
-        A send may be retried if the kernel has no room, or while an interface is down.
-        A short outage therefore costs only time. The port gives up after five seconds.
+        You may retry if the kernel has no room, or while an interface is down. A short
+        outage therefore costs only time. After five seconds, the answer is False.
         """
         if number in _NO_ROOM:
             return True
@@ -189,7 +192,7 @@ class UdpSockets:
             sender.close()
 
     def _prepare_receiver(self) -> None:
-        """Request the traffic class of arrivals; accept IPv6 without UDP checksums."""
+        """Request the traffic class of arrivals, and allow UDP checksums of 0."""
         if self.is_ipv6:
             self.receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
             self.receiver.setsockopt(SOL_UDP, _UDP_NO_CHECK6_RX, 1)
@@ -227,7 +230,7 @@ class UdpSockets:
         )
 
     def _set_buffer(self, sock: socket.socket, forced: int, plain: int) -> None:
-        """Request a large buffer, beyond the system limit if permitted."""
+        """Request a buffer, if permitted beyond the system limit."""
         wanted = self.options.buffer_bytes
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, wanted)
@@ -245,12 +248,12 @@ def bound_socket(
     """Return a bound, nonblocking UDP socket.
 
     Args:
-        interface: Interface that packets must use; empty: the routes decide.
+        interface: Interface that packets must use. If empty, the routes decide.
         address: Address of the port.
         udp_port: UDP port of the port, for error messages.
         number: UDP port to bind this socket to.
-        option: Socket option that allows other sockets to share the address; None:
-            exclusive.
+        option: Socket option that allows other sockets to share the address. None for
+            exclusive use.
 
     Raises:
         PortInUse: If another program uses the address and UDP port.
@@ -303,7 +306,7 @@ def bound_socket(
 
 
 def _try_option(sock: socket.socket, level: int, option: int) -> bool:
-    """Enable an option that older kernels lack; return whether it is enabled."""
+    """Enable an option that older kernels lack, and return whether it is enabled."""
     try:
         sock.setsockopt(level, option, 1)
     except OSError:
@@ -312,7 +315,7 @@ def _try_option(sock: socket.socket, level: int, option: int) -> bool:
 
 
 def _bind_to_interface(sock: socket.socket, interface: str, where: str) -> None:
-    """Bind to *interface*, or only check that it exists if binding is not allowed."""
+    """Bind to *interface*. Without the privilege, only check that it exists."""
     try:
         sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"

@@ -1,9 +1,10 @@
-"""Ranking of suspected causes by the time that a run saves without them.
+"""Ranking of suspected causes by how much shorter a run would be without them.
 
 A critical path shows where a delay appears, but not how much time removing its cause
 saves.  A second path may be nearly as long, and back-pressure appears far from its
-source.  So each suspect is removed from the run, alone and with others, and the run is
-timed again.  This module decides which runs to time, and draws the conclusions.
+source.  So the caller simulates the run without each suspect, alone and with others.
+This module decides which suspects to remove in each simulation, and ranks them by the
+results.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _OF_MANY = 0.5
 
 
 class CauseClass(StrEnum):
-    """Class of a cause; each class has its own ranking."""
+    """Class of a cause.  Each class is ranked separately."""
 
     FAULT = "fault"
-    """Something is broken, or differs from its peers."""
+    """A component is broken, or differs from its peers."""
     LIMIT = "limit"
     """The design of the job or of the fabric requires this time."""
 
@@ -72,12 +73,13 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Share of the iterations' time that a removal saves; negative if it costs time.
+    """Share of the iterations' time that a removal saves, negative if it costs time.
 
     Attributes:
         share: Saving in this run.
-        low: Lower bound over other random seeds; *share* without randomness.
-        high: Upper bound over other random seeds.
+        low: Lower bound over other random seeds.  Without randomness, equal to *share*.
+        high: Upper bound over other random seeds.  Without randomness, equal to
+            *share*.
     """
 
     share: float
@@ -96,8 +98,8 @@ class Finding:
 
     Attributes:
         suspect: The cause.
-        saving: Saving without this cause alone.  If it acts jointly
-            with other suspects, the saving when all of them are removed.
+        saving: Saving without this cause alone.  For suspects that act jointly, it is
+            the saving without all of them.
         after_previous: Share of the remaining time that this removal saves after all
             previous findings are removed.
         together_with: Other suspects that act jointly with it.  Only the removal of
@@ -120,9 +122,9 @@ class Verdict:
         faults: Causes of class fault, ordered as by ``ranked``.
         limits: Causes of class limit, ordered as by ``ranked``.
         excluded: Suspects that are not part of any finding.
-        joint: Saving without all faults; None if there are none.
+        joint: Saving if all faults are removed, or None if there are none.
         simulations: Number of runs that were timed.
-        notes: Further remarks, for example on time that no simulation explains.
+        notes: Additional notes, for example on time that no simulation explains.
     """
 
     faults: tuple[Finding, ...] = ()
@@ -134,20 +136,20 @@ class Verdict:
 
 
 Times = Callable[[frozenset[int]], int | None]
-"""Function that returns the time of the run in ns without some suspects.
+"""Function that returns the time of a simulated run in ns without some suspects.
 
-Its argument is the set of their indexes.  None means that the run without them does not
-end, or cannot be simulated.
+Its argument is the set of indexes of the removed suspects.  None means that the run
+without them does not end, or cannot be simulated.
 """
 
 
 def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     """Find the suspects that cost time by removing them from the run.
 
-    Faults are removed greedily, the one that saves most first.  This stops when the
-    next saves less than ``LEAST_SAVING``.  Then the remaining faults are removed
-    together.  If that saves time, each fault that costs no time is put back.  The
-    faults still removed act jointly.
+    Faults are removed greedily, in each step the one that saves most.  The removal
+    stops when the next fault saves less than ``LEAST_SAVING``.  Then the remaining
+    faults are removed together.  If that saves time, each fault that costs no time is
+    restored.  The faults that remain removed act jointly.
 
     Raises:
         ValueError: If the run with all suspects in place has no time.
@@ -180,7 +182,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings by their savings; see ``Suspect.is_of_many``.
+    """Sort findings by their savings, with the weights of ``Suspect.is_of_many``.
 
     Findings that save little alone, because others mask them, keep their order at the
     end.
@@ -196,7 +198,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class _Search:
-    """Search for causes; stores the time of each run."""
+    """Search for causes that stores the time of each simulated run."""
 
     def __init__(self, suspects: Sequence[Suspect], times_ns: Times) -> None:
         self._suspects = suspects
@@ -218,14 +220,14 @@ class _Search:
     def saving(
         self, removed: frozenset[int], already: frozenset[int] = frozenset()
     ) -> Saving:
-        """Return the saving of a removal, relative to the time before it.
+        """Return the saving of a removal, relative to the time before the removal.
 
         Args:
             removed: Indexes of all removed suspects.
             already: Those of *removed* that were removed before.
         """
         before, after = self._times(already), self._times(removed)
-        # A run that does not end counts as longer than any that ends.
+        # A run that does not end counts as longer than any run that ends.
         share = float(bool(after)) - float(bool(before))
         if before and after:
             share = (before - after) / before

@@ -2,19 +2,19 @@
 
 The *lost time* of a piece is its time beyond its nominal time.  Nominal times are:
 
-* for a computation, the duration on peer ranks;
-* for serialization, the bytes at the configured rate;
-* for propagation, its whole time;
-* for anything else, 0.
+* For a computation, the duration on peer ranks.
+* For serialization, the bytes at the configured rate.
+* For propagation, its whole time.
+* For any other piece, 0.
 
-Each lost nanosecond has one cause, given by the first rule that matches.
+Each lost nanosecond has one cause, which the first matching rule determines.
 
 In a run on a network, queueing delays of single packets are unknown.  There, the
 nominal time of a message, from first packet to arrival, is its time on an unloaded
-network.  The excess is charged to the link of the path with the longest busy time.
-Time spent waiting for a full window is also charged to the network if the window is
-large enough for the unloaded path.  In a collective that the traffic generator delayed,
-the time on the network is unknown.
+network.  The excess is charged to the link with the longest busy time on the message's
+path.  Time spent waiting for a full window is also charged to the network if the window
+is large enough for the unloaded path.  In a collective that the traffic generator
+delayed, the time on the network is unknown.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Cause:
 
 
 class SentPackets(NamedTuple):
-    """Packets and retransmissions from one rank to another on one path."""
+    """Numbers of packets and retransmissions from one rank to another on one path."""
 
     job: str
     src: int
@@ -111,15 +111,15 @@ class Surroundings:
         faults: By direction of a link, e.g. ``leaf0-spine1 up``, the faults that the
             experiment injected, in words.
         hosts: The host of each job and rank.
-        rates_bps: Port rate of each job and rank; None: no limit.
+        rates_bps: Port rate of each job and rank.  None: no limit.
         overhead_bytes: Bytes of a packet in addition to its payload.
         path_mtu: Maximum payload of a packet.
-        window_bytes: Maximum unacknowledged bytes of a queue pair; 0: unknown.
+        window_bytes: Maximum unacknowledged bytes of a queue pair.  0: unknown.
         burst_packets: Maximum number of packets sent as one burst.
-        least_rate_bps: Minimum rate that congestion control sets; 0: none.
+        least_rate_bps: Minimum rate that congestion control sets.  0: none.
         ways_ns: In a run on a network, the unloaded time of a message from its first
             packet to its arrival.  Keys are job, sender, receiver and bytes.
-        sent: Packets by pair of ranks and path.
+        sent: Numbers of packets and retransmissions, by pair of ranks and path.
         repeated: Job, sender and receiver of sessions whose timeouts mostly resent
             packets that had arrived.
         unsure: Job, iteration, group and k of collectives that the traffic generator
@@ -150,7 +150,7 @@ class Why:
     Attributes:
         iterations: Number of iterations.
         time_ns: Total time of all iterations.
-        parts_ns: By part, the time on the paths; the sum is *time_ns*.
+        parts_ns: By part, the time on the paths.  The sum is *time_ns*.
         causes: Causes, largest first.
         by_rank: Lost time by rank, largest first.
         by_collective: Lost time by collective or name of a computation, largest first.
@@ -185,7 +185,7 @@ class Why:
 
 
 def explain(paths: Iterable[Path], around: Surroundings) -> Why:
-    """Explain the lost time on *paths*, each the path of one iteration."""
+    """Explain the lost time on *paths*, where each path is that of one iteration."""
     lost_by: Counter[tuple[str, str]] = Counter()
     by_rank: Counter[int] = Counter()
     by_collective: Counter[str] = Counter()
@@ -251,7 +251,7 @@ def _work(piece: Piece) -> str:
 
 
 class _Judge:
-    """Calculator of the lost time and the cause of pieces; *job* is their job."""
+    """Calculator of the lost time and the cause of each piece of the job ``job``."""
 
     def __init__(self, around: Surroundings) -> None:
         self.job = ""
@@ -311,7 +311,8 @@ class _Judge:
                 return time_ns - self._transfer_ns(message)
             return self._over_ns(message) - self._after_ns(message)
         if part is Part.ACK:
-            # An ACK is smaller, so the message's delays bound those of the return path.
+            # An ACK is smaller than the message, so its delays are at most the
+            # message's.
             way_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
             return time_ns - way_ns if way_ns else 0
         if part is Part.NETWORK:
@@ -326,7 +327,7 @@ class _Judge:
         return (message.transfer_ns or 0) + self._after_ns(message) - way_ns
 
     def _after_ns(self, message: Message) -> int:
-        """Return the time from departure to arrival, or else to the last ACK."""
+        """Return the time of a message from departure to arrival or the last ACK."""
         end_ns = message.received_ns or message.last_acked_ns
         return 0 if message.departed_ns is None else end_ns - message.departed_ns
 
@@ -368,7 +369,7 @@ class _Judge:
         return -(-wire_bytes * _BIT_NS // rate_bps)
 
     def cause(self, piece: Piece) -> tuple[str, str]:
-        """Return the cause of lost time and its place, by the first matching rule."""
+        """Return the cause of a piece's lost time, and the place of the cause."""
         part, rank = piece.part, piece.rank
         message = piece.message
         if part is Part.GENERATOR:
@@ -450,7 +451,7 @@ class _Judge:
         return list(dict.fromkeys(ports))
 
     def _round_trip(self, message: Message) -> tuple[str, str]:
-        """Return the cause of a delay on the path or the return path, and its place."""
+        """Return cause and place of a delay on the path or the return path."""
         both = (*self._ports(message), *self._ports_back(message))
         slow = next(filter(self._is_slow, both), None)
         return (
@@ -492,7 +493,8 @@ class _Judge:
         least_bps = self._around.least_rate_bps
         port_bps = self._around.rates_bps.get((self.job, message.src))
         if port_bps and least_bps >= port_bps:
-            # Pacing at the port's full rate is a wait for the port itself.
+            # If pacing uses the port's full rate, the message waits for the port
+            # itself.
             return _PHRASES[Part.OWN_PORT], self._rank(message.src)
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
             return "congestion control at minimum rate", message.collective
@@ -575,12 +577,12 @@ class _Judge:
         )
 
     def _load(self, port: str) -> float:
-        """Return the bytes of a link divided by its rate; 0 if unknown."""
+        """Return the bytes of a link divided by its rate, or 0 if unknown."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
 
 
 def _like(link: LinkRecord) -> tuple[str, str]:
-    """Return the key of comparable links: their kind, and names without digits."""
+    """Return the key that comparable links share: kind, and names without digits."""
     name = "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
     return link.kind, name

@@ -1,8 +1,8 @@
 """Comparison of times from two sources: measured, simulated or computed.
 
 A *side* has times by quantity: an iteration of a job, one collective, all collectives
-of a kind (operation, ranks, size), or messages of a pair of ranks.  Quantities that
-both sides have are compared.
+of a kind (operation, ranks, size), or messages of a pair of ranks.  A comparison covers
+the quantities that both sides have.
 
 A quantity has *samples* in one or more *repetitions* (runs).  Each iteration gives one
 sample.  If the iteration has several values, the sample is their mean.  The standard
@@ -11,13 +11,14 @@ repetition.  One repetition in virtual time has no error.
 
 A difference is stated in units of its standard error,
 ``sqrt(error(a)^2 + error(b)^2)``.  With few samples, this number follows Student's t
-distribution.  So it is converted to the equally improbable number of standard errors of
-a normal distribution.  The conversion is Wallace's approximation, with the degrees of
-freedom of Welch and Satterthwaite.
+distribution.  So the number is converted to the equally improbable number of standard
+errors of a normal distribution.  The conversion is Wallace's approximation, with the
+degrees of freedom of Welch and Satterthwaite.
 
 A difference of at least 2 standard errors is **significant**.  If m quantities of a
 level are compared, the threshold is the normal quantile of 0.0228 / m instead
-(Bonferroni).  Otherwise, chance alone would make one in 44 equal quantities differ.
+(Bonferroni).  Without this correction, chance alone would make one in 44 equal
+quantities differ.
 
 Sources: Welch, The generalization of Student's problem, Biometrika 34 (1947); Wallace,
 Bounds on normal approximations, Ann. Math. Stat. 30 (1959).
@@ -49,7 +50,7 @@ LEVELS = {
     "ports": "messages by pair of ports",
     "fct": "completion times of messages",
 }
-"""Levels of quantities with their titles, in the order of precedence in sentences."""
+"""Titles by level of quantities, in the order in which sentences prefer levels."""
 
 _LEAST_APART = 0.01
 """Counters with a smaller relative difference count as equal."""
@@ -61,7 +62,7 @@ EXPLAINING = ("part", "cause")
 """Levels that only explain differences of iterations."""
 
 NOMINAL = "nominal"
-"""Name of the time on a critical path that is not lost."""
+"""Key of the part of a critical path's time that is not lost."""
 
 _LEAST_CAUSE = 0.25
 """Minimum share of an iteration difference for a cause to be named."""
@@ -78,9 +79,9 @@ class Times(NamedTuple):
 
     Attributes:
         mean_ns: Mean of all repetitions.
-        error_ns: Standard error of the mean; None: unknown, 0: exact.
+        error_ns: Standard error of the mean.  None: unknown, 0: exact.
         freedom: Degrees of freedom of the standard error.
-        cv: Coefficient of variation of the samples; None: unknown.
+        cv: Coefficient of variation of the samples, or None if unknown.
         samples: Number of samples.
         per_iteration: Number of such times in an iteration.
     """
@@ -126,7 +127,7 @@ def stated_times(
     one = times_of([[mean_ns]], exact=exact)
     if exact or cv is None or not samples or samples < 2:
         return one._replace(cv=cv, samples=samples or 1)
-    # The coefficient uses the population variance, the error the sample variance.
+    # The coefficient uses the population variance, but the error the sample variance.
     error_ns = mean_ns * cv / (samples - 1) ** 0.5
     return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
 
@@ -136,7 +137,7 @@ NOTHING = Times(0.0, 0.0, 1, None, 0)
 
 
 class Counter(NamedTuple):
-    """A counter value; *unit* is ``%`` for a share, else a noun or empty."""
+    """A counter value, whose *unit* is ``%`` for a share, else a noun or empty."""
 
     value: float
     unit: str
@@ -152,10 +153,10 @@ class Side:
         times: Statistics by quantity.
         labels: Names of quantities whose key is not readable.
         counters: Counters by name.
-        settings: Settings of the run by key; empty if unknown.
+        settings: Settings of the run by key.  Empty if unknown.
         notes: Warnings that a reader must see first.
-        explained: Whether lost time is known by cause.  If so, a cause that is missing
-            cost no time.
+        explained: Whether the lost time of each cause is known.  If so, a cause that is
+            missing cost no time.
     """
 
     name: str
@@ -169,10 +170,11 @@ class Side:
 
 
 class Difference(NamedTuple):
-    """One quantity on both sides.
+    """One quantity on both sides, and how it differs.
 
     ``errors`` is the difference in units of its standard error, or None if a standard
-    error is unknown.  ``significant`` is None if the significance is then unknown, too.
+    error is unknown.  ``significant`` is None if that missing error makes the
+    significance unknown.
     """
 
     key: Key
@@ -224,7 +226,7 @@ class Comparison:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two sides; ``levels`` is empty if they have nothing in common."""
+    """Compare two sides, with empty ``levels`` if they have nothing in common."""
     theirs = _renamed(a, b)
     levels: dict[str, tuple[Difference, ...]] = {}
     only = {}
@@ -251,7 +253,7 @@ def compare(a: Side, b: Side) -> Comparison:
         if level in EXPLAINING and not any(
             each.significant for each in levels.get("iteration", ())
         ):
-            # If iterations take the same time, time only moved between causes.
+            # If iterations take the same time, time only shifted between causes.
             found = [
                 each._replace(significant=each.significant and False) for each in found
             ]
@@ -300,7 +302,7 @@ def differing_settings(
 
 
 def _renamed(a: Side, b: Side) -> dict[Key, Key]:
-    """Map a's keys of quantities to b's keys; a single job may differ in name."""
+    """Map a's keys of quantities to b's keys, even if the only job has another name."""
     names = [{key[1] for key in side.times if key[0] in _OF_JOB} for side in (a, b)]
     if any(len(each) != 1 for each in names):
         return {key: key for key in b.times}
@@ -371,7 +373,7 @@ def change_text(difference: Difference) -> str:
 
 
 def sentences(found: Comparison) -> list[str]:
-    """Summarize a comparison in sentences; the first names the largest difference."""
+    """Summarize a comparison in sentences, the first with the largest difference."""
     every = [each for level in found.levels.values() for each in level]
     if not every:
         return [
@@ -467,7 +469,7 @@ def _from_part(found: Comparison, part: Difference) -> str:
 
 
 def _reasons(found: Comparison) -> list[str]:
-    """Return sentences on differing counters and settings, as possible reasons."""
+    """Return sentences about differing counters and settings, as possible reasons."""
     told = []
     if found.counters:
         listed = [
@@ -491,7 +493,7 @@ def _reasons(found: Comparison) -> list[str]:
 
 
 def _apart(before: Counter, after: Counter) -> float:
-    """Return the difference as a share of the larger value."""
+    """Return the difference of two counters as a share of the larger value."""
     largest = max(abs(before.value), abs(after.value))
     return abs(after.value - before.value) / largest if largest else 0.0
 

@@ -200,7 +200,7 @@ def _times(repetitions: Sequence[Mapping[int, list[float]]], *, exact: bool) -> 
 
 
 def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
-    """Return the undilated times of a run's measured iterations; fills *labels*."""
+    """Return the undilated times of a run's measured iterations, and fill *labels*."""
     found: Samples = defaultdict(lambda: defaultdict(list))
     dilation = results.manifest.dilation
     spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -221,7 +221,7 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
 
 
 def _add_causes(results: RunResults, found: Samples) -> bool:
-    """Add the lost time of iterations by cause; return False if it is unknown."""
+    """Add the lost time of iterations by cause, or return False if it is unknown."""
     causes: Samples = defaultdict(dict)
     iterations: dict[str, list[int]] = defaultdict(list)
     try:
@@ -303,7 +303,7 @@ def _add_flows(results: RunResults, found: Samples) -> None:
 
 
 def _percentiles(times_ns: list[float]) -> dict[int, float]:
-    """Return nearest-rank percentiles; sorts *times_ns* in place."""
+    """Return nearest-rank percentiles, and sort *times_ns* in place."""
     times_ns.sort()
     return {
         percent: times_ns[max(0, -(-len(times_ns) * percent // 100) - 1)]

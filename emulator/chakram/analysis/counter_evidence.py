@@ -16,13 +16,14 @@ _IDLE = 0.02
 """A port that sends less than this share of its expected bytes is idle."""
 
 _CHOSEN = 0.05
-"""A port is ignored if it should send less than this share of its busiest peer.
+"""Minimum expected load of a port, as a share of the load of its busiest peer.
 
-Peers are the other ports of its equal-cost group.
+Ports with less expected load are ignored.  Peers are the other ports of the same
+equal-cost group.
 """
 
 _FEW_WRONG = 0.1
-"""Maximum share of corrupted packets at which a lossless switch is evidence."""
+"""Share of corrupted packets from which a switch without losses proves nothing."""
 
 
 def node_of(port: str) -> str:
@@ -35,7 +36,7 @@ class PortCounters:
     """Port and packet counters of a whole run.
 
     Attributes:
-        links: Each direction of a link, by its egress port.
+        links: By egress port, the direction of a link that begins there.
         packets: Packets sent by all hosts.
         wrong: Packets that arrived with a wrong checksum.
     """
@@ -62,7 +63,7 @@ class PortCounters:
         """Return the distinct link names of some ports, separated by commas."""
         return ", ".join(dict.fromkeys(self.links[port].link for port in ports))
 
-    # Links that carry nothing.
+    # Links that carry almost nothing.
 
     def idle(self, expected_bytes: Mapping[str, int]) -> list[str]:
         """Return the ports that sent almost nothing although an ECMP hash uses them.
@@ -99,8 +100,9 @@ class PortCounters:
         """Return the idle ports whose link may be down.
 
         A link that carries data in the other direction is not down, so the routes of
-        its switch have changed.  This also explains the other idle ports of that
-        switch, except those whose other direction should carry data, too.
+        its switch have changed.  The new routes also explain the other idle ports of
+        that switch.  Ports whose other direction should carry data, too, are an
+        exception.
 
         Args:
             idle: Ports that ``idle`` returned.
@@ -136,7 +138,7 @@ class PortCounters:
 
     @cached_property
     def missing(self) -> dict[str, float]:
-        """Packets sent to each switch that it did not forward, by switch name."""
+        """Number of packets that a switch received but did not forward, by switch."""
         hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
         switches = sorted({*map(node_of, self.links)} - hosts)
         sums = dict.fromkeys(switches, 0.0)
@@ -177,7 +179,7 @@ class PortCounters:
         overflowing queues are skipped, too.
 
         Args:
-            lost: Packets that did not arrive, or arrived corrupted.
+            lost: Number of packets that did not arrive, or arrived corrupted.
         """
         full = set(map(node_of, self.overflowing))
         for switch, missing in self.missing.items():

@@ -5,12 +5,12 @@ Every event has one *releaser*, the last of the events that it waited for:
 * An operation is ready when a dependency ends, or when its rank starts the iteration.
 * An operation starts when it is ready, or when the previous one on its stream ends.
 * A message is ready when its operation starts, or when a message that it needs arrives.
-* A message has its turn when it is ready, or when the previous one has left the queue
-  pair.  Queue pairs keep the order of messages.
+* A message has its turn when it is ready, or when the previous message has left the
+  queue pair.  Queue pairs keep the order of messages.
 * A collective ends on a rank when its last message arrives or is acknowledged.
 
-Records contain the releaser of each event.  So the path follows the releasers from the
-latest end back to a start, and needs no other data.
+Records contain the releaser of each event.  So this module can follow the releasers
+from the latest end back to a start.
 
 The path consists of pieces without gaps.  Each piece has a *part*, the category of its
 time, for example computation or waiting in a queue.  In virtual time, all parts are
@@ -26,15 +26,15 @@ from typing import NamedTuple, Protocol
 
 
 class Part(StrEnum):
-    """Category of time on a path; parts are disjoint."""
+    """Category of time on a path.  Parts are disjoint."""
 
     COMPUTE = "compute"
     HOST = "host"
-    """Time from ready to posted, in virtual time."""
+    """Time from ready to posted in a run in virtual time."""
     ORDER = "order"
     """Wait of a ready operation for its stream, or of a message for a credit."""
     SCHEDULE = "schedule"
-    """Wait for the recorded start."""
+    """Wait for the recorded start time of an operation."""
     OWN_PORT = "own port"
     WINDOW = "window"
     PACE = "pace"
@@ -54,7 +54,7 @@ class Part(StrEnum):
 
 
 class Operation(NamedTuple):
-    """One operation of a rank in an iteration; fields are columns of ``operations``."""
+    """One operation of a rank in an iteration, with the columns of ``operations``."""
 
     rank: int
     operation: int
@@ -74,7 +74,7 @@ class Operation(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message in an iteration; fields are columns of ``flows``."""
+    """One message in an iteration, with the columns of ``flows``."""
 
     group: str
     k: int
@@ -118,10 +118,10 @@ class Records(Protocol):
     """The records of one job in one iteration."""
 
     is_virtual: bool
-    """Whether the run used virtual time, in which no data plane is late."""
+    """Whether the run used virtual time, in which the data plane is never late."""
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, or None; ties go to the lowest rank."""
+        """Return the operation that ended last, on ties that of the lowest rank."""
 
     def start_ns(self, rank: int) -> int | None:
         """Return when the iteration of a rank started."""
@@ -145,15 +145,15 @@ class Records(Protocol):
 
 
 class Piece(NamedTuple):
-    """A span of time on the path, on one rank or between two.
+    """A span of time on the path, on one rank or between two ranks.
 
     Attributes:
         part: Category of the time.
         start_ns: Start of the span.
         end_ns: End of the span.
         rank: The rank, or the sender of the message.
-        operation: The operation that it belongs to, or None.
-        message: The message that it belongs to, or None.
+        operation: The operation that the span belongs to, or None.
+        message: The message that the span belongs to, or None.
     """
 
     part: Part
@@ -176,7 +176,7 @@ class Path:
     Attributes:
         job: Name of the job.
         iteration: Number of the iteration.
-        pieces: Pieces in order; each begins where the previous one ends.
+        pieces: Pieces in order.  Each begins where the previous one ends.
     """
 
     job: str
@@ -192,9 +192,9 @@ class Path:
 def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int]]:
     """Split the time of a message from ready to received into parts, in order.
 
-    In virtual time, the parts cover all of it.  In a run on a network, only the time at
-    the sender is split.  ``NETWORK`` covers the time after the last packet left.  This
-    part is missing if the time of arrival is unknown.
+    In virtual time, the parts cover all of that time.  In a run on a network, only the
+    time at the sender is split.  ``NETWORK`` covers the time after the last packet
+    left.  This part is missing if the time of arrival is unknown.
     """
     waited_ns = message.posted_ns - message.ready_ns
     parts = [(Part.HOST if is_virtual else Part.GENERATOR, waited_ns)]
@@ -243,7 +243,7 @@ def critical_path(
         records: Records of the job in this iteration.
         job: Name of the job.
         iteration: Number of the iteration.
-        last: Operation at whose end the path ends; None: the one that ended last.
+        last: Operation at whose end the path ends.  None: the one that ended last.
     """
     if last is None:
         last = records.last()
@@ -256,7 +256,7 @@ def critical_path(
 
 
 class _Walk:
-    """Backward walk over releasers; yields pieces, last one first."""
+    """Backward walk over releasers that yields the last piece first."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -270,10 +270,10 @@ class _Walk:
         operation: Operation | None = None,
         message: Message | None = None,
     ) -> Iterator[Piece]:
-        """Yield the piece that begins at *time_ns*; none if *time_ns* is too late.
+        """Yield the piece that begins at *time_ns*, or none if *time_ns* is too late.
 
         The piece ends where the next one begins.  If the clocks of two hosts disagree,
-        *time_ns* can be after that.
+        *time_ns* can be after that end.
         """
         if time_ns < self._at_ns:
             yield Piece(part, time_ns, self._at_ns, rank, operation, message)
@@ -284,8 +284,7 @@ class _Walk:
         operation: Operation | None = last
         self._at_ns = last.end_ns
         rank, rest = last.rank, Part.UNKNOWN
-        # Releasers in damaged records may form a cycle; the time before it is
-        # unknown.
+        # Releasers in damaged records may form a cycle.  The time before it is unknown.
         seen: set[Operation | Message] = set()
         while operation is not None and operation not in seen:
             seen.add(operation)
@@ -362,8 +361,8 @@ class _Walk:
     ) -> Iterator[Piece]:
         """Yield the pieces of a message, back to when it was ready or had its turn.
 
-        Parts before its turn are left out.  Repair then precedes transfer, because all
-        packets that the message sent before its turn were lost.
+        Parts before the message's turn are omitted.  Repair then precedes transfer,
+        because all packets that the message sent before its turn were lost.
         """
         received_ns = message.received_ns
         if (

@@ -57,11 +57,11 @@ class Rule(Model):
     check: str = Field(min_length=1)
     """Condition that must hold."""
     name: str | None = Field(default=None, max_length=200)
-    """Name in reports; defaults to the condition."""
+    """Name in reports.  Default: the condition."""
     each: Literal["results", "iterations", "ranks", "links"] | None = None
     """List of the document whose members must each meet the condition."""
     where: str | None = None
-    """Condition that selects members; defaults to all members."""
+    """Condition that selects members.  Default: all members."""
 
 
 class Rules(Model):
@@ -70,7 +70,7 @@ class Rules(Model):
     version: Literal[1]
     """Version of the file format."""
     baseline: Path | None = None
-    """Results to compare with; the path is relative to the file."""
+    """Results to compare with.  The path is relative to the rules file."""
     rules: tuple[Rule, ...] = Field(min_length=1, max_length=1000)
     """Rules that must hold."""
 
@@ -81,8 +81,8 @@ class Verdict:
 
     Attributes:
         rule: Name of the rule.
-        subject: The member that the rule was applied to; empty for the whole run.
-        holds: Whether the rule holds; None if a required value is unknown.
+        subject: The member that the rule was applied to.  Empty for the whole run.
+        holds: Whether the rule holds, or None if a required value is unknown.
         values: The values that the rule used, as text.
     """
 
@@ -154,9 +154,9 @@ def judge(
     Args:
         rules: The rules.
         path: The run directory, or its JSON.
-        baseline: Run directory or JSON of the baseline; None: the baseline in the rules
-            file.
-        faults: Tests a run directory for faults, for rules that require it.
+        baseline: Run directory or JSON of the baseline.  None: the baseline in the
+            rules file.
+        faults: Tests a run directory for faults, for rules that require this test.
 
     Raises:
         ChakramError: If a file is invalid, or a rule uses an unknown name.

@@ -12,8 +12,8 @@ the standard error of a ratio of two means, to first order.  Each kind of collec
 the job (operation, algorithm, number of ranks, size) has the same three values.
 
 The *overlap* is the share of the job's time in which another job was running.  The
-job's time lasts from the start of its first measured iteration to the end of its last.
-With a low overlap, the factor does not describe a shared fabric.
+job's time lasts from the start of its first measured iteration to the end of its last
+one.  With a low overlap, the factor does not describe a shared fabric.
 
 A delay caused by the traffic generator distorts the factor, because the network did not
 cause it.  ``bound`` counts such samples in both runs.
@@ -39,7 +39,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """Ratio of times with other jobs to times alone; means are undilated, in ns."""
+    """Ratio of times with other jobs to times alone, with undilated means in ns."""
 
     alone_ns: float
     together_ns: float
@@ -70,11 +70,11 @@ class JobInterference:
         job: Name of the job.
         factor: Factor of the iterations.
         overlap: Share of the job's time in which another job was running, 0 to 1.
-        bound: Generator-bound collectives in both runs, out of ``verdicts``.
-        verdicts: Measured collectives in both runs, without barriers.
+        bound: Number of generator-bound collectives in both runs, out of ``verdicts``.
+        verdicts: Number of measured collectives in both runs, without barriers.
         wait_share: Largest share of time that any kind of collective spent waiting for
             the generator, in either run.
-        collectives: By kind of collective, in the order of the table.
+        collectives: Factors by kind of collective, in the order of the table.
     """
 
     job: str
@@ -92,13 +92,13 @@ def interference(
     *,
     endless: Collection[str] = (),
 ) -> list[JobInterference]:
-    """Return the factors of all jobs that were measured both alone and together.
+    """Return the factors of all jobs that were measured both alone and with others.
 
     Args:
         together: Measurements of all jobs running at once.
         alone: By job, the measurements of a run in which it was alone.
-        endless: Jobs that repeat until the others end.  Their last iteration is not
-            recorded, but counts as running.
+        endless: Jobs that repeat until the others end.  Their unrecorded last iteration
+            counts as running time.
     """
     found = []
     for job, apart in alone.items():

@@ -30,7 +30,7 @@ class Crossing:
     """Packets that were counted where they were sent and where they should arrive.
 
     Attributes:
-        packets: By port, the number of these packets that were sent into it.
+        packets: By port, the number of these packets that were sent into the port.
         lost: Number of packets that did not arrive.
     """
 
@@ -48,8 +48,8 @@ def lossy_ports(
     follow a Poisson distribution.
 
     Ports are added one by one, starting with the port that best explains the losses.
-    This stops when another port would not make the losses much more likely.  Loss rates
-    are maximum likelihood estimates for all ports together.
+    The search stops when another port would not make the losses much more likely.  Loss
+    rates are maximum likelihood estimates for all ports together.
 
     Args:
         crossings: Paths of queue pairs, and switches.

@@ -1,15 +1,15 @@
 """Conditions over results, as written in the rules of a gate.
 
 The syntax is a small subset of Python expressions.  This module evaluates the syntax
-tree itself; no condition is executed as Python.  Names and ``a.b`` access plain data
-only.  If ``a`` is a list, ``a.b`` is the list of its members' values.  A comparison
-with a list compares each member.  Numbers may have a unit: ``5ms`` (in ns), ``64KiB``
-(in bytes), ``5%`` (0.05).
+tree itself and never executes a condition as Python.  Names and ``a.b`` access plain
+data only.  If ``a`` is a list, ``a.b`` is the list of its members' values.  A
+comparison with a list compares each member.  Numbers may have a unit: ``5ms`` (in ns),
+``64KiB`` (in bytes), ``5%`` (0.05).
 
 An unknown value (null) makes every result that depends on it unknown.  The exceptions
 are ``known(x)``, and results that other operands decide (``false and x``).  An empty
-list has the same effect, except on its ``len``.  A condition that ends with ``or
-nothing`` holds in that case.
+list has the same effect, except on its ``len``.  A condition that ends with
+``or nothing`` holds if a list is empty.
 
 Limits on the text bound the cost: at most 1,000 characters and 200 parts.  There are no
 powers, no rounding beyond 30 digits, and no operations that lengthen text or lists.
@@ -62,15 +62,15 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def _rounded(value: Any, digits: Any = None) -> Any:
-    """Round *value*; negative *digits* round to multiples of a power of ten."""
+    """Round *value*, with negative *digits* to multiples of a power of ten."""
     if digits is not None and abs(digits) > _MOST_DIGITS:
-        # Python would compute a power of ten with that many digits.
+        # Python's ``round`` would compute a power of ten with this number of digits.
         raise ValueError(f"round accepts from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
     return round(value, digits)
 
 
 def _percentile(samples: Any, percent: Any) -> Any:
-    """Return a percentile; refuse text: '1e-999999999' is a huge fraction."""
+    """Return a percentile.  Refuse text, because '1e-999999999' is a huge fraction."""
     return percentile(samples, _number(percent))
 
 

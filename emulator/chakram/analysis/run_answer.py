@@ -1,4 +1,4 @@
-"""The answer of a run in words: how long it took, compared with what, and why."""
+"""Conclusion of a run in words: how long it took, compared with what, and why."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from chakram.summary.run_summary import Summary
 
 CAUSES = 3
-"""Most causes that the answer names."""
+"""Maximum number of causes that the conclusion names."""
 
 
 def answer_lines(
     summary: Summary, why: Why | None, *, written: Sequence[str] = ()
 ) -> list[str]:
-    """Return the answer as lines of at most one sentence each, to follow the table.
+    """Return the conclusion as lines of one sentence, to print below the table.
 
     Args:
         summary: Summary of the run.
-        why: Where its time went; None if that is unknown.
+        why: Where the run spent its time, or None if that is unknown.
         written: Sentences about files that were written.
     """
     lines = [
@@ -74,9 +74,9 @@ def _exposed(summary: Summary) -> str:
 
 
 def _causes(why: Why) -> str:
-    """Return a sentence about the largest design limits, of which no proof is needed.
+    """Return a sentence about the largest design limits, which need no proof.
 
-    Faults are not named: a charge alone does not prove one.
+    Faults are not named, because time charged to a fault does not prove it.
     """
     large = [each for each in why.causes if each.share >= LEAST_SHARE]
     limits = [each for each in large if class_of(each.cause) is CauseClass.LIMIT]

@@ -33,7 +33,7 @@ from chakram.run_directory.reader import RunResults
 from chakram.run_directory.schemas import plain_names
 
 _MOST_QUICK_MESSAGES = 200_000
-"""Most messages of a run whose causes are found within seconds."""
+"""Maximum number of messages of a run whose causes are found within seconds."""
 
 _MESSAGE_COLUMNS = list(Message._fields)
 _ENDS = ("job", "rank", "peer", "qpn")
@@ -44,7 +44,7 @@ _COUNTED = (
 
 
 class IterationRecords:
-    """The records of one job in one iteration, from tables; see ``critical_path``.
+    """The ``critical_path.Records`` of one job in one iteration, from tables.
 
     Args:
         operations: Rows of ``operations``.
@@ -91,7 +91,7 @@ class IterationRecords:
         )
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, or None; ties go to the lowest rank."""
+        """Return the operation that ended last, on ties that of the lowest rank."""
         return max(
             self._operations,
             key=lambda each: (each.end_ns, -each.rank, -each.operation),
@@ -192,7 +192,7 @@ def iterations_of(
         kinds.aggregate([]).to_pylist(), key=lambda row: (row["job"], row["iteration"])
     ):
         place = row["job"], row["iteration"]
-        # Unless all ranks finished an iteration, some of its starts are unknown.
+        # If a rank did not finish an iteration, some start times are unknown.
         if job not in (None, row["job"]) or place not in whole:
             continue
         here = (pc.field("job") == place[0]) & (pc.field("iteration") == place[1])
@@ -208,9 +208,9 @@ def paths_of(
 
     Args:
         results: Results of the run.
-        until: Collective at whose end the paths end, by its name or as ``group#k``;
+        until: Collective at whose end the paths end, by its name or as ``group#k``.
             None: the end of the iteration.
-        job: The only job to yield; None: all jobs.
+        job: The only job to yield.  None: all jobs.
 
     Raises:
         InputError: If the run has no such records, or no such collective.
@@ -308,7 +308,7 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
 
 
 def _sent(flows: pa.Table) -> list[SentPackets]:
-    """Return packets and retransmissions by pair of ranks and path."""
+    """Return numbers of packets and retransmissions by pair of ranks and path."""
     names, counts = ["job", "src", "dst", "path"], ["packets", "retransmitted"]
     if "path" not in flows.column_names:
         flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
@@ -323,9 +323,10 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
 def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
     """Return the sessions whose timeouts mostly repeated packets that had arrived.
 
-    If the original packet was lost, one of two copies arrives.  If it was only late,
-    both arrive.  Where ports or links dropped packets, the timeouts may come from lost
-    ACKs instead.  Sessions are excluded if lost ACKs explain half of their timeouts.
+    If the original packet was lost, one of two copies arrives.  If the original was
+    only late, both copies arrive.  If ports or links dropped packets, the timeouts may
+    come from lost ACKs instead.  Sessions are excluded if lost ACKs explain half of
+    their timeouts.
     """
     # Final samples of both ends have the same time only if the run ended.
     if results.manifest.status in (RUNNING, KILLED):
@@ -357,7 +358,8 @@ def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
 def _unsure(results: RunResults) -> frozenset[tuple[str, int, str, int]]:
     """Return the collectives whose times the traffic generator may have distorted.
 
-    These are generator-bound collectives, or all if a process was saturated.
+    These are generator-bound collectives, or all collectives if a process was
+    saturated.
     """
     names = ["job", "iteration", "group", "k"]
     table = plain_names(results.table("collectives", *names, "generator_bound"))
@@ -399,7 +401,7 @@ def why_document(
 
     Args:
         why: The critical paths and the charged causes.
-        verdict: Tested savings of each cause; None if causes were not tested.
+        verdict: Tested savings of each cause, or None if causes were not tested.
         reason: Why the causes were not tested.
     """
     if verdict is None:
@@ -440,9 +442,9 @@ Explained = tuple["Why", "Verdict | None", "str | None"]
 def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
     """Return how much longer the second run takes, and the faults that explain it.
 
-    Faults that only the second run has count as positive, faults that only the first
-    has as negative.  Times are means per iteration.  The savings of faults need not add
-    up to the difference; the rest is unexplained.
+    Times of faults that only the second run has are positive.  Times of faults that
+    only the first run has are negative.  Times are means per iteration.  The savings of
+    faults need not add up to the difference.  The rest is unexplained.
     """
     means_ns = [
         why.time_ns // why.iterations if why.iterations else 0

@@ -1,13 +1,13 @@
 """Fit of a simulated run to a measured one, compared by pairs of ranks.
 
 A link fault first delays the messages that cross the link.  From posting to
-acknowledgment, they take longer than simulated.  Messages that only wait for them are
-posted later, but then take their usual time.
+acknowledgment, they take longer than simulated.  Messages that only wait for those
+messages are posted later, but then take their usual time.
 
-A message waits for its acknowledgment, too, so a port that is slow delays the messages
-of both directions alike.  The time from posting to delivery tells them apart: a slow
-port delays the delivery of the data that it sends, but not of the data whose
-acknowledgments it sends.
+A message waits for its acknowledgment, too, so a slow port delays the messages of both
+directions.  The time from posting to delivery distinguishes the directions.  A slow
+port delays the delivery of data that it sends, but not of data whose acknowledgments it
+sends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 _FEW_RESENT = 20
-"""Constant added to the retransmissions of both runs, so that a few weigh little."""
+"""Constant added to the retransmissions of both runs, so that few have low weight."""
 
 _RESENT_WEIGHT = 0.5
 
@@ -31,10 +31,10 @@ _ABSENT = 1.0
 _SMALL = 0.02
 
 LATE = 0.1
-"""A host is suspected only if it is late for at least this share of the time."""
+"""Minimum share of the time for which a suspected host is late."""
 
 _LATER = 2.0
-"""A suspected host is late for at least this multiple of the median of all hosts."""
+"""Minimum ratio of a suspected host's late time to the median of all hosts."""
 
 
 class Pair(NamedTuple):
@@ -53,7 +53,7 @@ class Message(NamedTuple):
         time_ns: Time from posting to acknowledgment.
         packets: Number of packets.
         retransmitted: Number of retransmitted packets.
-        delivered_ns: Time from posting to delivery; None: unknown.
+        delivered_ns: Time from posting to delivery, or None if unknown.
     """
 
     pair: Pair
@@ -70,7 +70,8 @@ class Observed:
     Attributes:
         iteration_ns: Mean time of an iteration.
         flow_ns: By pair of ranks, the total time of its messages per iteration.
-        delivered_ns: The same up to delivery, for pairs with no unknown time.
+        delivered_ns: By pair of ranks, the total time up to delivery per iteration,
+            without pairs that have an unknown time.
         resent: By pair, the mean number of retransmitted packets per iteration.
         packets: By pair, the mean number of packets per iteration.
     """
@@ -130,8 +131,8 @@ def observed(messages: Iterable[Message], iterations_ns: Sequence[int]) -> Obser
 def intact(messages: Iterable[Message]) -> Observed:
     """Summarize the messages without retransmitted packets.
 
-    Times are means per message.  The iteration time is left out, because messages
-    with retransmissions lengthen it.
+    Times are means per message.  The iteration time is omitted, because messages with
+    retransmissions lengthen it.
     """
     own = [each for each in messages if not each.retransmitted]
     counts = Counter(each.pair for each in own)
@@ -148,8 +149,8 @@ def intact(messages: Iterable[Message]) -> Observed:
 def takes_longer(run: Observed, other: Observed) -> bool:
     """Return whether *run* takes longer than *other*.
 
-    Compares iteration times.  If these are equal, compares the message times of pairs
-    that occur in both runs.
+    This compares iteration times.  If they are equal, it compares the message times of
+    pairs that occur in both runs.
     """
     if run.iteration_ns != other.iteration_ns:
         return run.iteration_ns > other.iteration_ns
@@ -160,15 +161,16 @@ def takes_longer(run: Observed, other: Observed) -> bool:
 
 
 def misfit(measured: Observed, simulated: Observed) -> float:
-    """Return the distance between a measured and a simulated run; 0 is a perfect fit.
+    """Return the distance between a measured and a simulated run (0 is a perfect fit).
 
     The distance is the sum of:
 
-    * the absolute log ratio of the iteration times;
-    * the mean absolute log ratio of the message times of all pairs, to acknowledgment
-      and to delivery, weighted by these times; a pair missing from the simulation
-      counts as 1, a delivery time that one of them lacks does not count;
-    * half the difference in retransmitted packets, divided by their sum over both runs.
+    * The absolute log ratio of the iteration times.
+    * The mean absolute log ratio of the message times of all pairs, to acknowledgment
+      and to delivery, weighted by these times.  A pair that is missing from the
+      simulation counts as 1.  A delivery time that is unknown in one of the runs does
+      not count.
+    * Half the difference in retransmitted packets, divided by their sum over both runs.
     """
     distance = abs(log(measured.iteration_ns / simulated.iteration_ns))
     weights = total = 0.0
@@ -212,7 +214,7 @@ def slow_ports(
     the harmonic weight of both groups.
 
     The result alternates between ports with the largest excess and ports that explain
-    the most variance.  The excess finds ports with few messages.  The variance finds
+    the most variance.  The excess finds ports with few messages, and the variance finds
     ports that delay the whole job.
 
     Args:
@@ -265,7 +267,7 @@ def _contrast(
 
 
 def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
-    """Return the hosts that were late for longer than most, longest first.
+    """Return the hosts that were late much longer than the median, longest first.
 
     Args:
         waits: Share of the run for which the data plane of each host was late.

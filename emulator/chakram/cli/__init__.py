@@ -1,9 +1,9 @@
 """The chakram command, with one module per verb.
 
 The command imports only the module of the requested verb. That module imports its
-dependencies when it runs, so every verb starts quickly. An error is reported as an exit
-code and one sentence on stderr with place, finding and remedy (see
-``chakram.foundation.errors``). Tracebacks appear only with ``--debug``.
+dependencies when it runs, so every verb starts quickly. The command reports an error as
+an exit code and one sentence on stderr. The sentence states the place, the fault and
+the remedy (see ``chakram.foundation.errors``). Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _LEAST_ADDRESS_SPACE_BYTES = {
         1 << 30,
     ),
 }
-"""Address space that verbs need under a limit (``ulimit -v``).
+"""Bytes of address space that verbs need if ``ulimit -v`` limits it.
 
 These verbs load libraries of half a gigabyte. Some libraries start threads and end the
 process if an allocation fails."""
@@ -106,11 +106,11 @@ _SHORT_OF = {
 """Remedies for system errors, by error number."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of writes to standard output, if they have no file name."""
+"""Error numbers that, if an error names no file, mean a failed write to stdout."""
 
 _unfreed: list[RunInterrupted] = []
-"""Keeps interrupted state alive, because freeing it would delay the end of the
-process."""
+"""References that keep the state of interrupted runs alive, because freeing that state
+would delay the end of the process."""
 
 # The base of all command-line errors: from click, or from Typer's own copy of click.
 _UsageProblem = typer.BadParameter.__mro__[2]
@@ -201,7 +201,7 @@ def _check_address_space(least_bytes: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+    """Run the command and return its exit code."""
     with plain_output():
         return _run(arguments)
 

@@ -46,7 +46,7 @@ Delay = Annotated[
 
 _SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
 _MOST_STEPS = 64
-"""Largest number of steps in a table; ``--json`` has all."""
+"""Maximum number of steps in a table. ``--json`` prints all steps."""
 
 
 @app.command("list")
@@ -171,7 +171,7 @@ def _op(name: str) -> CollectiveOp:
 
 
 def _names(op: CollectiveOp) -> list[str]:
-    """Return the names of all algorithms of a collective; plug-ins come last."""
+    """Return the names of all algorithms of a collective, those of plug-ins last."""
     from chakram.collectives.algorithms import algorithm_names, installed_families
 
     others = (each.name for each in installed_families() if each.op == op)
@@ -179,7 +179,7 @@ def _names(op: CollectiveOp) -> list[str]:
 
 
 def _op_with(name: str) -> CollectiveOp:
-    """Return the only collective that has an algorithm of that name."""
+    """Return the only collective that has an algorithm named *name*."""
     from chakram.collectives.ops import CollectiveOp
 
     family = name.partition("(")[0]

@@ -231,9 +231,9 @@ class _Measurement:
     """The runs of one test, printed as they end.
 
     Attributes:
-        cycles: Rows of every table.
+        cycles: The rows of each cycle, which is one printed table.
         stopped: The interruption that ended an endless test.
-        banners: Banners of all runs.
+        banners: Banners of all runs, without duplicates.
         directory: The last run directory.
     """
 
@@ -247,7 +247,7 @@ class _Measurement:
     directory: str = ""
 
     def run(self) -> None:
-        """Run once, or with -N 0 until the user interrupts; keep the results.
+        """Run once, or with -N 0 until the user interrupts, and store the results.
 
         Raises:
             RunInterrupted: If there was no result before the interruption.
@@ -371,7 +371,7 @@ def _least_busbw() -> float | None:
 def _loaded(
     path: Path, said: Mapping[str, str], changes: Mapping[str, Any]
 ) -> Experiment:
-    """Return the experiment with this verb's changes; the user's take precedence."""
+    """Return the experiment with this verb's changes, except keys that the user set."""
     from chakram.config.experiment import load_experiment
 
     made = {key: json.dumps(value) for key, value in changes.items()}

@@ -1,4 +1,4 @@
-"""``chakram bug-report``: versions, checks and a run as text without names."""
+"""``chakram bug-report``: versions, checks and a run as anonymized text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from chakram.foundation.errors import ConfigError, NoRunDirectory
 from chakram.foundation.redaction import Redactor
 
 _MOST_BYTES = 1 << 20
-"""Longest part of a file in a report: its end."""
+"""Maximum number of bytes per file in a report. Longer files lose their beginning."""
 _FILES = ("experiment.yaml", "run.json", "preflight.json", "*.log")
 _HOST_KEYS = frozenset({"host", "hostname", "agent"})
-"""Keys whose text is a host, with or without a port."""
+"""Keys whose value is a host name, with or without a port."""
 
 
 def bug_report(
@@ -112,7 +112,7 @@ def _facts() -> dict[str, str]:
 
 
 def _run_files(run: Path) -> dict[str, str]:
-    """Return the texts of a run directory by name.
+    """Return the text files of a run directory by file name.
 
     Raises:
         NoRunDirectory: If there is none, or more than one.
@@ -138,7 +138,7 @@ def _hosts(texts: Mapping[str, str]) -> set[str]:
             hosts.update(line.partition("#")[0].split()[1:])
     for name, text in texts.items():
         hosts.update(_hosts_in(name, text))
-    # Every lab has these names of hosts, and of its agent.
+    # Every lab uses these names for its hosts and its agent.
     return {host for host in hosts if not re.fullmatch(r"h\d+|local|ip6-\w+", host)}
 
 

@@ -81,7 +81,7 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
         print(_wrapped(f"!! {', '.join(names)}: {note}", width))
     for level, differences in found.levels.items():
         listed = [each for each in differences if every or each.significant]
-        # If each kind of collective occurs once, the level repeats the level ``size``.
+        # If each kind of collective occurs once, this level repeats the level ``size``.
         alike = level in ("instance", "named") and len(differences) == len(
             found.levels.get("size", ())
         )
@@ -141,7 +141,7 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Return a text, shortened in the middle if it is too long."""
+    """Shorten a string in the middle if it is too long."""
     if len(text) <= most:
         return text
     tail = most * 2 // 3

@@ -33,7 +33,7 @@ def completion(
 
 
 def register_shells() -> None:
-    """Let Typer know its shells, which a command without its options does not."""
+    """Register Typer's shells, which Typer does only if its own options are enabled."""
     from typer.completion import get_completion_inspect_parameters
 
     get_completion_inspect_parameters()

@@ -60,12 +60,12 @@ def _results_of(
 
 
 def _notes(results: RunResults) -> list[str]:
-    """Return a note for an incomplete run."""
+    """Return a note if the run is incomplete, else nothing."""
     return [results.incomplete] if results.incomplete else []
 
 
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
-    """Refuse to write any of several files if one of them exists."""
+    """Refuse to write files if one of them exists, unless *force* is set."""
     from chakram.chakra.write.new_file import refuse_existing
 
     for name in names:
@@ -81,7 +81,7 @@ def _write(
     notes: Sequence[str] = (),
     also: Sequence[Path] = (),
 ) -> None:
-    """Write files into a folder; report them together with the files in *also*."""
+    """Write files into a folder, and report them together with the files in *also*."""
     from chakram.chakra.write.new_file import new_file
 
     _refuse(out, files, force=force)

@@ -73,7 +73,7 @@ def gate(
 
 
 def _faults(run: Path) -> Faults:
-    """Return the confirmed faults of a run; see ``chakram why``."""
+    """Return the confirmed faults of a run, as ``chakram why`` finds them."""
     from chakram.analysis.run_causes import why_of
     from chakram.diagnosis.verification import verify
     from chakram.run_directory.reader import open_run

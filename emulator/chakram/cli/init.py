@@ -80,7 +80,7 @@ def configs_folder() -> Path:
 
 
 def ready_experiments() -> dict[str, str]:
-    """Return the first sentence about each ready experiment, by name."""
+    """Return the one-sentence description of each ready-made experiment, by name."""
     return {
         path.stem: _summary(path.read_text(encoding="utf-8"))
         for path in sorted(configs_folder().glob("*.yaml"))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 LEAST_OVERLAP = 0.9
-"""A note is printed if other jobs ran for less than this share of a job's time."""
+"""Share of a job's time that other jobs must run. A lower share prints a note."""
 
 _WIDTH = 110
 """Width of output to a file or pipe, in columns."""
 
 FILE = "interference.json"
-"""Name of the file in the run directory of all jobs."""
+"""Name of the result file in the run directory of all jobs."""
 
 Alone = Annotated[
     str | None,
@@ -85,7 +85,7 @@ def run_apart_and_together(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """Run every job alone and then all together; print how they slow each other down.
+    """Run each job alone, then all together, and print how they slow each other down.
 
     Args:
         experiment: The experiment with the jobs.

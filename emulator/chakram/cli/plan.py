@@ -173,7 +173,7 @@ def _agents(summary: PlanSummary) -> str:
 
 
 def _about(size_bytes: int) -> str:
-    """Return a rounded size: three digits, in decimal units like rates."""
+    """Return a size rounded to three digits, in decimal units like those of rates."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.3g} {unit}"

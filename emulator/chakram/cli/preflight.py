@@ -55,7 +55,7 @@ def preflight(
 def show_preflight(
     report: PreflightReport, folder: Path, *, dilation: int, as_json: bool
 ) -> None:
-    """Print the findings of a preflight, and the folder that holds them."""
+    """Print the findings of a preflight, and the folder that contains them."""
     if as_json:
         from chakram.run_directory.preflight_files import preflight_document
 

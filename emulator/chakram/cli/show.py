@@ -81,7 +81,7 @@ def show(
         return
     summary = results.summary()
     if not as_json and ended_by_preflight(results.manifest) and not summary.rows:
-        # A table without rows is useless here; the preflight has results.
+        # The result table would have no rows, but the preflight has results.
         for banner in summary.banners[:1]:
             print(f"!! {banner}")
         report, dilation = read_preflight(directory)

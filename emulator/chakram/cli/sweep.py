@@ -120,7 +120,7 @@ def _run(
     dask: str | None,
     quiet: bool,
 ) -> list[tuple[CellRun, str]]:
-    """Run the cells without a result; return those that failed, with the reasons."""
+    """Run the cells without a result, and return failed cells with the reasons."""
     from chakram.sweep.folder import collect
     from chakram.sweep.runner import run_cells
 
@@ -167,7 +167,7 @@ def _incomplete(
 def _written(
     plan: Plan, folder: Path, outcomes: Mapping[tuple[int, int], Outcome]
 ) -> tuple[list[CellResult], list[Path]]:
-    """Return the results of all cells, and the files that hold their rows."""
+    """Write the result rows. Return the results of all cells, and the written files."""
     from chakram.sweep.tables import cell_results, rows, write_rows
 
     results = cell_results(plan.cells, outcomes)
@@ -178,7 +178,7 @@ def _written(
 def _part(text: str) -> tuple[int, int]:
     index, slash, count = text.partition("/")
     numbers = slash and index.isdecimal() and count.isdecimal() and len(text) < 16
-    # Slurm and Kubernetes number tasks from 0; users have to add 1.
+    # Slurm and Kubernetes number tasks from 0, so users have to add 1.
     if numbers and 1 <= int(index) <= int(count):
         return int(index), int(count)
     raise ConfigError(f"--shard {text}", "is not I/N with I from 1 to N", "e.g. 1/4")

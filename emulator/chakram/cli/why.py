@@ -138,7 +138,7 @@ def _say(text: str) -> None:
 def _lines(
     why: Why, verdict: Verdict | None, reason: str | None, *, dilation: int
 ) -> list[str]:
-    """Return the answer as lines, followed by the evidence."""
+    """Return the lines to print: the causes, then the times that support them."""
     from chakram.console.number_format import time_text
 
     def time(time_ns: float) -> str:

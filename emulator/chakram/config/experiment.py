@@ -44,9 +44,10 @@ class Iterations(Model):
     """How often each trace is replayed."""
 
     warmup: Whole = Field(default=2, ge=0, le=1_000_000)
-    """Iterations before the measured ones; recorded, but excluded from all figures."""
+    """Number of iterations before the measured ones. They are recorded, but excluded
+    from all figures."""
     measured: Whole = Field(default=20, ge=1, le=1_000_000)
-    """Measured iterations."""
+    """Number of measured iterations."""
     sync: Literal["barrier", "free", "gap"] = "barrier"
     """Synchronization of a rank between two iterations. barrier: a barrier of its job's
     ranks; free: none; gap: a pause of fixed length."""
@@ -63,8 +64,8 @@ class Arrivals(Model):
     """Staggered start times of jobs."""
 
     order: Literal["listed", "random"] | tuple[Name, ...] = "listed"
-    """Order of job starts. listed: as in jobs; random: drawn from seed; or all job
-    names."""
+    """Order of job starts. listed: as in jobs; random: drawn from seed; or a list of
+    all job names."""
     gap_ns: Time = Field(alias="gap", examples=["50ms"])
     """Time between two starts."""
     spacing: Literal["even", "exponential"] = "even"
@@ -76,9 +77,9 @@ class AgentSettings(Model):
     """Resources that agents use on their machines."""
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
-    """Data-plane processes (shards) per agent. Default: one per free core here, one per
-    port on a remote host, one in a simulation. Other values change UDP source ports and
-    thus equal-cost paths."""
+    """Number of data-plane processes (shards) per agent. Default: one per free core
+    here, one per port on a remote host, one in a simulation. Other values change UDP
+    source ports and thus equal-cost paths."""
 
 
 class Records(Model):
@@ -105,8 +106,8 @@ class StopIf(Model):
     """Conditions that end a run early."""
 
     duration_ns: Time | None = Field(default=None, alias="duration", examples=["10min"])
-    """Time limit of a run, in real time even with dilation; results are then partial.
-    Default: no limit."""
+    """Time limit of a run, in real time even with dilation. A run that reaches the
+    limit has partial results. Default: no limit."""
 
 
 def _metrics(value: object) -> object:
@@ -131,11 +132,11 @@ class Experiment(Model):
     description: str | None = Field(default=None, max_length=10_000)
     """Purpose, as free text. Chakram ignores it."""
     lab: LabName | None = Field(default=None, examples=["night-run"])
-    """Prefix of the run's namespaces and interfaces; concurrent runs need different
-    ones. Default: from name. A running lab of this name (see chakram fabric up) is used
-    unchanged."""
+    """Prefix of the run's namespaces and interfaces. Concurrent runs need different
+    prefixes. Default: derived from name. A running lab of this name (see chakram fabric
+    up) is used unchanged."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
-    """Workloads: one trace each, with its placement."""
+    """Jobs: one trace each, with its placement."""
     arrivals: Arrivals | None = None
     """Staggered start of jobs. Default: each job's own start."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(

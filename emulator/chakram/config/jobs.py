@@ -162,8 +162,8 @@ class TraceFiles(Model):
     unnamed_group: UnnamedGroups = Field(
         default_factory=dict, examples=["world", {"all_reduce": "0"}]
     )
-    """Group of operations without one, such as gloo's: one, or one per operation; *
-    matches any text in its name or description."""
+    """Group of operations that name no group, such as gloo's: one group for all, or one
+    per operation. * matches any text in the name or description of a group."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
     """Dependencies that order the nodes. auto: data dependencies, or control
     dependencies if the file has no others."""
@@ -179,7 +179,8 @@ class TraceFiles(Model):
     """Corrections of known deviations of the trace's producer to disable."""
 
     replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS, examples=[64])
-    """Ranks that replay the trace of one rank. Default: every rank has a trace."""
+    """Number of ranks that replay the trace of one rank. Default: every rank has a
+    trace."""
     rank: Whole = Field(default=0, ge=0, le=MAX_RANKS)
     """Rank whose trace is replicated."""
     dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
@@ -236,7 +237,7 @@ class Compute(Model):
     """Duration of a compute node. none: zero; trace: as recorded; roofline: operations
     over peak, or bytes over memory if longer."""
     scale: Ratio = Fraction(1)
-    """Factor on every delay."""
+    """Factor that multiplies the duration of every compute node."""
     peak_flops: ComputeRate | None = Field(default=None, alias="peak")
     """Peak operations per second of a rank, for roofline."""
     memory_bytes_per_s: ByteRate | None = Field(default=None, alias="memory")
@@ -348,9 +349,9 @@ class Placement(Model):
     order: Order = "linear"
     """Ranks in the order of their ports. linear: ascending."""
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
-    """Ranks per port."""
+    """Number of ranks per port."""
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
-    """First port of pattern packed. Default: the first that no earlier job uses."""
+    """First port, for pattern packed. Default: the first that no earlier job uses."""
     pattern: Literal["packed", "striped", "random"] = "packed"
     """packed: consecutive ports; striped: alternating between all switches; random:
     drawn from seed."""
@@ -358,8 +359,8 @@ class Placement(Model):
     """Ports to choose from, by number or host name. Default: those that no earlier job
     uses."""
     same_host: Literal["fabric", "skip"] = "fabric"
-    """Path of messages within a host. fabric: through its ports; skip: not through the
-    fabric."""
+    """Path of messages within a host. fabric: through the ports of the host; skip: not
+    through the fabric."""
     local_rate_bps: Rate | None = Field(default=None, alias="local_rate")
     """Rate of each rank's messages that skip the fabric. Default: unlimited."""
 
@@ -372,9 +373,9 @@ class Job(Model):
     trace: Trace
     """Files (path), or a synthetic trace (synth)."""
     compute: Compute = Compute.section_defaults()
-    """How long compute nodes take."""
+    """Duration of compute nodes."""
     size_scale: Ratio = Fraction(1)
-    """Factor on the size of every message."""
+    """Factor that multiplies the size of every message."""
     placement: Placement = Placement.section_defaults()
     """Placement of the job's ranks on the fabric."""
     ordering: Literal["serial", "overlap"] = "serial"
@@ -394,7 +395,7 @@ class Job(Model):
     start_ns: Time = Field(default=0, alias="start", examples=["200ms"])
     """Start time, from the start of the run."""
     repeat: Repeat | None = Field(default=None, examples=[20, "until_others_end"])
-    """Measured iterations. Default: iterations.measured."""
+    """Number of measured iterations. Default: iterations.measured."""
 
     @property
     def is_background(self) -> bool:

@@ -39,9 +39,10 @@ Collective = Annotated[
 class Moment(Model):
     """Event of a job that starts a fault.
 
-    In a simulation, it is the posting of the first message that matches all keys or,
-    with only iteration and job, the first start of that iteration on a rank; the fault
-    starts 1 ns later. Runs support only iteration and job, and react about 50 ms later.
+    In a simulation, the event is the posting of the first message that matches all
+    keys. With only iteration and job, it is the first start of that iteration on a
+    rank. The fault starts 1 ns after the event. Runs support only iteration and job,
+    and react about 50 ms after the event.
     """
 
     iteration: Whole | None = Field(default=None, ge=0, examples=[3])

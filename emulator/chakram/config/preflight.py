@@ -28,7 +28,7 @@ class Preflight(Model):
     dscp_ecn_echo: bool = True
     """Whether to check that DSCP and ECN arrive unchanged."""
     permutation: bool = True
-    """Whether to measure rates also while all ports send."""
+    """Whether to also measure rates while all ports send."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
     """Path MTU that must pass. Default: that of the transport."""
     min_rate: Number = Field(default=0.9, ge=0.0, le=1.0)
@@ -36,7 +36,7 @@ class Preflight(Model):
     min_permutation_rate: Number | None = Field(
         default=None, ge=0.0, le=1.0, examples=[0.8]
     )
-    """The same while all ports send. Default: none."""
+    """The same fraction while all ports send. Default: no minimum."""
     max_latency_ns: Time | None = Field(
         default=None, alias="max_latency", examples=["50us"]
     )
@@ -48,9 +48,10 @@ class Preflight(Model):
     )
     """Time that each pair sends, in real time even with dilation."""
     paths: Whole | None = Field(default=None, ge=1, le=64, examples=[8])
-    """UDP source ports to probe. Default: 8, or 1 if there is only one path."""
+    """Number of UDP source ports to probe. Default: 8, or 1 if there is one path."""
     rounds: Whole | None = Field(default=None, ge=1, examples=[16])
-    """Rounds of disjoint pairs to test. Default: all, which test every pair."""
+    """Number of rounds of disjoint pairs to test. Default: all, which test every
+    pair."""
 
 
 def preflight_section(value: object) -> object:

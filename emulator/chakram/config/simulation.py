@@ -34,7 +34,7 @@ class Simulation(Model):
     astra-sim-aware, astra-sim-unaware: ASTRA-sim's analytical networks (level message);
     astra-sim-ns3: ASTRA-sim's ns-3 network (level packet)."""
     parts: Whole = Field(default=1, ge=1, le=1024)
-    """For ASTRA-sim: parts of a collective, sent one after the other
+    """For ASTRA-sim: number of parts of a collective, which are sent one after another
     (preferred-dataset-splits)."""
     endpoint_delay_ns: Time = Field(default=10, alias="endpoint_delay")
     """For ASTRA-sim: delay before a rank first sends, and before it processes arriving
@@ -45,11 +45,11 @@ class Simulation(Model):
     """For ASTRA-sim: memory bandwidth of a rank for local reduction."""
     window: Literal["off", "fixed", "scaled"] = "scaled"
     """For astra-sim-ns3: limit on unacknowledged bytes of a message. off: none (HAS_WIN
-    0); fixed: the path's bandwidth-delay product (VAR_WIN 0); scaled: that times
-    current rate over line rate (VAR_WIN 1)."""
+    0); fixed: the path's bandwidth-delay product (VAR_WIN 0); scaled: that product
+    times current rate divided by line rate (VAR_WIN 1)."""
     batch: Annotated[Ratio, Le(Fraction(1))] = Fraction(1, 100)
     """For level flow: fraction of a message's duration for which its rate may be
-    outdated. Smaller is more exact, but slower."""
+    outdated. Smaller values are more accurate, but slower."""
 
 
 def check_simulation(simulation: Simulation) -> list[Mistake]:

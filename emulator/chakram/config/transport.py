@@ -95,9 +95,9 @@ class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc
     """Number of queue pairs, and how messages are spread over them."""
 
     per: Literal["group_peer"] = "group_peer"
-    """Scope of a set: a pair of ranks, in each process group and channel."""
+    """Scope of a set of queue pairs: two ranks, in each process group and channel."""
     count: Whole = Field(default=1, ge=1, le=64)
-    """Queue pairs in each set."""
+    """Number of queue pairs in each set."""
 
 
 class ClassOf(Model):
@@ -185,18 +185,19 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     """Congestion control: its name, or its name with parameters. Default: none.
     Plug-ins add names."""
     dscp: Dscp = Dscp.section_defaults()
-    """DSCP by packet type. Modeled switches with traffic classes derive the class from
-    it."""
+    """DSCP by packet type. Modeled switches with traffic classes derive the class
+    from the DSCP."""
     class_of: tuple[ClassOf, ...] = Field(
         default=(),
         max_length=64,
         examples=[[{"collective": "all_to_all", "class": 4}]],
     )
-    """Traffic classes; the first matching rule applies, else dscp.data.
-    Acknowledgements have the class of their data, unless dscp.ack differs from
-    dscp.data."""
+    """Rules for traffic classes. The first matching rule applies. If none matches,
+    dscp.data sets the class. Acknowledgements have the class of their data, unless
+    dscp.ack differs from dscp.data."""
     local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
-    """Alternative to retransmit_timeout, as in RDMA verbs: 4.096us x 2**t; 0: none."""
+    """Alternative to retransmit_timeout, as in RDMA verbs: 4.096us x 2**t; 0: no
+    timeout."""
     adaptive_retransmission: AdaptiveRetransmission | None = Field(
         default=None, examples=[{"low": "1ms", "tries": 2}]
     )
@@ -218,8 +219,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     icrc_check: Whole | None = Field(
         default=None, ge=0, le=1_000_000_000, examples=[100]
     )
-    """For sample: check one in this many packets. Default: 64. Without verify, a number
-    selects sample, and 0 off."""
+    """For sample: check one in this many packets. Default: 64. Without verify, 0
+    selects off, and any other number selects sample."""
     psn_seed: Whole | None = Field(default=None, ge=0, lt=1 << 63, examples=[1])
     """Seed of initial packet sequence numbers. Default: random in a run, seed in a
     simulation."""
@@ -229,8 +230,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     queue_pairs: QueuePairs = QueuePairs.section_defaults()
     """Queue pairs between two ranks, and how messages use them."""
     credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
-    """Messages per channel of a collective that a rank may send before the peer
-    consumes them. Default: no limit."""
+    """Number of messages per channel of a collective that a rank may send before the
+    peer consumes them. Default: no limit."""
 
 
 class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc] # a made class

@@ -40,7 +40,7 @@ ROOTLESS = "-1"
 SUMMED = frozenset(
     {CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER}
 )
-"""Collectives whose redop nccl-tests prints as ``sum``."""
+"""Collectives whose reduction (redop) nccl-tests prints as ``sum``."""
 
 DIVIDED = frozenset(
     {
@@ -52,15 +52,15 @@ DIVIDED = frozenset(
         CollectiveOp.SCATTER,
     }
 )
-"""Collectives whose count is per rank in nccl-tests: elements of S / number of
-ranks."""
+"""Collectives whose count nccl-tests gives per rank: the elements of the size S,
+divided by the number of ranks."""
 
 GENERATOR_BOUND_MARK = " *"
-"""Suffix of the lines of rows with generator-bound collectives."""
+"""Suffix of table rows that include generator-bound collectives."""
 
 LARGEST_DEVIATION = 9.99
-"""Largest printed deviation. Above 999 %, the predicted effects did not determine the
-time."""
+"""Largest deviation that is printed as a number. Above 999 %, the measured time depends
+mainly on effects that are not predicted."""
 
 RANKS_LISTED = 16
 LINKS_LISTED = 16
@@ -69,7 +69,7 @@ _MEASURED = "out-of-place"
 _EXPECTED = "expected"
 _FLOWS = "flows"
 _COLUMNS = (
-    # Columns of nccl-tests. They stay together, because readers count columns.
+    # Columns of nccl-tests. They stay together, because parsers count columns.
     Column(heading="size", unit="(B)"),
     Column(heading="count", unit="(elements)", order=5),
     Column(heading="type", order=5, width=5),
@@ -111,8 +111,8 @@ def render_table(
     Args:
         summary: Summary to print.
         simulated: Source of the predictions in the two prediction columns.
-        width: Largest width of tables in characters; None: no limit. Sentences are not
-            wrapped; see ``wrapped``.
+        width: Maximum width of tables in characters. None: no limit. Sentences are not
+            wrapped (see ``wrapped``).
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)
@@ -180,7 +180,7 @@ def _header(summary: Summary) -> list[str]:
 
 
 def _drawn(summary: Summary) -> list[str]:
-    """Return a note if predictions drew paths at random."""
+    """Return a note if predictions chose paths at random."""
     draws = max(
         (each.draws for row in summary.rows for each in row.predictions.values()),
         default=1,
@@ -353,7 +353,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _generator(health: GeneratorSummary) -> list[str]:
-    """Return the measurements of the generator; times are upper bounds."""
+    """Return the measurements of the generator, with upper bounds as times."""
     pacing, lag, median, tail = (
         _bound(health, name)
         for name in (

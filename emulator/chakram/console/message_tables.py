@@ -1,7 +1,7 @@
 """Console tables of point-to-point messages: by port, and by slowest pairs of ranks.
 
-Their lines start with ``#``, so that readers of the nccl-tests table skip them.
-``chakram.summary.message_summary`` explains the numbers.
+The lines of these tables start with ``#``, so that parsers of the nccl-tests table skip
+them. ``chakram.summary.message_summary`` explains the numbers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def message_lines(messages: MessageSummary, *, width: int | None = None) -> list
 
     Args:
         messages: Summary to print.
-        width: Largest width of tables in characters; None: no limit.
+        width: Maximum width of tables in characters. None: no limit.
     """
     rows = (*messages.receivers, *messages.senders)
     several = len({row.job for row in rows}) > 1

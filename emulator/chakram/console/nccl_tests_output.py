@@ -1,13 +1,13 @@
 """A run in the format of nccl-tests 2.19: table, footer and JSON.
 
-Columns, widths and keys are those of nccl-tests, so that programs that read its output
-accept this output, too. Additional values are in lines that start with ``#``, and under
+Columns, widths and keys are those of nccl-tests, so that parsers of its output also
+accept this output. Additional values are in lines that start with ``#``, and under
 additional keys:
 
 net_bw
     Payload that the busiest rank sent to, or received from, other hosts for one
-    collective, divided by the time of the collective, in GB/s. This is the load of its
-    port, for any algorithm.
+    collective, divided by the time of the collective, in GB/s. This rate is the load of
+    the rank's port, for any algorithm.
 bound
     Lower bound on the time of the schedule (``chakram.predict.bound``), and its ratio
     to the measured time.
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 
 
 FIRST, AVERAGE, LEAST, LAST = range(4)
-"""Times that ``-a`` selects: of rank 0, the mean over the ranks, of the fastest rank,
-or until the last rank ends."""
+"""Times that ``-a`` selects: the time of rank 0, the mean over the ranks, the time of
+the fastest rank, or the time until the last rank ends."""
 
 DEVICE = "port of chakram, no NVIDIA device"
-"""Device text in place of a GPU. One tool counts ranks by lines that contain NVIDIA."""
+"""Device text that replaces the name of a GPU. It contains NVIDIA, because one tool
+counts ranks by lines with this word."""
 
 LEAST_SHARE = 0.9
 """Fraction of ``NCCL_TESTS_MIN_BW`` below which nccl-tests fails."""
@@ -63,7 +64,7 @@ class BenchSize:
     Attributes:
         size_bytes: S, after rounding down to whole elements of all ranks.
         count: Elements, as nccl-tests counts them.
-        input_bytes: Contribution of one rank; 0: nothing runs.
+        input_bytes: Contribution of one rank. 0: nothing runs.
         record_bytes: S of the collectives that run for this row.
     """
 
@@ -84,12 +85,12 @@ class BenchTest:
         sizes: The rows.
         datatype: Name of the element type.
         redop: Reduction operation on elements.
-        root: Root rank; None if there is none.
+        root: Root rank, or None if there is none.
         average: ``FIRST``, ``AVERAGE``, ``LEAST`` or ``LAST``.
         per_iteration: Whether times of iterations are printed.
         timestamps: Whether rows end with the time at which they are printed.
-        skip: Number of first iterations without a time.
-        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s; None if it is not set.
+        skip: Number of iterations at the start whose times are not used.
+        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s, or None if it is not set.
         config: Options as nccl-tests prints them, by its JSON keys.
         devices: Host and device text of each rank.
     """
@@ -112,10 +113,10 @@ class BenchTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """Measured values of one size; times in ns, undilated.
+    """Measured values of one size, with undilated times in ns.
 
     ``wrong`` is None if payload was not checked. ``net_bytes`` is the traffic of the
-    busiest rank over the network for one collective, None if messages are unknown.
+    busiest rank over the network for one collective, or None if messages are unknown.
     """
 
     size: BenchSize
@@ -143,7 +144,10 @@ class BenchRow:
 def measured_rows(
     results: RunResults, test: BenchTest, *, cycles: int
 ) -> list[list[BenchRow]]:
-    """Return the rows of every cycle, an equal part of the measured iterations."""
+    """Return the rows of every cycle.
+
+    Each cycle is an equal part of the measured iterations.
+    """
     by_size: dict[int, dict[tuple[int, int], list[CollectiveRecord]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -195,7 +199,7 @@ def measured_rows(
 def _rank_times(
     results: RunResults,
 ) -> dict[int, dict[int, list[tuple[int, float]]]]:
-    """Return iterations and their times in ns, by S and rank.
+    """Return pairs of iteration and time in ns, by size S and rank.
 
     The time of a rank lasts from the start of its first operation to the end of its
     last operation. In sendrecv, a rank has two operations: one sends, the other
@@ -247,7 +251,7 @@ def _row(
         means.append(fmean(each.mean_duration_ns for each in records) / dilation)
     times_ns = tuple(fmean(lasting[key]) for key in sorted(lasting))[test.skip :]
     every = [record for records in groups.values() for record in records]
-    # As in the table of a run: short bursts may be faster than a collective's bound.
+    # A short burst may be faster than a collective's bound, as in the table of a run.
     known = [
         (min(bounds[each.identity.key], each.duration_ns), each.duration_ns)
         for each in every
@@ -278,7 +282,7 @@ def _row(
 
 
 def _net_bytes(results: RunResults) -> dict[int, float]:
-    """Return the mean traffic of the busiest rank per collective, by S."""
+    """Return the mean bytes that the busiest rank moves per collective, by size S."""
     names = ["iteration", "job", "group", "k", "src", "dst"]
     table = results.table("flows", *names, "measured", "bytes").unify_dictionaries()
     if not table.num_rows:
@@ -338,7 +342,7 @@ def float_text(value: float, width: int) -> str:
 def opening(
     test: BenchTest, *, banners: Sequence[str], notes: Sequence[str], version: str
 ) -> list[str]:
-    """Return the first lines of nccl-tests, with additional ones."""
+    """Return the first lines of nccl-tests' output, with additional lines."""
     config = test.config
     factor = "step_factor" in config
     step = config["step_factor" if factor else "step_bytes"]
@@ -370,7 +374,7 @@ def closing(
     notes: Sequence[str],
     directory: str,
 ) -> list[str]:
-    """Return the last lines of nccl-tests, with additional ones in between."""
+    """Return the last lines of nccl-tests' output, with additional lines in between."""
     every = [row for rows in cycles for row in rows]
     wrong = sum(row.wrong or 0 for row in every)
     average = average_busbw(every, test)
@@ -392,7 +396,7 @@ def closing(
 def cycle_lines(
     test: BenchTest, rows: Sequence[BenchRow], *, printed: str
 ) -> list[str]:
-    """Return the table of one cycle; *printed* is the time of printing."""
+    """Return the table of one cycle, where *printed* is the time of printing."""
     headings, units, widths = list(_BLOCK_HEADINGS), list(_BLOCK_UNITS), [7, 6, 6, 6]
     if test.per_iteration:
         headings += _ITERATION_HEADINGS
@@ -467,7 +471,10 @@ def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]
 
 
 def _statistics(row: BenchRow) -> dict[str, float]:
-    """Return nccl-tests' statistics of iterations in us; p50 is the upper median."""
+    """Return nccl-tests' statistics of iterations in us.
+
+    ``p50`` is the upper median.
+    """
     times_us = sorted(time_ns / 1000 for time_ns in row.times_ns) or [0.0]
     mean = fmean(times_us)
     deviation = sqrt(fmean([(each - mean) ** 2 for each in times_us]))

@@ -31,7 +31,7 @@ def microseconds_text(time_ns: float | None) -> str:
 
 
 def errors_text(errors: float | None) -> str:
-    """Return a difference in standard errors; ``exact`` for exact times."""
+    """Return a difference in standard errors, or ``exact`` for exact times."""
     return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
 
 

@@ -2,7 +2,7 @@
 
 ``results`` and ``average_bus_bandwidth`` have the layout of nccl-tests' JSON (times in
 us, bandwidths in GB/s), so that existing readers work. Keys that Chakram adds have
-their unit in their name.
+units in their names.
 """
 
 from __future__ import annotations

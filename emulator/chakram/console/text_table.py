@@ -1,4 +1,4 @@
-"""Text tables that fit a width; less important columns are left out first."""
+"""Text tables that fit a width by omitting the least important columns first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Column:
         heading: Name of the column.
         unit: Text below the heading.
         block: Text above the heading, shared with adjacent columns of the same block.
-        order: Priority. Columns with larger numbers are left out first, all columns
-            with the same number together. Columns with 0 are always shown.
+        order: Priority. Columns with larger numbers are omitted first. Columns with the
+            same number are omitted together. Columns with 0 are always shown.
         width: Minimum width in characters, without the preceding blank.
     """
 
@@ -43,7 +43,7 @@ def fitted(
     Args:
         columns: Columns of the table.
         rows: Rows, with a cell per column.
-        width: Largest width of a line in characters; None: no limit.
+        width: Maximum width of a line in characters. None: no limit.
         indent: Number of blanks that the caller puts before every line.
     """
     rows = [tuple(map(one_line, row)) for row in rows]
@@ -73,7 +73,7 @@ def fitted(
 def _shown(
     columns: Sequence[Column], widths: Sequence[int], left: int | None
 ) -> list[int]:
-    """Return the columns that fit, each with all others of its order."""
+    """Return the indexes of the columns that fit, with all or none of each order."""
     shown: list[int] = []
     for order in sorted({column.order for column in columns}):
         alike = [at for at, column in enumerate(columns) if column.order == order]

@@ -3,5 +3,5 @@
 import os
 
 # Chakram reports gRPC errors itself, so disable gRPC's own output to stderr. gRPC reads
-# the variable when it is imported, and only modules of this package import gRPC.
+# this variable at its import, and only modules of this package import gRPC.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 _UNTRUSTED = ("certificate_verify_failed", "hostname verification", "peer certificate")
-"""Words of gRPC about a certificate that it refuses; the last is of versions before
-1.66."""
+"""Phrases in gRPC's errors about rejected certificates. Versions before 1.66 use the
+last phrase."""
 
 
 def may_pass(error: AioRpcError) -> bool:
@@ -32,7 +32,7 @@ def explain(error: AioRpcError, *, target: str, tls: bool) -> tuple[str, str | N
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"a message is too long ({text})", "spread the ranks over more agents"
     if code is grpc.StatusCode.INTERNAL:
-        # gRPC reports this when an agent ends a session during a write.
+        # gRPC reports INTERNAL when an agent ends a session during a write.
         return (
             "the session ended unexpectedly",
             "see the agent's log; an overloaded host misses heartbeats",

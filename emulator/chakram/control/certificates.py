@@ -1,8 +1,8 @@
 """Certificates for the controller and the agents of one lab.
 
-One authority signs all certificates, and both sides of a connection present theirs. An
-agent therefore accepts commands only from the controller, and the controller connects
-only to its agents. Only the owner can read the keys.
+One authority signs all certificates, and both sides of a connection present their
+certificate. An agent therefore accepts commands only from the controller, and the
+controller connects only to its agents. Only the owner of the key files can read them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chakram.foundation.errors import ConfigError, EnvironmentProblem
 CA = "ca"
 CONTROLLER = "controller"
 VALID_DAYS = 825
-"""Longest validity that strict verifiers accept; the CA is valid four times as long."""
+"""Longest validity that strict verifiers accept. The CA is valid four times as long."""
 _CLOCK_SKEW = timedelta(hours=1)
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -40,12 +40,12 @@ def make_certificates(
 ) -> list[Path]:
     """Create certificates for the controller and for *agents* in *folder*.
 
-    An existing authority in *folder* (``ca.pem`` and ``ca.key``) signs the new
-    certificates, so you can add agents later. Existing certificates of the same names
-    are renewed.
+    If *folder* contains an authority (``ca.pem`` and ``ca.key``), that authority signs
+    the new certificates, so you can add agents later. New certificates replace existing
+    certificates of the same names.
 
     Args:
-        folder: Folder for the files; it is created if necessary.
+        folder: Folder for the files. Created if missing.
         agents: Addresses and host names that controllers connect to, by agent name.
         days: Validity of the certificates in days.
 
@@ -137,7 +137,8 @@ def _sign(
     builder = _builder(
         _name(name), authority.certificate.subject, key.public_key(), now, days
     )
-    # A stolen agent key must not give control over other agents.
+    # Restrict the purpose, so that a stolen agent key does not allow control of other
+    # agents.
     purpose = (
         ExtendedKeyUsageOID.SERVER_AUTH
         if addresses
@@ -189,7 +190,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # The clocks of a lab may differ.
+        # The clocks of the hosts in a lab may differ.
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(
@@ -236,7 +237,7 @@ def _write_pair(
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, atomically."""
+    """Atomically write a file that only its owner can read."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

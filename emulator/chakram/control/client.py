@@ -49,29 +49,29 @@ CALL_TIMEOUT_S = 5.0
 PREPARE_TIMEOUT_S = 60.0
 """Longest time to prepare a plan.
 
-An agent with 64 ranks and 64 namespaces needs about a second; slow hosts need more.
+An agent with 64 ranks and 64 namespaces needs about a second. Slow hosts need more.
 """
 LAST_ROWS_TIMEOUT_S = 30.0
 """Longest time to read the remaining records when a run ends."""
 QUIET_S = 2.0
-"""Time without messages after which the client checks that the agent answers."""
+"""Time without messages after which the client checks whether the agent answers."""
 CLOSE_TIMEOUT_S = 2.0
 SKIP_TIMEOUT_S = 1.0
-"""Longest time to wait for unread events; an agent that refused a plan sends none."""
+"""Longest time to wait for unread events. An agent that refused a plan sends none."""
 
 
 class AgentClient:
-    """A connection to one agent; create it with ``connect``.
+    """A connection to one agent, created by ``connect``.
 
-    A session begins with ``attach``, or with the first call that needs one. It ends
-    with ``close``: the agent then ends its traffic and discards the plan. During the
-    session, a task sends heartbeats that renew the agent's lease. The event loop must
-    therefore not block for more than a second while traffic runs.
+    A session begins with ``attach``, or with the first call that needs a session. After
+    ``close`` ends the session, the agent ends its traffic and discards the plan. During
+    the session, a task sends heartbeats that renew the agent's lease. The event loop
+    must therefore not block for more than a second while traffic runs.
 
     Attributes:
         name: Name of the agent in the plan.
         target: ``unix:/path`` or ``host:port``.
-        description: Description of the agent when the connection was made.
+        description: Description of the agent at the time of the connection.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AgentClient:
         self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._first: list[AgentEvent] = []
-        # Pending read. If a reader is cancelled, the next reader continues it.
+        # Pending read. If a reader is canceled, the next reader continues the read.
         self._read: asyncio.Task[object] | None = None
         self._told_phase = ""
         # Number of messages received in the session.
@@ -96,7 +96,7 @@ class AgentClient:
         self._stalls = StallMeter(time.monotonic_ns())
         self._attaching = asyncio.Lock()
         self._reading = False
-        # Set if the reader of events has received everything about the last run.
+        # Set if ``events`` has received everything about the last run.
         self._run_reported = asyncio.Event()
         self._run_reported.set()
         # Set if the agent has reported that it discarded the run.
@@ -116,9 +116,10 @@ class AgentClient:
         The client retries for up to *timeout_s*, because the agent may be starting.
 
         Raises:
-            AgentError: If the agent cannot be reached, rejects our certificate, has an
-                invalid certificate, or uses another protocol version.
-            ConfigError: If a certificate cannot be read or is not valid.
+            AgentError: If the agent cannot be reached, rejects the controller's
+                certificate, has an invalid certificate, or uses another protocol
+                version.
+            ConfigError: If a certificate file cannot be read or is not valid.
         """
         if tls is None:
             if not service.is_local(target):
@@ -181,11 +182,11 @@ class AgentClient:
         return decode_ports(message).ports
 
     async def attach(self, *, controller: str = "") -> None:
-        """Begin the session; from now on the agent depends on our heartbeats.
+        """Begin the session. The agent now requires heartbeats from this client.
 
         Args:
-            controller: Our name; the agent reports it to other controllers that try to
-                attach.
+            controller: Name of this controller. The agent reports the name to other
+                controllers that try to attach.
 
         Raises:
             AgentError: If another controller has a session, or the agent cannot be
@@ -229,7 +230,7 @@ class AgentClient:
             try:
                 await call.write(self._heartbeat(sequence, controller))
             except (AioRpcError, asyncio.InvalidStateError):
-                return  # the reader of events gets the reason
+                return  # ``events`` raises an error with the reason
 
     def _heartbeat(self, sequence: int, controller: str) -> pb.Heartbeat:
         return pb.Heartbeat(
@@ -237,11 +238,11 @@ class AgentClient:
         )
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        """Yield the agent's events until the session ends; attach if necessary.
+        """Yield the agent's events until the session ends. Attach if necessary.
 
         Raises:
-            AgentError: If the connection to the agent is lost; ``ControllerStalled`` if
-                a stall of the controller is the reason.
+            AgentError: If the connection to the agent is lost. The class is
+                ``ControllerStalled`` if a stall of the controller is the reason.
             PeerError: If a message is not a valid event.
         """
         await self.attach()
@@ -259,7 +260,7 @@ class AgentClient:
                         self._heard += 1
                 except AgentError as error:
                     if self._closed:
-                        return  # we closed the session ourselves
+                        return  # ``close`` ended the session
                     raise await self._explained(error) from error
                 if not isinstance(message, pb.AgentEvent):
                     break
@@ -279,7 +280,7 @@ class AgentClient:
             )
 
     async def _explained(self, error: AgentError) -> AgentError:
-        """Return the error for a lost session, with its cause if one side stalled."""
+        """Return an error that explains a lost session, by default *error*."""
         stalled_ns = self._stalls.longest_ns(time.monotonic_ns())
         agent_stalled_ns, reason = 0, ""
         with suppress(ChakramError):
@@ -304,7 +305,7 @@ class AgentClient:
     async def _read_next(
         self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]
     ) -> object:
-        """Return the next message; cancelling the wait does not cancel the session."""
+        """Return the next message. Canceling the wait does not cancel the session."""
         if self._read is None:
             self._read = asyncio.create_task(_read(call), name=f"read-{self.name}")
         message = await asyncio.shield(self._read)
@@ -356,9 +357,9 @@ class AgentClient:
     async def abort(self, reason: str) -> None:
         """End the run and wait until the agent's traffic has ended.
 
-        If another task is reading the events, this also waits until that task has all
-        records of the run. No session is necessary. If no run is active, this does
-        nothing.
+        If another task is reading the events, the call also waits until that task has
+        all records of the run. No session is necessary. If no run is active, the call
+        does nothing.
         """
         await self._call(self._stub.Abort, pb.AbortRequest(reason=reason))
         if self._reading:
@@ -369,13 +370,13 @@ class AgentClient:
     async def reset(self) -> None:
         """Discard the run and wait until the agent is ready for the next plan.
 
-        If another task is reading the events, this also waits until that task has all
-        records of the run. Otherwise, it discards unread events of the run.
+        If another task is reading the events, the call also waits until that task has
+        all records of the run. Otherwise, it discards unread events of the run.
 
         Raises:
             AgentError: If the connection is lost, or reading the records takes too
                 long.
-            UnexpectedEvent: If a run is active; abort it first.
+            UnexpectedEvent: If a run is active. Abort the run first.
         """
         await self._call(self._stub.Reset, pb.ResetRequest(session=self.session))
         if self._reading:
@@ -386,7 +387,7 @@ class AgentClient:
                     await self._skip_told()
 
     async def _read_rest(self) -> None:
-        """Wait until the reader of events has read everything about the run."""
+        """Wait until ``events`` has received everything about the run."""
         try:
             async with asyncio.timeout(LAST_ROWS_TIMEOUT_S):
                 while not self._idle_reported.is_set():
@@ -401,12 +402,12 @@ class AgentClient:
             raise AgentError(self.where, "the connection was lost")
 
     async def _hear_or_ask(self) -> None:
-        """Wait for more messages; check that the agent answers if there are none.
+        """Wait for more messages, and check the agent if there are none.
 
         The client tolerates a slow agent or connection, but not an agent that hangs.
 
         Raises:
-            AgentError: If no message arrives and the agent does not answer either.
+            AgentError: If no message arrives and the agent does not answer a ping.
         """
         heard = self._heard
         with suppress(TimeoutError):
@@ -432,7 +433,7 @@ class AgentClient:
                     was_busy = was_busy or event.phase != "IDLE"
 
     async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
-        """Measure how far the agent's monotonic clock is ahead of ours."""
+        """Measure how far the agent's clock is ahead of the controller's clock."""
         if self.description.clock and self.description.clock == service.host_clock():
             return ClockOffset(offset_ns=0, uncertainty_ns=0)
         times = []
@@ -450,7 +451,7 @@ class AgentClient:
         return estimate_offset(times)
 
     async def close(self) -> None:
-        """End the session and the connection; a second call does nothing."""
+        """End the session and the connection. Later calls have no effect."""
         if self._closed:
             return
         self._closed = True

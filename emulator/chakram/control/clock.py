@@ -2,8 +2,8 @@
 
 Pings measure the offset between the controller's clock and an agent's clock. The ping
 with the shortest round trip gives the best estimate. The true offset differs from this
-estimate by at most half the round trip, whatever the delays of the two directions. This
-is the clock filter of NTP (RFC 5905, section 10). The module is pure: it does no I/O
+estimate by at most half the round trip, even if the delays of the two directions
+differ. This is the clock filter of NTP (RFC 5905, section 10). The module does no I/O
 and reads no clock.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingTimes:
-    """Timestamps of one ping: two on the local clock, two on the remote clock."""
+    """Timestamps of one ping: two of the local clock, two of the remote clock."""
 
     sent_ns: int
     remote_received_ns: int
@@ -32,21 +32,22 @@ class PingTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOffset:
-    """The remote clock is ``offset_ns`` ahead of the local clock.
+    """Measured offset of a remote clock, with the uncertainty of the measurement.
 
-    The true offset differs by at most ``uncertainty_ns``, whatever the path delays.
+    The remote clock is ``offset_ns`` ahead of the local clock. The true offset differs
+    from this value by at most ``uncertainty_ns``.
     """
 
     offset_ns: int
     uncertainty_ns: int
 
     def to_remote(self, local_ns: int) -> int:
-        """Return the time of the remote clock when the local clock shows *local_ns*."""
+        """Convert a time of the local clock to the remote clock."""
         return local_ns + self.offset_ns
 
 
 def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
-    """Return the offset measured by the ping with the shortest round trip.
+    """Return the offset according to the ping with the shortest round trip.
 
     Raises:
         ValueError: If there are no pings, or if a round trip is negative.
@@ -61,29 +62,30 @@ def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
     )
     return ClockOffset(
         offset_ns=doubled // 2,
-        # Rounded up, so that the interval contains the true offset.
+        # Round up, so that the interval contains the true offset.
         uncertainty_ns=(best.round_trip_ns + 1) // 2 + 1,
     )
 
 
-# A process that is suspended, or starved by other processes, can detect this only
-# afterward. Its event loop therefore records the time at short intervals. The longest
-# recent interval is the stall. Controller and agent each measure their own stalls.
+# A process that is suspended or gets no CPU time can detect this stall only afterward.
+# Its event loop therefore records the time at short intervals. The longest recent
+# interval is the stall. The controller and each agent measure their own stalls.
 
 STALL_NS = 1_000_000_000
 """Shortest stall that explains a lost session.
 
-Heartbeats are due every 0.3 s, and a lease ends after 1.5 s at the earliest.
+Heartbeats are due every 0.3 s, and a lease lasts for at least 1.5 s.
 """
 
 _RECENT_NS = 10 * 10**9
-"""How long a stall is remembered; the controller asks for it after losing a session."""
+"""Time for which a process remembers its longest stall. After losing a session, the
+controller asks the agent for this stall."""
 
 _SUSPENDED = "was it suspended, or is its host overloaded?"
 
 
 class StallMeter:
-    """The longest recent interval between two iterations of an event loop."""
+    """Measurement of the longest recent stall of an event loop."""
 
     def __init__(self, now_ns: int) -> None:
         self._alive_ns = now_ns
@@ -120,8 +122,8 @@ def explain_loss(
     Args:
         agent: Name of the agent.
         controller_stalled_ns: Longest recent stall of the controller.
-        agent_stalled_ns: Longest recent stall of the agent; 0 if it does not answer.
-        reason: Why the agent ended the session; empty if it has no such session.
+        agent_stalled_ns: Longest recent stall of the agent. 0 if it does not answer.
+        reason: Why the agent ended the session. Empty if the agent reports no reason.
         heartbeat_ns: Interval between heartbeats of the controller.
     """
     ended = f": agent {agent} ended the session ({reason})" if reason else ""

@@ -1,7 +1,8 @@
 """Transfer of errors from the agent to the controller.
 
-A refusal is a gRPC status that any client understands. Its trailing metadata contain an
-``ErrorDetail``, which Chakram's client converts to an error of the same class.
+When an agent refuses a call, it returns a gRPC status that any client understands. The
+trailing metadata of the status contain an ``ErrorDetail``. Chakram's client converts it
+to an error of the same class.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from chakram.foundation import errors
 from chakram.foundation.errors import AgentError, ChakramError, PeerError
 
 METADATA_KEY = "chakram-error-bin"
-"""Metadata key of the error; keys that end in -bin carry bytes."""
+"""Metadata key of the error. In gRPC, keys that end in ``-bin`` have byte values."""
 
 _MAX_TEXT = 2000
-"""Longest text of each part, because HTTP/2 peers refuse headers beyond 8 KiB."""
+"""Longest text of each field, because HTTP/2 peers refuse headers beyond 8 KiB."""
 
 _KINDS = {
     name: kind
@@ -34,14 +35,14 @@ def error_message(error: ChakramError) -> pb.ErrorDetail:
 
 
 def encode_error(error: ChakramError) -> bytes:
-    """Encode an error for the metadata."""
+    """Encode an error as the bytes for the metadata of a call."""
     return error_message(error).SerializeToString()
 
 
 def rebuild(detail: pb.ErrorDetail, *, where: str | None = None) -> ChakramError:
-    """Convert a message to an error, with *where* prefixed to its location.
+    """Convert a message to an error, with *where* prefixed to the error's location.
 
-    If this version lacks the class, the result is an ``AgentError``.
+    If this version lacks the error's class, the result is an ``AgentError``.
     """
     kind = _KINDS.get(detail.kind, AgentError)
     place = f"{where}: {detail.where}" if where and detail.where else detail.where
@@ -55,8 +56,8 @@ def rebuild(detail: pb.ErrorDetail, *, where: str | None = None) -> ChakramError
 def decode_error(data: bytes, *, where: str) -> ChakramError:
     """Decode an error that *where* reported.
 
-    If *data* is invalid, return a ``PeerError`` instead of raising it: the call has
-    failed in either case.
+    If *data* is invalid, return a ``PeerError`` instead. The function does not raise
+    errors, because the caller raises the result in any case.
     """
     try:
         return rebuild(decode_message(pb.ErrorDetail, data, where=where), where=where)

@@ -17,7 +17,7 @@ from chakram.records.row_layout import RecordRows
 
 _DESCRIPTIONS = Mapper(events.AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
-# The enclosing message contains the time of the event.
+# The enclosing ``AgentEvent`` message contains the time of the event.
 _PORTS = Mapper(HostPorts, pb.HostPorts)
 _PROGRESS = Mapper(events.Progress, pb.Progress, without=["time_ns"])
 _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
@@ -45,7 +45,7 @@ def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
     """Convert a message to rows.
 
     Raises:
-        PeerError: If a row is incomplete; *where* is its location.
+        PeerError: If a row is incomplete. *where* is the error's location.
     """
     try:
         return _ROWS.decode(message)
@@ -66,7 +66,7 @@ def decode_event(message: pb.AgentEvent, *, where: str) -> events.AgentEvent | N
     """Convert a message to an event, or to None if this version lacks that event type.
 
     Raises:
-        PeerError: If the message is invalid; *where* is its location.
+        PeerError: If the message is invalid. *where* is the error's location.
     """
     name = message.WhichOneof("event")
     if name is None:

@@ -12,7 +12,7 @@ from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import RecordRows
 
 Sentences = Annotated[tuple[str, ...], Clipped(64, 2000)]
-"""Sentences for the user; long texts and lists are clipped."""
+"""Sentences for the user. Both sides shorten long texts and lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +22,18 @@ class AgentDescription:
     Attributes:
         protocol: Version of the control protocol.
         version: Version of Chakram.
-        uncompiled_modules: Hot modules that run in their slower, plain form.
+        uncompiled_modules: Hot modules that run as plain Python, which is slower.
         port_kinds: Supported prefixes of port specifications, e.g. ``udp``.
-        allow: Prefixes that the agent sends to, regardless of the plan.
-        max_rate_bps: Highest total rate of the agent; None: no limit.
+        allow: Address prefixes that the agent may send to. It refuses plans with peers
+            outside these prefixes.
+        max_rate_bps: Highest total rate of the agent. None if there is no limit.
         free_shards: Number of data-plane processes that the host has cores for.
         phase: Phase of the agent's state machine.
         monotonic_ns: Time of the host's monotonic clock when the agent answered.
-        receive_buffer_bytes: Largest receive buffer of a socket; None: unknown.
-        clock: Name of the host's monotonic clock; equal names mean the same clock.
+        receive_buffer_bytes: Largest receive buffer of a socket. None if unknown.
+        clock: Name of the host's monotonic clock. Equal names mean the same clock.
         stalled_ns: Longest recent stall of the agent's event loop.
-        ended_session: The last session that ended; empty if none has.
+        ended_session: The last session that ended. Empty if no session has ended.
         ended_reason: Why that session ended.
     """
 
@@ -59,7 +60,7 @@ class AgentDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChanged:
-    """The agent entered another phase; ``phase`` is the name of a ``Phase``."""
+    """The agent entered another phase. ``phase`` is the name of a ``Phase``."""
 
     time_ns: int
     phase: str
@@ -71,8 +72,9 @@ class Progress:
 
     Attributes:
         counter: Number that grows while the ranks make progress.
-        iterations: (number in the plan, iterations done) of every rank.
-        waiting_for: Sentences about what each unfinished rank waits for; empty unless
+        iterations: For every rank, its number in the plan and its number of completed
+            iterations.
+        waiting_for: Sentences about what each unfinished rank waits for. Empty unless
             the run stalls.
         foreign: Sentences about queue pairs that received packets only from addresses
             other than their peer's.
@@ -87,7 +89,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """New rows of records since the last batch."""
+    """Rows of records that are new since the last batch."""
 
     time_ns: int
     rows: RecordRows
@@ -99,19 +101,21 @@ class ShardLoad:
 
     Attributes:
         shard: Index of the process.
-        wall_ns: Time since it was armed.
-        cpu_ns: CPU time since it was armed.
+        wall_ns: Time since the process was armed.
+        cpu_ns: CPU time since the process was armed.
         max_lag_ns: Longest delay until the main loop served a port that was due.
         late_rounds: Number of such delays above 1 ms.
         rounds: Number of rounds of the main loop.
         busy_ns: Duration of the rounds that received or sent packets.
-        measured_ns: Time in which its ranks communicated in measured iterations.
+        measured_ns: Time in which the shard's ranks communicated in measured
+            iterations.
         measured_busy_ns: Part of ``measured_ns`` in rounds that received or sent
             packets.
-        queued_ns: Time in which it was ready to run but had no core; 0 if unknown.
+        queued_ns: Time in which the process was ready to run but had no core. 0 if
+            unknown.
         queue_pairs: Number of queue pairs included in the following counts.
-        queue_pairs_limited: Queue pairs whose rate is below their initial rate.
-        queue_pairs_failed: Queue pairs in the error state.
+        queue_pairs_limited: Number of queue pairs with a rate below their initial rate.
+        queue_pairs_failed: Number of queue pairs in the error state.
     """
 
     shard: int
@@ -131,7 +135,7 @@ class ShardLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersSnapshot:
-    """The counters of a run, summed over the agent's shards, and the shards' loads.
+    """Counters of a run, summed over the agent's shards, and loads of the shards.
 
     ``values`` has the layout of ``chakram.records.counter_slots``.
     """
@@ -145,7 +149,7 @@ class CountersSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A message for the user; ``level`` is warning or info."""
+    """A message for the user. ``level`` is warning or info."""
 
     time_ns: int
     level: str
@@ -154,9 +158,9 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """All ranks have done all iterations, and all records have been sent.
+    """All ranks have completed all iterations, and the agent has sent all records.
 
-    The agent continues to answer its peers until it is reset.
+    The agent continues to answer its peers until the controller resets it.
     """
 
     time_ns: int

@@ -1,8 +1,8 @@
-"""Conversion of dataclasses to and from messages, driven by field types.
+"""Conversion of dataclasses to and from messages, according to the types of fields.
 
-A dataclass and a message with the same field names are converted field by field. The
-type of a field declares its bounds (``chakram.foundation.field_bounds``); received
-values are checked against them. The types correspond as follows:
+A dataclass and its message have the same field names. ``Mapper`` converts them field by
+field. The type of a field declares its bounds (``chakram.foundation.field_bounds``),
+and decoding checks received values against them. The types correspond as follows:
 
 * A tuple of dataclasses is a repeated message.
 * A tuple of several types is a message with these fields in order.
@@ -42,14 +42,14 @@ _T = TypeVar("_T")
 _M = TypeVar("_M", bound="Message")
 
 _Field = Any
-"""A FieldDescriptor; protobuf has two classes for it, depending on its installation."""
+"""A field descriptor. Its class depends on the installation of protobuf."""
 
 _Way = tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]
-"""Encoder and decoder of a value; None: the value needs no conversion."""
+"""Encoder and decoder of a value. None if the value needs no conversion."""
 
 
 def pack_numbers(values: Iterable[int], code: str = "q") -> bytes:
-    """Encode integers as little-endian bytes; *code* is their array type."""
+    """Encode integers of array type *code* as little-endian bytes."""
     if not isinstance(values, array) or sys.byteorder == "big":
         values = array(code, values)
     if sys.byteorder == "big":
@@ -58,7 +58,7 @@ def pack_numbers(values: Iterable[int], code: str = "q") -> bytes:
 
 
 def unpack_numbers(data: bytes, code: str = "q") -> array[int]:
-    """Decode integers encoded by ``pack_numbers``; *data* must hold whole integers."""
+    """Decode integers from ``pack_numbers``. *data* must not end within an integer."""
     values = array(code)
     values.frombytes(data)
     if sys.byteorder == "big":
@@ -67,18 +67,18 @@ def unpack_numbers(data: bytes, code: str = "q") -> array[int]:
 
 
 class Mapper(Generic[_T, _M]):
-    """Converts between a dataclass and a message.
+    """Converter between a dataclass and a message.
 
     Args:
         kind: The dataclass.
         message: The message type.
-        without: Fields of the dataclass that the message lacks; the decoding caller
-            provides them.
-        beyond: Fields of the message that the dataclass lacks; the encoding caller sets
-            them.
+        without: Fields of the dataclass that the message lacks. Pass them to
+            ``decode``.
+        beyond: Fields of the message that the dataclass lacks. Set them after
+            ``encode``.
 
     Raises:
-        TypeError: If the other fields of the two differ.
+        TypeError: If the dataclass and the message differ in other fields.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ def _in_turn(takers: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | N
 
 
 def _is_repeated(field: _Field) -> bool:
-    # Older versions of protobuf only have the label, which newer ones deprecate.
+    # Older versions of protobuf have only the label, which newer versions deprecate.
     if hasattr(field, "is_repeated"):
         return bool(field.is_repeated)
     return bool(field.label == FieldDescriptor.LABEL_REPEATED)
@@ -184,13 +184,13 @@ def _way_of_field(kind: Declared, field: _Field) -> _Way:
     )
     if encode is not None:
         return lambda items: [encode(item) for item in items], take
-    # Texts for the user are clipped on both sides.
+    # Both the sender and the receiver shorten texts for the user.
     clip = kind.bound(Clipped)
     return None if clip is None else clip.take, take
 
 
 def _way(kind: Declared, field: _Field) -> _Way:
-    """Return encoder and decoder of a single value."""
+    """Return the encoder and decoder of a value that is not repeated."""
     each = kind.kind
     if get_origin(each) is tuple:
         return _way_of_row(get_args(each), GetMessageClass(field.message_type))
@@ -211,7 +211,7 @@ def _way(kind: Declared, field: _Field) -> _Way:
 
 
 def _way_of_row(kinds: tuple[Any, ...], message: type[Message]) -> _Way:
-    """Return encoder and decoder of a tuple, whose message has its values as fields."""
+    """Return the encoder and decoder of a tuple: a message with a field per item."""
     known: list[_Field] = list(message.DESCRIPTOR.fields)
     ways = [
         (field.name, *_way(declared(kind), field))

@@ -1,9 +1,9 @@
 """Conversion of plans to and from messages, with checks when decoding.
 
-Received data are not trusted. Values must be within the bounds of their fields
-(``chakram.control.message_mapping``), programs must be complete, and all references
-within the plan must be valid. Any violation raises a ``PlanError`` with the path of the
-field.
+The decoder does not trust received data. Values must be within the bounds of their
+fields (``chakram.control.message_mapping``), programs must be complete, and all
+references within the plan must be valid. Otherwise, the decoder raises a ``PlanError``
+with the path of the invalid field.
 
 Data-plane processes use this module too: it needs protobuf, but not gRPC.
 """
@@ -53,7 +53,8 @@ def decode_plan(message: pb.AgentPlan, *, is_checked: bool = False) -> AgentPlan
         is_checked: Whether the sender has already checked the programs.
 
     Raises:
-        PlanError: If the plan is invalid; it contains the path of the invalid part.
+        PlanError: If the plan is invalid. The error contains the path of the invalid
+            field.
     """
     try:
         plan = _plan(message, is_checked=is_checked)

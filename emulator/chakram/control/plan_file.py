@@ -1,9 +1,9 @@
 """Format of saved plans: the programs of all ranks of an experiment.
 
 A file contains each program once, in the format that agents receive
-(``chakram.control.program_codec``). Reading a file takes a fraction of the time of
-reading the trace. Files are not trusted: programs are checked individually and against
-each other. Any invalid file raises a ``PlanError``.
+(``chakram.control.program_codec``). You can read a file in a fraction of the time that
+reading the trace takes. The decoder does not trust files. It checks all programs
+individually and against each other, and raises a ``PlanError`` for an invalid file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chakram.program.job_check import check_job
 from chakram.program.operations import RankProgram
 
 MAGIC: Final = b"chakram plan 3\n"
-"""First line of a file; each incompatible change increments its number."""
+"""First line of a file. Each incompatible change increments the number in it."""
 
 MAX_FILE_BYTES: Final = 2**30
 _MAX_JOBS = 256
@@ -42,7 +42,7 @@ _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedInput:
-    """An input file of the programs, with its size and modification time."""
+    """An input file from which programs were made, with size and modification time."""
 
     path: Name
     size_bytes: int
@@ -51,9 +51,9 @@ class SavedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedJob:
-    """The programs of a job, in rank order, and facts about their trace.
+    """The programs of a job, in rank order, and facts about the job's trace.
 
-    ``settings`` is a digest of the experiment settings that the programs depend on.
+    ``settings`` is a digest of the experiment settings that determine the programs.
     """
 
     name: Name
@@ -70,7 +70,7 @@ class SavedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """The contents of a file; ``made_by`` is the Chakram version that wrote it."""
+    """The contents of a file. ``made_by`` is the Chakram version that wrote it."""
 
     made_by: Text
     jobs: tuple[SavedJob, ...]
@@ -96,8 +96,8 @@ def decode(data: bytes, *, where: str) -> SavedPlan:
     """Decode the bytes of a file.
 
     Raises:
-        PlanError: If the bytes are damaged or not a file of this version; *where* is
-            its location.
+        PlanError: If the bytes are damaged or not a file of this version. *where* is
+            the error's location.
     """
     if not data.startswith(MAGIC):
         line = data[: data.find(b"\n", 0, 40) + 1]

@@ -1,8 +1,8 @@
 """Conversion of programs to and from messages, for agents and saved plans.
 
-Columns are transferred as bytes, so decoding a column only copies it. Decoding checks
-the programs. A short message may refer to the same columns, groups and splits many
-times, so the limits apply to the total size of all programs.
+Messages contain columns as bytes, so decoding a column only copies it. The decoder
+checks the programs. A short message may refer to the same columns, groups and splits
+many times, so the limits apply to the total size of all programs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CHANNEL = Within(0, 1 << 10)
 
 
 def collective_op(name: str) -> CollectiveOp:
-    """Return the collective called *name*; raise Fault if there is none."""
+    """Return the collective called *name*, or raise ``Fault`` if there is none."""
     try:
         return CollectiveOp(name)
     except ValueError:
@@ -52,7 +52,7 @@ def collective_op(name: str) -> CollectiveOp:
 
 
 def encode_listed(how: transfer_lists.ListedAlgorithm) -> pb.ListedAlgorithm:
-    """Convert an algorithm to a message; columns of default values stay empty."""
+    """Convert an algorithm to a message. Columns of default values stay empty."""
     transfers = how.transfers
     fixed = any(each.nbytes is not None for each in transfers)
     return pb.ListedAlgorithm(
@@ -83,7 +83,7 @@ def encode_listed(how: transfer_lists.ListedAlgorithm) -> pb.ListedAlgorithm:
 
 
 def decode_listed(message: pb.ListedAlgorithm) -> transfer_lists.ListedAlgorithm:
-    """Convert a message to an algorithm; raise Fault if it is invalid."""
+    """Convert a message to an algorithm, or raise ``Fault`` if it is invalid."""
     for name, most in (
         ("steps", transfer_lists.MAX_LISTED),
         ("runs", 2 * _MAX_RUNS),
@@ -141,7 +141,7 @@ def decode_listed(message: pb.ListedAlgorithm) -> transfer_lists.ListedAlgorithm
 
 
 def _slices(name: str, counts: Sequence[int], total: int) -> list[range]:
-    """Return the range of each transfer's entries in a flat column."""
+    """Return, for each transfer, the range of its entries in a flat column."""
     if any(count > transfer_lists.MAX_AFTER for count in counts):
         raise Fault(name, f"one transfer has more than {transfer_lists.MAX_AFTER}")
     ends = list(accumulate(counts, initial=0))
@@ -151,14 +151,14 @@ def _slices(name: str, counts: Sequence[int], total: int) -> list[range]:
 
 
 _MAX_ALL_OPERATIONS = 2**26
-"""Most operations in all programs of a job; this bounds decoding time and memory."""
+"""Limit on operations in all programs of a job, to limit decoding time and memory."""
 
 _MAX_OPERATIONS = 2**20
 _MAX_PROGRAMS = 2**16
-"""Most ranks of a job, as in an experiment."""
+"""Limit on ranks of a job, equal to the limit of experiments."""
 _MAX_GROUPS = 2**14
 _MAX_LISTED = 2**10
-"""Most user algorithms; each group size and each root needs a separate one."""
+"""Limit on user algorithms. Each group size and each root needs a separate one."""
 _MAX_SPLITS = 2**24
 _MAX_ALGORITHMS = 2**16
 _MAX_ALL_DEPENDENCIES = 2**28
@@ -178,7 +178,7 @@ _COLUMNS: Final = (
     ("starts_ns", "q"),
     ("splits", "I"),
 )
-"""Columns with one number per operation, and their array types."""
+"""Columns with one number per operation, and the array types of the columns."""
 
 _MAY_BE_EMPTY = ("starts_ns", "splits")
 
@@ -248,12 +248,12 @@ def _encode_columns(columns: OperationColumns) -> pb.OperationColumns:
 def decode_programs(
     message: pb.JobPrograms, *, is_checked: bool = False
 ) -> tuple[RankProgram, ...]:
-    """Convert a message to programs; raise Fault if one is invalid.
+    """Convert a message to programs, or raise ``Fault`` if a program is invalid.
 
     Args:
         message: The received message.
-        is_checked: Whether to skip the checks of complete programs, because the caller
-            or the sender does them.
+        is_checked: Whether the caller or the sender checks complete programs, so that
+            this function skips these checks.
     """
     job = inside("job", message.job, *declared(Name).takers)
     groups = rows("groups", message.groups, _GROUPS.decode, most=_MAX_GROUPS)
@@ -318,7 +318,7 @@ def decode_programs(
 
 
 def _chosen(name: str, places: Sequence[int], items: Sequence[_T]) -> list[_T]:
-    """Return the items at *places*; raise Fault if a place is out of range."""
+    """Return the items at *places*, or raise ``Fault`` if a place is out of range."""
     for place in places:
         if place >= len(items):
             raise Fault(name, f"{place} is out of range: there are {len(items)}")
@@ -338,9 +338,9 @@ def _decode_splits(message: pb.RankSplits) -> RankSplits:
 
 
 def decode_columns(message: pb.OperationColumns) -> OperationColumns:
-    """Convert a message to columns; raise Fault if they are inconsistent.
+    """Convert a message to columns, or raise ``Fault`` if they are inconsistent.
 
-    ``chakram.program.program_check`` checks columns against their program.
+    ``chakram.program.program_check`` later checks columns against their program.
     """
     kinds = message.kinds
     inside("kinds", kinds, AtMost(_MAX_OPERATIONS).take)
@@ -394,7 +394,7 @@ def _check_names(names: bytes, ends: Column) -> None:
         names.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         raise Fault("names", "are not valid UTF-8") from None
-    # A name must not end within a character.
+    # A name must not end within a multi-byte character.
     if any(end < len(names) and names[end] & 0xC0 == 0x80 for end in ends):
         raise Fault("name_ends", "split a character")
 
@@ -405,7 +405,7 @@ def _decode_algorithm(message: pb.OperationAlgorithm) -> tuple[CollectiveOp, str
 
 
 def _column(name: str, code: str, data: bytes, count: int | None = None) -> Column:
-    """Return the numbers of a column; raise Fault if their number is not *count*."""
+    """Return the numbers of a column, or raise ``Fault`` if there are not *count*."""
     width = array(code).itemsize
     found, rest = divmod(len(data), width)
     if rest or found != (found if count is None else count):

@@ -1,7 +1,7 @@
 """The messages of the protocol and their decoding.
 
-This is the only module that imports the generated messages. All others import them from
-here, so a change of the generator affects only this module.
+This is the only module that imports the generated messages. Other modules import them
+from here, so a change of the generator affects only this module.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 6
-"""Protocol version, equal on both sides; each incompatible change increments it."""
+"""Protocol version, equal on both sides. Each incompatible change increments it."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
-"""Maximum message length; both sides refuse longer messages without parsing them."""
+"""Maximum message length. Both sides refuse longer messages without parsing them."""
 
 _M = TypeVar("_M", bound="Message")
 
@@ -36,7 +36,7 @@ def decode_message(kind: type[_M], data: bytes, *, where: str) -> _M:
 
     Raises:
         PeerError: If *data* is longer than ``MAX_MESSAGE_BYTES`` or not a valid
-            message; *where* is its location.
+            message. *where* is the error's location.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise PeerError(

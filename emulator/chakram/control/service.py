@@ -1,6 +1,6 @@
 """The gRPC part of the protocol: stub, servicer, channel options, TLS.
 
-This is the only module that uses the generated service.
+This is the only module that imports the generated stub and servicer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 HEARTBEAT_INTERVAL_NS = 300_000_000
-"""Interval between heartbeats: four may be late or lost before a lease ends."""
+"""Interval between heartbeats. Four may be late or lost before a lease ends."""
 
 _SIZES = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -48,24 +48,26 @@ _SIZES = [
 ]
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # A proxy set in the environment is not meant for the lab.
+    # Ignore proxies in environment variables, because they do not reach the lab.
     ("grpc.enable_http_proxy", 0),
-    # Do not share connections between channels: agents on one address come and go.
+    # Do not share connections between channels, because the agent at an address may be
+    # replaced by another one.
     ("grpc.use_local_subchannel_pool", 1),
-    # The caller itself retries the connection, within its own time limit.
+    # ``AgentClient`` retries the connection within its own time limit.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # Otherwise two agents on one port would silently share the connections.
+    # Otherwise, two agents on one port would silently share the connections.
     ("grpc.so_reuseport", 0),
-    # On TCP, ``chakram_agent.tls_gate`` checks certificates first.
+    # On TCP, connections come from ``chakram_agent.tls_gate``, which checks
+    # certificates first.
     ("grpc.max_allowed_incoming_connections", 128),
 ]
 
 
-# OpenSSL error reasons: the key belongs to another certificate, or it is too weak.
+# OpenSSL's reasons for errors if the key belongs to another certificate or is too weak.
 _OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
 
@@ -79,7 +81,7 @@ class TlsFiles:
     key: Path
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Return the contents of ca, cert and key.
+        """Return the contents of the files: CA certificate, certificate, private key.
 
         Raises:
             ConfigError: If a file cannot be read or is not valid.
@@ -98,7 +100,7 @@ class TlsFiles:
         return contents[0], contents[1], contents[2]
 
     def _check(self) -> None:
-        """Check the files, because gRPC does not report what is wrong with them."""
+        """Check the files, because gRPC does not report what is wrong with a file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_verify_locations(self.ca)
@@ -109,7 +111,7 @@ class TlsFiles:
                 "create ca.pem with chakram certs",
             ) from error
         try:
-            # A key that requires a password is not supported.
+            # Chakram does not support keys that require a password.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
             if error.reason in _OTHER_KEY:
@@ -129,7 +131,7 @@ class TlsFiles:
 
 
 def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
-    """Return the credentials of a controller.
+    """Return the credentials with which a controller connects to agents.
 
     Raises:
         ConfigError: If a file cannot be read or is not valid.
@@ -162,10 +164,10 @@ def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
 
 
 def host_clock() -> str:
-    """Return a name for this process's monotonic clock; empty if unknown.
+    """Return a name for this process's monotonic clock, empty if unknown.
 
-    Processes with equal names read the same clock: they run on one machine, in the same
-    boot and the same time namespace.
+    Processes with equal names read the same clock. They run on one machine, since the
+    same boot, and in the same time namespace.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

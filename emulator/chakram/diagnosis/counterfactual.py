@@ -1,9 +1,9 @@
-"""Repeated simulation of a run, unchanged or with a change, to time its iterations.
+"""Simulation of a recorded run, unchanged or with a change, to time its iterations.
 
-A run directory holds the experiment and the digests of its traces, so the run can be
-repeated in virtual time.  If the run was a simulation, it takes exactly the recorded
-time again, to the nanosecond.  The cost of a fault is the time that the run saves
-without it.
+A run directory contains the experiment and the digests of its traces, so Chakram can
+repeat the run in virtual time.  If the run was a simulation, the repetition takes
+exactly the recorded time, to the nanosecond.  The cost of a fault is the time that the
+run saves without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from chakram.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A fault that a run may have had.
+    """A fault that may have affected a run.
 
     Attributes:
         kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
@@ -46,8 +46,8 @@ class Assumption:
         port: Name of the port where the link direction begins.
         rate_bps: Rate of a slow link.
         probability: Probability of losing a packet.
-        at_ns: Start of the fault, since the start of the first iteration.
-        until_ns: End of the fault.
+        at_ns: Start of the fault in ns after the start of the first iteration.
+        until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
     """
 
@@ -62,19 +62,20 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A run with changes.
+    """A recorded run with changes to simulate.
 
     Attributes:
         experiment: The experiment.
         jobs: Loaded jobs of the experiment.
-        alone: The only job to run; None: all jobs.
-        link_rates_bps: By link, a changed rate of both directions, also for its host.
+        alone: The only job to run.  None: all jobs.
+        link_rates_bps: By link, a changed rate of both directions.  The rate also
+            applies to the port of a host on that link.
         port_rates_bps: By port, a changed egress rate.
         without_queue_limit: Links whose queues drop no packets.
         seed: Seed of random faults and marks, if not that of the experiment.
         assumed: Faults that the experiment does not declare.
-        ports: Ports of a run on a network; None: those of a simulation.
-        shards: Data-plane processes by agent, for a run on a network.
+        ports: Ports of a run on a network.  None: those of a simulation.
+        shards: Number of data-plane processes by agent, for a run on a network.
         psn_seed: Seed of the first packet sequence numbers.
     """
 
@@ -101,7 +102,7 @@ class Variant:
         return replace(self, experiment=experiment_of(document, "a changed experiment"))
 
     def with_faults(self, **changes: Any) -> Variant:
-        """Return a variant with fewer faults; *changes* replace keys of ``faults``."""
+        """Return a variant with fewer faults: *changes* replace keys of ``faults``."""
         experiment = self.experiment
         faults = experiment.faults
         changed = experiment.model_copy(
@@ -165,7 +166,7 @@ def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
     """Parse the experiment of a run directory.
 
     Raises:
-        InputError: If this version cannot read it.
+        InputError: If this version cannot read the experiment.
     """
     try:
         return Experiment.model_validate(dict(document)).stretched()
@@ -190,7 +191,7 @@ class Case:
     Attributes:
         suspect: The suspect.
         change: Returns a variant of the run without the suspect.
-        job: The only job whose time changes; None: all jobs.
+        job: The only job whose time changes.  None: all jobs.
     """
 
     suspect: Suspect
@@ -230,7 +231,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
 
     Args:
         variant: The variant.
-        measured: Number of iterations after the warm-up; None: all.
+        measured: Number of iterations after the warm-up.  None: all.
 
     Raises:
         ChakramError: If the variant cannot be planned, or does not end.
@@ -239,8 +240,8 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     resolved = resolve(experiment, variant.jobs)
     topology = simulated_topology(resolved)
     changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
-    # The recorded plan has only the ports in use, but jobs are placed on all ports.
-    # Each port sends at the rate of its link in this variant.
+    # The recorded plan has only the ports in use, but the placement of jobs needs all
+    # ports.  Each port sends at the rate of its link in this variant.
     recorded = {port.number: port for port in variant.ports or ()}
     plan = resolved.plan(
         tuple(
@@ -302,7 +303,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
 def _narrowed(
     ecmp: EcmpHash, topology: Topology, assumed: Sequence[Assumption]
 ) -> EcmpHash:
-    """Return an ECMP hash that does not select ports assumed to be avoided."""
+    """Return an ECMP hash that does not select ports with the fault ``avoided``."""
     avoided = {each.port for each in assumed if each.kind == "avoided"}
     if not avoided:
         return ecmp
@@ -394,7 +395,7 @@ def iteration_times(
 
 
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
-    """Return the mean over all iterations of all jobs, in ns; 0 if there are none."""
+    """Return the mean over all iterations of all jobs, in ns, or 0 without any."""
     return round(sum(times_ns.values()) / len(times_ns)) if times_ns else 0
 
 

@@ -1,6 +1,7 @@
 """Limits of the design that may cost time: rates, window, congestion control, jobs.
 
-A limit is no fault.  Its change relaxes it, so that a simulation shows what it costs.
+A limit is not a fault.  Each limit has a change that relaxes it, so that a simulation
+shows how much time the limit costs.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def limits_of(
     Args:
         variant: The unchanged run.
         topology: Its fabric.
-        links: Counters of its links.
-        charged: Causes on its critical path, largest first.
+        links: Counters of the links in the run.
+        charged: Causes on the run's critical path, largest first.
     """
     host_links = {link.link for link in links if link.kind == "host"}
     if any(topology.host_link(host).rate_bps for host in topology.hosts):
@@ -203,11 +204,11 @@ def _patient(document: dict[str, Any]) -> None:
 
 
 def other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
-    """Yield each job beside its neighbors, with the change that removes these.
+    """Yield the contention of each job with other jobs, and the change that removes it.
 
     Args:
         variant: The unchanged run.
-        job: The job to explain; None: all jobs.
+        job: The job to explain.  None: all jobs.
     """
     experiment = variant.experiment
     if variant.alone is not None or len(experiment.jobs) < 2:

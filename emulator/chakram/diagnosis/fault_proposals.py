@@ -22,17 +22,18 @@ from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import DrawnPaths
 
 _EXPLAINED = 0.5
-"""Hosts that were late for this share of the lost time explain all of it."""
+"""Minimum ratio of a host's late time to the lost time at which it explains that
+loss."""
 
 _LEAST_EXCESS = 0.04
 _MOST_LOSS = 0.7
 LOSSES = (1e-4, _MOST_LOSS)
 _LEAST_PAUSE = 0.01
 CANDIDATES = 6
-"""Ports that are suspected at once."""
+"""Number of suspected ports to simulate before the search checks the results."""
 
 _MOST_CANDIDATES = 24
-"""Ports that are suspected in turn if the first ones do not explain the run."""
+"""Maximum number of suspected ports, if the first ones do not explain the run."""
 
 _FEW_LOST = 3
 
@@ -48,7 +49,7 @@ class Hypothesis:
         evidence: Evidence for the fault, in a few words.
         misfit: Misfit over the iterations that were not used for fitting.
         fitted: Misfit over the iterations that were used for fitting.
-        span: Range that contains the best value of its parameter; None: no parameter.
+        span: Range that contains the best value of its parameter. None: no parameter.
         is_counted: Whether counters prove the fault.
         alike: Hypotheses that the same counters support equally.
     """
@@ -68,14 +69,14 @@ class Proposals:
     """Faults that the records of a run suggest.
 
     Attributes:
-        links: Each direction of a link, by its egress port.
-        counters: Counters of these ports.
+        links: By egress port, the direction of a link that begins there.
+        counters: Counters of the ports in *links*.
 
     Args:
         results: Results of the run.
-        late: Hosts whose data plane was late, with the share of the time.
+        late: By host whose data plane was late, the share of the time.
         iterations: Number of measured iterations.
-        overflow: Packets that queues drop in a simulation without faults.
+        overflow: Number of packets that queues drop in a simulation without faults.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Proposals:
     ) -> Iterator[Hypothesis]:
         """Yield faults that may delay messages."""
         yield from self.pauses(measured.iteration_ns)
-        # If the hash is unknown, a path between switches is only one random draw.
+        # If the hash is unknown, the paths between switches are drawn at random.
         kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
         ways = {
             pair: frozenset(
@@ -207,9 +208,9 @@ class Proposals:
             yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
-        """Return the first ports, each followed by the opposite port of its link.
+        """Return the first of *ports*, each followed by the opposite port of its link.
 
-        Delayed or lost acknowledgments affect the data in the other direction.
+        A fault of the opposite port may delay or lose the acknowledgments of the data.
         """
         both = [
             each

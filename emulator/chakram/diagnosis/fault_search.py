@@ -1,12 +1,13 @@
 """Diagnosis of a run on a network by fitting simulated faults to measurements.
 
-The declared faults of the experiment are not read.  The null hypothesis is a simulation
-without any fault.  If the run does not fit it, the records propose hypotheses: slow
-links, links that lose packets, links without traffic, paused ports and late hosts.
+The search ignores the faults that the experiment declares.  The null hypothesis is a
+simulation without any fault.  If the run does not fit that simulation, the search
+derives hypotheses from the records: slow links, links that lose packets, links without
+traffic, paused ports and late hosts.
 
-If the records do not give a parameter of a hypothesis, the search fits it to half of
-the measured iterations, and tests the hypothesis on the other half.  It tests other
-hypotheses on all iterations.
+If the records do not give a parameter of a hypothesis, the search fits the parameter to
+half of the measured iterations.  It tests that hypothesis on the other half.  It tests
+other hypotheses on all iterations.
 """
 
 from __future__ import annotations
@@ -46,41 +47,41 @@ _BETTER = 0.6
 """Maximum misfit of an accepted hypothesis, as a share of the misfit without it."""
 
 _COUNTED = 0.9
-"""The same limit for a fault that counters prove."""
+"""Maximum relative misfit of an accepted fault that counters prove."""
 
 _SURER = 0.4
-"""The same limit if hosts delayed collectives."""
+"""Maximum relative misfit of an accepted hypothesis if hosts delayed collectives."""
 
 _AS_GOOD = 1.5
 """Hypotheses whose misfits differ by less than this factor are equivalent."""
 
 _RESOLVED = 0.01
-"""Error of the fit; misfits with a smaller difference are equivalent, too."""
+"""Error of the fit.  Misfits with a smaller difference are also equivalent."""
 
 _AMONG_LATEST = 0.8
 _TWICE = 2
 
 _OF_SEARCH = 0.5
-"""Share of the time for fitting after which no further ports are suspected."""
+"""Share of the fitting time after which the search suspects no additional ports."""
 
 _STEPS = 6
 _MORE_STEPS = 3
-"""Further steps of bisection for hypotheses that may fit best."""
+"""Number of additional bisection steps for hypotheses that may fit best."""
 
 _AS_FINE = 2.0
-"""Maximum misfit for further steps, relative to the smallest misfit."""
+"""Maximum misfit for additional bisection steps, relative to the smallest misfit."""
 
 _AROUND = 0.7
 """Minimum rate of a two-way fault, relative to the fitted one-way rate."""
 
 _TWO_WAY = 4
-"""Links that are tried as slow in both directions, if one direction explains little."""
+"""Number of links to simulate as slow in both directions, if one is not enough."""
 
 _BOTH = 0.6
 """Maximum misfit of a two-way fault, relative to the one-way fault."""
 
 _OF_BUDGET = 0.6
-"""Share of the time limit for fitting; the rest is for testing savings."""
+"""Share of the time limit for fitting.  The rest is for testing savings."""
 
 _MOST_FAULTS = 3
 
@@ -90,9 +91,10 @@ class Fit:
     """Result of fitting simulated faults to a run.
 
     Attributes:
-        variant: The run with the faults that were found, and no declared ones.
+        variant: The run with the faults that were found, and without the declared
+            faults.
         run: Simulation of that variant.
-        found: Faults, each with the hypotheses that explain the run equally well.
+        found: Faults, each with other hypotheses that explain the run equally well.
         null_misfit: Misfit of the simulation without any fault.
         misfit: Misfit of the simulation with the faults that were found.
         noise: Misfit to expect from random numbers and late hosts.
@@ -100,7 +102,7 @@ class Fit:
         simulations: Number of simulations.
         measured: Number of measured iterations in each simulation.
         measured_ns: Mean time of a measured iteration.
-        late: Hosts whose data plane was late, with the share of the time.
+        late: By host whose data plane was late, the share of the time.
     """
 
     variant: Variant
@@ -126,8 +128,8 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
 
     Args:
         results: Results of the run.
-        job: The job to explain; None: all jobs.
-        budget_s: Time limit of the diagnosis, in seconds.  A share of it is for
+        job: The job to explain.  None: all jobs.
+        budget_s: Time limit of the diagnosis, in seconds.  A share of that time is for
             simulating hypotheses.
 
     Raises:
@@ -138,7 +140,7 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
 
 
 _Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
-"""A fault that explains a run, and the hypotheses that explain it equally well."""
+"""A fault that explains a run, and other hypotheses that explain it equally well."""
 
 
 class _Search:
@@ -155,7 +157,7 @@ class _Search:
         self._is_late = is_generator_bound(results)
         run, shown = self._runs.simulated(self._null)
         self._null_misfit = self._misfit(shown)
-        # Queues that overflow also overflow in the simulation.
+        # Queues that overflow without a fault also overflow in the simulation.
         overflow = sum(run.result.drops.values()) * self._runs.count / self._runs.few
         self._proposals = Proposals(
             results, late=self._late, iterations=self._runs.count, overflow=overflow
@@ -189,7 +191,10 @@ class _Search:
     def _searched(
         self, variant: Variant, found: list[_Found]
     ) -> tuple[list[_Found], Variant]:
-        """Add faults that improve the fit; return all faults and the run with them."""
+        """Add faults that improve the fit.
+
+        Return all faults, and the variant with them.
+        """
         run, shown = self._runs.simulated(variant)
         while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
             now = self._misfit(shown)
@@ -268,7 +273,7 @@ class _Search:
     def _hypotheses(
         self, variant: Variant, proposed: Iterable[Hypothesis]
     ) -> list[Hypothesis]:
-        # A slow host link delays data alike in both directions, so exclude both.
+        # A slow host link delays the data of both directions alike, so exclude both.
         taken = {each.port for each in variant.assumed}
         taken |= {
             other
@@ -306,8 +311,8 @@ class _Search:
     ) -> list[Hypothesis]:
         """Prefer one fault in both directions of a link if it explains much more.
 
-        If the best fault in one direction does not explain the run, several links are
-        tried.
+        If the best fault in one direction does not explain the run, this method
+        simulates two-way faults of several links.
         """
         ranking = sorted(hypotheses, key=lambda each: each.fitted)
         best = ranking[0]
@@ -327,7 +332,7 @@ class _Search:
     def _two_way(
         self, variant: Variant, one_way: Hypothesis, taken: set[str]
     ) -> Hypothesis | None:
-        """Return a slow link in both directions, fitted; None if it cannot be."""
+        """Return a fitted fault that slows both directions of a link, or None."""
         other = self._counters.other_end(one_way.assumed[0].port)
         if other is None or other in taken:
             return None
@@ -359,7 +364,8 @@ class _Search:
         seen = self._runs.measured.whole.resent_share
         if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
             return found
-        # The counted rate causes too few retransmissions; fit the rate to them instead.
+        # The counted loss rate causes too few retransmissions in the simulation.  Fit
+        # the rate to the measured retransmissions instead.
         more = self._bisected(variant, replace(what, span=LOSSES), _STEPS)
         if more is None:
             return found
@@ -422,7 +428,7 @@ class _Search:
         return replace(what, misfit=self._judge(shown), fitted=fitted)
 
     def _labelled(self, best: Hypothesis) -> Hypothesis:
-        """Attribute a slow link to its host if few hosts were late for longer."""
+        """Attribute a slow link to its host if few hosts were late for much longer."""
         link = self._links[best.assumed[0].port]
         ends = {
             node_of(port)
@@ -443,7 +449,7 @@ def _ports(what: Hypothesis) -> frozenset[str]:
 
 
 def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
-    """Return the best hypothesis; of equivalent ones, that with the fewest ports."""
+    """Return the best hypothesis, among equivalent ones that with the fewest ports."""
     if not hypotheses:
         return None
     limit = min(each.fitted for each in hypotheses) + _RESOLVED

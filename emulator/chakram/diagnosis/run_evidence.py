@@ -22,7 +22,7 @@ End = tuple[str, int, int]
 """End of a queue pair: job, rank and queue pair number."""
 
 _CLOCKS = 0.02
-"""Maximum uncertainty of the clocks, relative to a delivery time that is compared."""
+"""Maximum uncertainty of the clocks, as a share of a usable delivery time."""
 
 _PACKETS = ("data_frames", "ack", "nak", "cnp")
 
@@ -137,7 +137,7 @@ def is_generator_bound(results: RunResults) -> bool:
 def sent_and_received(
     results: RunResults,
 ) -> tuple[dict[End, int], dict[End, int]]:
-    """Return the packets sent and the packets received by each end of a queue pair."""
+    """Return how many packets each end of a queue pair sent, and received."""
     counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
     ends = ["job", "rank", "qpn"]
     table = results.table("queue_pairs", *ends, *counted).group_by(ends)
@@ -150,7 +150,7 @@ def sent_and_received(
 
 
 def counted_at_ports(results: RunResults, *names: str) -> list[int]:
-    """Return the sums of some counters over all ports of hosts."""
+    """Return the sum of each named counter over all ports of hosts."""
     table = results.table("ports", "port", *names).group_by(["port"])
     table = table.aggregate([(name, "max") for name in names])
     return [pc.sum(table[f"{name}_max"]).as_py() or 0 for name in names]

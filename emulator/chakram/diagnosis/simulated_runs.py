@@ -1,4 +1,4 @@
-"""Simulations of a run with assumed faults, summarized like its measurements."""
+"""Simulations of a run with assumed faults, summarized like the measured run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ITERATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Observations of all iterations, and of the two halves."""
+    """Observations of all iterations, and of the halves for fitting and for judging."""
 
     whole: Observed
     fitted: Observed
@@ -40,18 +40,18 @@ class Halves:
 
 
 class SimulatedRuns:
-    """Measurements of a run, and simulations of it in the same form.
+    """Measurements of a run, and simulations of the run in the same form.
 
     Attributes:
         measured: The measured iterations.
         count: Number of measured iterations of the run.
-        few: Number of iterations to simulate without faults, which are alike.
+        few: Number of iterations to simulate if no fault makes iterations differ.
         is_intact: Whether only messages without retransmissions are compared.
         simulations: Number of simulations so far.
 
     Args:
         results: Results of the run.
-        job: The job to compare; None: all jobs.
+        job: The job to compare. None: all jobs.
         warmup: Number of iterations before the measured ones.
         until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
     """
@@ -97,7 +97,11 @@ class SimulatedRuns:
         return self.count if is_timed(variant.assumed) else self.few
 
     def simulated(self, variant: Variant) -> tuple[Rerun, Halves]:
-        """Simulate a variant of the run; raise ``ChakramError`` if it does not end."""
+        """Simulate a variant of the run.
+
+        Raises:
+            ChakramError: If the simulation does not end.
+        """
         measured = self.iterations(variant)
         run = rerun(variant, measured=measured)
         flows, times_ns = simulated_messages(run, self._job)
@@ -137,7 +141,7 @@ class SimulatedRuns:
                 yield simulated_messages(again, self._job)
 
     def attempt(self, variant: Variant, assumed: Sequence[Assumption]) -> Halves | None:
-        """Simulate a variant with more faults; None if it does not end in time."""
+        """Simulate a variant with more faults, or return None on failure or timeout."""
         if time.monotonic() > self._until_s:
             return None
         self.simulations += 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_PAIRS = 2048
 EVEN = 1.05
-"""Ratio of busiest to mean link below which no change is needed."""
+"""Ratio of the busiest link's load to the mean below which no change is needed."""
 _GAIN = 0.01
 DIVIDE = (
     "single flows are this large; more queue pairs divide them, e.g. "
@@ -39,10 +39,11 @@ DIVIDE = (
 
 
 class Advice(NamedTuple):
-    """Proposed source ports for use in turn, and ratios of busiest to mean link.
+    """Source ports for queue pairs to use in turn, and the balance of links with them.
 
-    ``before`` has the ratios by direction for the ports of the run, ``after`` for the
-    proposed ones. Both are computed from paths.
+    ``before`` and ``after`` have, by direction, the load of the busiest link divided by
+    the mean. ``before`` is for the source ports of the run, ``after`` for the proposed
+    ones. Both are computed from paths.
     """
 
     source_ports: list[int]
@@ -121,9 +122,9 @@ def _in_turn(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """Return queue pairs in the order in which source ports were assigned to them.
 
     ``chakram.plan.queue_pairs.connect`` defines the order: by job, group, channel and
-    ranks, with groups in the order in which ranks list them. Each queue pair is
-    followed by the one for its grants, and messages come last. Queue pair numbers
-    increase at every port, which verifies the order.
+    ranks, with groups in the order in which ranks list them. Each queue pair precedes
+    the queue pair for its grants. Queue pairs of point-to-point messages come last.
+    Queue pair numbers increase at every port, which verifies the order.
     """
     jobs = list(dict.fromkeys(row["job"] for row in rows))
     groups = list(dict.fromkeys((row["job"], row["group"]) for row in rows))
@@ -158,7 +159,7 @@ def _in_turn(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 def _sent(
     results: RunResults, rows: Iterable[dict[str, Any]], overhead: int
 ) -> Counter[tuple[str, int, int]]:
-    """Return wire bytes by job, rank and queue pair."""
+    """Return the number of wire bytes by job, rank and queue pair."""
     names = ["job", "src", "qpn"]
     table = results.table("flows", *names, "bytes", "packets").unify_dictionaries()
     grouped = table.group_by(names).aggregate([("bytes", "sum"), ("packets", "sum")])
@@ -186,7 +187,7 @@ def _sent(
 
 
 def _imbalance(loads: Loads, topology: Topology) -> dict[str, float]:
-    """Return the busiest link between switches over the mean, by direction."""
+    """Return, by direction, the busiest switch link's load divided by the mean."""
     found = {}
     for direction, side in (("up", "a"), ("down", "b")):
         own = [loads.get(getattr(link, side), 0) for link in topology.uplinks()]

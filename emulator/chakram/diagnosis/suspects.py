@@ -1,11 +1,11 @@
 """Suspected causes of lost time in a run, which a simulation can remove.
 
-This module does not test whether a suspect costs time; see
-``chakram.analysis.cause_ranking``.
+This module does not test whether a suspect costs time (see
+``chakram.analysis.cause_ranking``).
 
-A suspect of class fault is broken, or differs from its peers.  These are declared
-faults, slow links, ranks that compute longer than their peers, and hashes that overload
-one of several equal paths.  Suspects of class limit are in
+A suspect of class fault is broken, or differs from its peers.  Such suspects are
+declared faults, slow links, ranks that compute longer than their peers, and hashes that
+overload one of several equal paths.  Suspects of class limit are in
 ``chakram.diagnosis.design_limits``.
 """
 
@@ -40,10 +40,10 @@ _SLOWER = 0.9
 """A link is a suspect if its rate is below this share of its peers' rate."""
 
 _LEAST_EXCESS = 0.01
-"""A rank is a suspect if it is late by this share of the iteration time."""
+"""A rank is a suspect if it is late by at least this share of the iteration time."""
 
 _UNEVEN = 1.1
-"""A hash is a suspect if the load of its fullest path is this multiple of the mean."""
+"""Minimum ratio of the fullest path's load to the mean at which a hash is a suspect."""
 
 _AS_UNEVEN = 0.8
 _ANY_ORDER = 65_536
@@ -93,10 +93,10 @@ def cases_of(
     Args:
         variant: The unchanged run.
         run: Simulation of the unchanged run.
-        links: Counters of its links.
-        charged: Causes on its critical path, largest first.
+        links: Counters of the links in the run.
+        charged: Causes on the critical path of the run, largest first.
         time_ns: Mean time of an iteration.
-        job: The job to explain; None: all jobs.
+        job: The job to explain.  None: all jobs.
     """
     topology = run.topology
     return [
@@ -283,7 +283,7 @@ def _odd_ranks(
         tables.append((program, rows))
         for key, row in rows.items():
             durations.setdefault(key, []).append(program.columns.amounts[row])
-    # The usual time of a computation that most ranks lack is 0.
+    # If most ranks lack a computation, its usual time is 0.
     usual_ns = {
         key: median_high(sorted(found)) if 2 * len(found) > len(programs) else 0
         for key, found in durations.items()
@@ -349,7 +349,7 @@ def _odd_ranks(
 
 
 def _computations(program: RankProgram) -> dict[tuple[str, int], int]:
-    """Return the rows of computations by name and index among equal names."""
+    """Return the row of each computation by its name and its index in that name."""
     seen: Counter[str] = Counter()
     rows = {}
     for row in program.columns.rows_of(COMPUTE):
@@ -414,7 +414,7 @@ def _hashes(
     worst, _ = max(uneven.values(), default=(0.0, 0.0))
     if worst < _UNEVEN:
         return
-    # Of the most uneven switches, take the one whose fullest path takes longest.
+    # Among the most uneven switches, select the one with the longest excess time.
     switch = max(
         (name for name, (most, _) in uneven.items() if most >= _AS_UNEVEN * worst),
         key=lambda name: uneven[name][1],

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 SEEDS, MORE_SEEDS = 8, 24
-"""Number of seeds to simulate, and the number if a cause remains uncertain."""
+"""Number of seeds to simulate at first, and if a cause is still uncertain."""
 
 BUDGET_S = 60.0
 """Default time limit for testing the causes of a run, in seconds."""
@@ -55,8 +55,8 @@ class Verified:
     """The tested causes of a run, or the reason why they are untested.
 
     Attributes:
-        verdict: The causes; None if they could not be tested.
-        reason: The reason in a sentence; None if the causes were tested.
+        verdict: The causes, or None if they could not be tested.
+        reason: Sentence that states why the causes were not tested, or None.
     """
 
     verdict: Verdict | None
@@ -76,7 +76,7 @@ def verify(
     Args:
         results: Results of the run.
         why: Critical paths of the run.
-        job: The job to explain; None: all jobs.
+        job: The job to explain.  None: all jobs.
         budget_s: Approximate time limit for all simulations, in seconds.  If it is too
             short for all suspects, limits of the design are skipped first.
         say: Receives messages, for example the expected duration if it is long.
@@ -155,7 +155,7 @@ def _cases(
 def _affordable(
     cases: list[Case], where: str, cost_s: float, budget_s: float, say: Say
 ) -> list[Case]:
-    """Return the cases that fit the time limit, and announce the duration."""
+    """Return the cases that fit the time limit, and announce the expected duration."""
     if cost_s * len(cases) > budget_s:
         cases = [case for case in cases if case.suspect.kind is CauseClass.FAULT]
         say(
@@ -224,7 +224,7 @@ def _of_network(
         case.suspect: tuple(_suspect_of(each, why) for each in others)
         for case, (_, others) in zip(own, fitted.found, strict=True)
     }
-    # The error of the fit may remain in the simulation without the cause.
+    # A simulation without the cause may have the same error as the fit.
     error = max(abs(unexplained), fitted.misfit)
     least = abs(unexplained)
     if is_random:
@@ -239,7 +239,7 @@ def _of_network(
     for finding in verdict.faults:
         saving = _with_error(finding.saving, error * (1 - finding.saving.share))
         if finding.suspect.cause == "generator slow":
-            # The other hosts would still be as late as they were.
+            # Without this cause, the other hosts would still be late.
             saving = replace(saving, low=saving.low - fitted.noise)
         most = max(finding.saving.share, finding.after_previous.share)
         # A rate that was only fitted, and a saving below the error, prove no fault.
@@ -298,7 +298,7 @@ def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
 
 
 def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
-    """Return a finding on late hosts, if no other fault explains their share."""
+    """Return a finding about late hosts that no other finding explains, or None."""
     named = {each.place for each, _ in fitted.found}
     late = {host: share for host, share in fitted.late.items() if host not in named}
     if not late and not fitted.is_explained:
@@ -378,13 +378,13 @@ class _Watch:
 
 
 class _Timer:
-    """Timer of a run without some of its suspects.
+    """Timer of simulations of a run without some of its suspects.
 
-    If all iterations are alike, only the first measured one is simulated until a
-    suspect is confirmed.  *limit* is the number of iterations to simulate, if not all.
-    If *averages* is set, times are means over ``SEEDS`` seeds, because the random
-    numbers of the run are unknown.
-    After *until_s*, no further suspect is tested, and no unnecessary seed is simulated.
+    If all iterations are alike, the timer simulates only the first measured iteration
+    until a suspect is confirmed.  *limit* is the number of iterations to simulate, if
+    not all.  If *averages* is set, times are means over ``SEEDS`` seeds, because the
+    random numbers of the run are unknown.  After *until_s*, the timer tests no further
+    suspect and simulates no unnecessary seed.
     """
 
     def __init__(
@@ -419,7 +419,7 @@ class _Timer:
     def _of_interest(
         self, times_ns: dict[tuple[str, int], int]
     ) -> dict[tuple[str, int], int]:
-        """Leave out background jobs, which repeat until the others end."""
+        """Omit background jobs, which repeat until the others end."""
         background = {
             job.name for job in self._base.experiment.jobs if job.is_background
         }
@@ -437,7 +437,7 @@ class _Timer:
         )
 
     def times_ns(self, removed: frozenset[int]) -> int | None:
-        """Return the mean time of an iteration in ns; see ``Times``."""
+        """Return the mean time of an iteration in ns, as ``Times`` specifies."""
         if not removed and not self._averages:
             return mean_time(self._first)
         if time.monotonic() > self._until_s:
@@ -466,19 +466,20 @@ class _Timer:
             return None
         own = {self._cases[index].job for index in removed} - {None}
         if own:
-            # The variant lacks the other jobs, so keep their previous times.
+            # This simulation has only one job, so use the unchanged times of the
+            # others.
             whole = self._whole if measured is None else self._first
             times_ns = {**whole, **times_ns}
         return mean_time(self._of_interest(times_ns))
 
     def exactly(self, verdict: Verdict) -> Verdict:
-        """Return a verdict with savings over the whole run, not one iteration."""
+        """Return a verdict with savings over the whole run instead of one iteration."""
         if self._measured is None:
             return verdict
         faults, limits, small = [], [], []
         for finding in (*verdict.faults, *verdict.limits):
             exact = self._exact(finding)
-            # Keep a masked cause, whose saving was already small before.
+            # Keep a masked cause, whose saving was small in the first iteration, too.
             if exact.saving.share < LEAST_SAVING <= finding.saving.share:
                 small.append(finding.suspect)
             elif finding in verdict.limits:
@@ -509,7 +510,7 @@ class _Timer:
         )
 
     def with_intervals(self, verdict: Verdict) -> Verdict:
-        """Return a verdict with only the findings that also hold for other seeds."""
+        """Return a verdict without findings that save no time with other seeds."""
         faults, unsure = [], list(verdict.excluded)
         for finding in verdict.faults:
             sure = self._with_interval(finding)
@@ -552,7 +553,7 @@ class _Timer:
         )
         if len(samples) < SEEDS:
             return None
-        # Order statistics about two standard deviations from the median.
+        # These order statistics are about two standard deviations from the median.
         cut = max(1, int(len(samples) / 2 - math.sqrt(len(samples))))
         return Saving(
             share=share,

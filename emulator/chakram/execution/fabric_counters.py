@@ -20,14 +20,13 @@ _OF_PORTS = {
     "pauses": "pfc_received",
     "paused_ns": "paused_ns",
 }
-"""Fields of link records that modeled ports provide, with the names of their
-counters."""
+"""Fields of link records that come from counters of modeled ports, by field name."""
 
 
 def link_records(
     topology: Topology, before: LabCounters, after: LabCounters
 ) -> list[LinkRecord]:
-    """Return two records per counted link, see ``directions_of``.
+    """Return two records per counted link, one for each direction.
 
     Links without counters before or after the run are omitted.
     """
@@ -66,8 +65,9 @@ def switch_banners(
     """Return banners about artifacts of modeled switches that lacked CPU time.
 
     Args:
-        before: Counters of the switch process before the run; empty if there was none.
-        after: Its counters after the run.
+        before: Counters of the switch process before the run. Empty if there was no
+            such process.
+        after: Counters of the switch process after the run.
         late_ns: The longest delay of a frame beyond its due time.
     """
     if not before or not after:

@@ -16,11 +16,11 @@ from chakram.foundation.platform_support import module_or_none
 
 _STANDARD_STREAMS = (1, 2)
 _SIGHUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""None on systems without it."""
+"""The signal SIGHUP, or None on systems without this signal."""
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that end a run; SIGHUP is not one under ``nohup``."""
+    """Return the signals that end a run, without SIGHUP under ``nohup``."""
     ends = (signal.SIGINT, signal.SIGTERM)
     if _SIGHUP is None or signal.getsignal(_SIGHUP) is signal.SIG_IGN:
         return ends
@@ -30,7 +30,7 @@ def _signals() -> tuple[signal.Signals, ...]:
 def _leave_terminal() -> None:
     """Discard output to a terminal that has been closed.
 
-    Otherwise the first message about the interruption would raise an error itself.
+    Otherwise, printing the first message about the interruption would raise an error.
     """
     termios = module_or_none("termios")
     for stream in _STANDARD_STREAMS:
@@ -48,13 +48,13 @@ class Interrupts:
 
     While ``listener`` is set, the first signal calls it. Without a listener, or on the
     second signal, the task is canceled and cleans up. Only the main thread gets
-    signals; in other threads this does nothing.
+    signals. In other threads, this context manager does nothing.
 
     Args:
         what: The interrupted activity, for the error message.
 
     Attributes:
-        name: Name of the signal; None until one arrives.
+        name: Name of the signal, or None until a signal arrives.
         listener: Called with the name of the signal.
 
     Raises:
@@ -98,10 +98,11 @@ class Interrupts:
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt with a signal's name, in code without an event loop.
+    """Raise KeyboardInterrupt with the name of a signal, in code without an event loop.
 
-    This also applies if SIGINT was ignored, as for a command that a shell script starts
-    with ``&``. Only the main thread gets signals; in other threads this does nothing.
+    SIGINT also raises it if this signal was ignored, as in a command that a shell
+    script starts with ``&``. Only the main thread gets signals. In other threads, this
+    function does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Forwards the events of a run to its files, to metrics and to a progress display."""
+"""Forwarding of a run's events to its files, metrics and a progress display."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ class Silent:
 
 
 class Observer:
-    """Handles the events of a session (``chakram.execution.session.RunObserver``).
+    """Handler of the events of a session (``chakram.execution.session.RunObserver``).
 
     A separate thread processes records and live samples in order of arrival. In the
-    event loop, the processing would delay heartbeats until agents give up.
+    event loop, this processing would delay heartbeats until agents give up.
 
     Args:
         directory: Destination of records.
         metrics: Destination of counters.
         progress: The progress display.
-        total: Iterations of the whole run.
+        total: Number of iterations of the whole run.
         live: Additional destination of samples of queue pairs and ports, if any.
 
     Attributes:
         began: Whether traffic has started.
-        banners: Warnings of agents, for the top of the results.
+        banners: Warnings of agents, to print above the results.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Observer:
         identities: Sequence[CollectiveIdentity],
         iterations: Mapping[str, int],
     ) -> None:
-        """Receive the operations of an iteration, and the iterations of each job."""
+        """Receive the collectives of an iteration, and the iteration counts of jobs."""
         self._work = CollectivesInFlight(identities, iterations)
 
     def phase_changed(self, phase: Phase) -> None:
@@ -156,7 +156,7 @@ class Observer:
         self._submit(self._take, rows)
 
     def close(self) -> None:
-        """Wait until all records are processed; a second call has no effect.
+        """Wait until all records are processed. A second call has no effect.
 
         Raises:
             ChakramError: If records could not be processed.
@@ -184,7 +184,8 @@ class Observer:
         if snapshot.loads:
             self._metrics.set_loads(agent, snapshot.loads)
         self._counters[agent] = snapshot.values
-        # A data-plane process that has ended sends no more; its last values remain.
+        # A data-plane process that has ended sends no more counters, so keep its last
+        # ones.
         self._shards.setdefault(agent, {}).update(
             (
                 load.shard,
@@ -213,7 +214,7 @@ class Observer:
         }
 
     def disturbed(self, faults: int) -> list[int]:
-        """Return the number of packets that each of *faults* faults has disturbed."""
+        """Return how many packets each fault has disturbed, for *faults* faults."""
         return [
             sum(counters[fault_slot(index)] for counters in self._counters.values())
             for index in range(faults)

@@ -13,7 +13,7 @@ from chakram.summary.run_summary import Summary
 class RunOutcome:
     """Outcome of a run or simulation.
 
-    ``error`` is the reason why the run is incomplete; None if it is complete.
+    ``error`` is the reason why the run is incomplete, or None if it is complete.
     """
 
     directory: Path

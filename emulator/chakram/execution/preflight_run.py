@@ -1,4 +1,4 @@
-"""Runs a preflight, from the experiment file to a folder of results."""
+"""Execution of a preflight, from the experiment file to a folder of results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PreflightOutcome:
 
 
 def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
-    """Return the error of a preflight that failed; None if it passed."""
+    """Return the error of a preflight that failed, or None if it passed."""
     failures = report.failures
     if not failures:
         return None
@@ -98,7 +98,7 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
 
 
 def _ports_needed(experiment: Experiment, progress: Progress) -> int:
-    """Return the number of ports that the jobs need; 0 if the fabric sets it."""
+    """Return the number of ports that the jobs need, or 0 if the fabric sets it."""
     if experiment.fabric.nports is not None:
         return 0
     progress.phase("reading traces")
@@ -124,7 +124,7 @@ async def connect(agent: AgentPlace) -> AgentClient:
 async def _connect(
     experiment: Experiment, world: World, stack: AsyncExitStack
 ) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
-    """Return the connected agents, their clocks, and why other agents are absent."""
+    """Return connected agents, their clocks, and the reasons why others are absent."""
     clients: dict[str, AgentClient] = {}
     clocks: dict[str, ClockOffset] = {}
     absent: dict[str, str] = {}
@@ -142,7 +142,7 @@ async def _connect(
         else:
             clients[address.name] = client
 
-    # Connect concurrently: each absent agent takes a whole timeout.
+    # Connect concurrently, because each absent agent costs a whole timeout.
     async with asyncio.TaskGroup() as group:
         for address in world.agents:
             group.create_task(connect_one(address), name=f"connect-{address.name}")

@@ -1,4 +1,4 @@
-"""Tests a fabric before a run, with the agents, ports and queue pairs of the run."""
+"""Tests of a fabric before a run, with the agents, ports and queue pairs of the run."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ log = logging.getLogger(__name__)
 _PATHS_OF_SEVERAL = 8
 """Number of source ports to probe if packets may take several paths."""
 _LEAST_PACKETS = 128
-"""A shorter message would measure the round trip rather than the rate. It might also
-miss the packets that a bad cable drops."""
+"""Minimum number of packets of a message. A shorter message would measure the round
+trip rather than the rate. It might also cross a bad cable without losing a packet."""
 _MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
 _HANG_TIMEOUT_NS = 10 * 10**9
 _REPEATS = 2
@@ -104,9 +104,9 @@ def preflight_settings(resolved: ResolvedRun) -> PreflightSettings:
 
 @dataclass(slots=True)
 class _Collector:
-    """Collects the rows that agents send, and reports progress.
+    """Collector of the rows that agents send, which also reports progress.
 
-    Implements ``chakram.execution.session.RunObserver``.
+    This class implements ``chakram.execution.session.RunObserver``.
     """
 
     progress: Progress
@@ -121,7 +121,7 @@ class _Collector:
         log.info("phase changed phase=%s", phase.name)
 
     def iterations_done(self, iterations: int) -> None:
-        """Ignore iterations: a preflight has one."""
+        """Ignore iterations, because a preflight has only one."""
 
     def rows_arrived(self, rows: RecordRows) -> None:
         """Add records of an agent."""
@@ -135,7 +135,7 @@ class _Collector:
         self.progress.iterations(min(self._done, self.total), self.total, self.unit)
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        """Record whether an agent could not keep up with its work."""
+        """Record the agent if it could not keep up with its work."""
         if any(map(is_late, snapshot.loads)):
             self.late.add(agent)
 
@@ -152,10 +152,10 @@ class Preflight:
     """One preflight with connected agents.
 
     Attributes:
-        resolved: The resolved run; its jobs are not used.
+        resolved: The resolved run, whose jobs are not used.
         ports: All ports to test, in order.
-        clients: The connected agents; they are free again at the end.
-        clocks: Offsets of their clocks.
+        clients: The connected agents. They are free again at the end.
+        clocks: Clock offsets of the agents.
         progress: The progress display.
         interrupts: Source of signals.
         run_id: Name of the run.
@@ -179,7 +179,7 @@ class Preflight:
         self._settings = preflight_settings(self.resolved)
 
     async def run(self) -> PreflightReport:
-        """Run all tests; return the findings.
+        """Run all tests, and return the findings.
 
         Raises:
             RunInterrupted: If the user interrupted the preflight.
@@ -217,15 +217,15 @@ class Preflight:
                 measured.source_ports = _probes_of(plan).source_ports
                 return
             except ChakramError as error:
-                # Exclude an agent that cannot open its ports; test the others.
+                # Exclude an agent that cannot open its ports, and test the others.
                 if not self._leave_out(error):
                     raise
 
     async def _probe_again(self, measured: Measured) -> None:
         """Repeat probes for pairs with missing probes, with larger gaps.
 
-        Packets that were lost by chance, or because of busy hosts, should arrive this
-        time.
+        Packets that were lost by chance, or because of busy hosts, should arrive in a
+        repetition.
         """
         for attempt in range(1, _REPEATS + 1):
             doubtful = {
@@ -258,7 +258,7 @@ class Preflight:
         slower: int = 1,
         is_train: bool = False,
     ) -> Plan:
-        """Return a plan in which only these pairs of ports send probes."""
+        """Return a plan in which only *pairs* of ports send probes."""
         places = sorted({place for pair in pairs for place in pair})
         position = {place: number for number, place in enumerate(places)}
         rounds = [
@@ -294,7 +294,7 @@ class Preflight:
     async def _count_probes(
         self, what: str, plan: Plan
     ) -> dict[tuple[int, int], PathReport]:
-        """Send probes; return the reports by positions of source and destination."""
+        """Send probes, and return reports by positions of source and destination."""
         planned = [each.probes for each in plan.agents if each.probes is not None]
         first = _probes_of(plan)
         collector = _Collector(
@@ -315,7 +315,7 @@ class Preflight:
         }
 
     def _leave_out(self, error: ChakramError) -> bool:
-        """Exclude the agent that raised *error*; return False if no agent did."""
+        """Exclude the agent that raised *error*, or return False if no agent did."""
         for name, client in self.clients.items():
             if name not in self._absent and error.where.startswith(client.where):
                 place = error.where.removeprefix(client.where).lstrip(": ")
@@ -354,7 +354,7 @@ class Preflight:
         except RunInterrupted:
             raise
         except RunFailed as error:
-            # Keep earlier measurements; the report lists the rest as not measured.
+            # Keep earlier measurements. The report lists the rest as not measured.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
         places = [program.rank for program in programs.programs]
@@ -464,7 +464,7 @@ class Preflight:
         ]
 
     def _size_of(self, pair: tuple[int, int]) -> int:
-        """Return how many bytes a pair can send in its measurement time."""
+        """Return the bytes of a message that fills the measurement time of a pair."""
         settings = self._settings
         source, destination = (self.ports[place] for place in pair)
         least = _LEAST_PACKETS * self._transport.path_mtu
@@ -533,15 +533,15 @@ class Preflight:
 
 
 def _probes_of(plan: Plan) -> ProbePlan:
-    """Return the probes of one agent; other agents differ only in their targets."""
+    """Return the probes of one agent. Those of others differ only in their targets."""
     return next(each.probes for each in plan.agents if each.probes is not None)
 
 
 async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:
-    """Reset agents, so that they are free; abort their plan first if *why* is given."""
+    """Free agents by a reset. If *why* is given, abort their plan first."""
 
     async def free(client: AgentClient) -> None:
-        # A lost agent has been reported, and its run is over in any case.
+        # The loss of an agent has been reported, and its run is over in any case.
         with suppress(ChakramError):
             if why is not None:
                 await client.abort(why)

@@ -1,4 +1,4 @@
-"""Request for a run or simulation, and the first steps that all kinds share."""
+"""Request for a run or simulation, and the first steps that both share."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class RunRequest:
 
     Attributes:
         experiment: The experiment.
-        text: The text of its file, for the run directory.
+        text: The text of the experiment file, for the run directory.
         runs_directory: Folder of all run directories.
         progress: The progress display.
         plan_file: A saved plan to take the programs from, instead of the traces.
-        alone: The only job to run; it keeps its placement among the other jobs. None:
-            all.
+        alone: The only job to run. It keeps its placement among the other jobs. None:
+            all jobs.
     """
 
     experiment: Experiment
@@ -44,7 +44,7 @@ class RunRequest:
     alone: str | None = None
 
     def resolve(self) -> ResolvedRun:
-        """Return the resolved run; a saved plan, if any, provides the programs."""
+        """Return the resolved run, with the programs of the saved plan, if any."""
         self.progress.phase(
             "reading traces" if self.plan_file is None else "reading the plan"
         )
@@ -58,7 +58,7 @@ class RunRequest:
         started: datetime,
         world: str | None = None,
     ) -> RunDirectory:
-        """Create the run directory; *world* is set if the fabric is not used."""
+        """Create the run directory, with *world* set for a run without the fabric."""
         manifest = manifest_of(
             resolved,
             run_id=run_id,

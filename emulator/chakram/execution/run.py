@@ -1,4 +1,4 @@
-"""Executes one run: fabric, predictions, agents, session, and records."""
+"""Execution of one run: fabric, predictions, agents, session, and records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _LINKS_INTERVAL_S = 1
 _PSN_SEED_BITS = 53
-"""Number of bits of an integer that every JSON reader preserves."""
+"""Maximum number of bits of an integer that every JSON reader preserves."""
 _INJECTED = {name: f"injected_{name}" for name in INJECTED}
 _INVALID = {name: f"invalid_{name}" for name in INVALID}
 _VERIFIED = {
@@ -80,8 +80,8 @@ _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 def psn_seed_of(experiment: Experiment) -> int:
     """Return the seed of the first PSNs of a run.
 
-    By default the seed is random, so that PSNs in flight cannot be derived from the
-    experiment.
+    By default, the seed is random, so that an attacker cannot derive PSNs in flight
+    from the experiment.
     """
     psn_seed = experiment.transport.psn_seed
     return secrets.randbits(_PSN_SEED_BITS) if psn_seed is None else psn_seed
@@ -127,11 +127,11 @@ class Run:
 
     @property
     def began(self) -> bool:
-        """Whether traffic was started; otherwise there are no results."""
+        """Whether traffic was started. If not, there are no results."""
         return self._observer.began
 
     async def execute(self) -> None:
-        """Execute the run on its fabric, which is torn down on return."""
+        """Build the fabric, execute the run on it, and tear the fabric down."""
         experiment = self._experiment
         self._progress.phase("building the fabric")
         async with AsyncExitStack() as stack:
@@ -154,8 +154,8 @@ class Run:
             )
             agents = {agent.agent for agent in plan.agents}
             clients: dict[str, AgentClient] = {}
-            # Connect before the predictions, which may take minutes, to fail early if a
-            # certificate is missing, or an agent does not listen or has another
+            # Predictions may take minutes. So connect first, to fail early if a
+            # certificate is missing, or if an agent does not listen or has another
             # version.
             for address in world.agents:
                 if address.name in agents:
@@ -219,7 +219,7 @@ class Run:
     def _begin_more_faults(
         self, iterations: Sequence[tuple[int, int]]
     ) -> Coroutine[object, object, None] | None:
-        """Start the link faults that are due because an iteration has begun."""
+        """Return a coroutine that starts link faults of these iterations, if any."""
         faults, table, world = self._link_faults, self._table, self._world
         if faults is None or table is None or world is None or faults.all_began:
             return None
@@ -291,7 +291,7 @@ class Run:
         topology = world.topology
         if self._live is None or topology is None or not before.links:
             return
-        # Start from zero, because rates need the first value of a counter.
+        # Export zeros first, because rates need the first value of a counter.
         self._show_links(link_records(topology, before, before))
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
@@ -396,7 +396,7 @@ class Run:
             )
 
     def _verification(self) -> dict[str, object]:
-        """Return how packets were verified, and the results."""
+        """Return how packets were verified, and the results of the verification."""
         transport = self._resolved.transport
         found = self._observer.counted(_VERIFIED)
         return {
@@ -406,7 +406,7 @@ class Run:
         }
 
     def finish(self, error: ChakramError | None) -> None:
-        """Close the run directory; *error* is the reason why the run is incomplete."""
+        """Close the run directory, with *error* if the run is incomplete."""
         try:
             self._observer.close()
         except ChakramError as failure:

@@ -1,4 +1,4 @@
-"""Runs an experiment, from its file to its run directory."""
+"""Execution of an experiment, from its file to its run directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
     """Build the fabric, replay the traces, collect the results, and tear down.
 
     Returns:
-        The outcome, even of a run that ended early: its records are kept.
+        The outcome. A run that ended early has one, too, with the records so far.
 
     Raises:
         ChakramError: If nothing was run, for example because of wrong input, missing
@@ -100,7 +100,7 @@ async def _serving(
 ) -> AsyncIterator[None]:
     """Serve metrics during the block, and then until the final values are scraped.
 
-    Interrupting the run or this wait ends the wait.
+    An interruption of the run skips this wait, and an interruption of the wait ends it.
     """
 
     async def linger() -> None:

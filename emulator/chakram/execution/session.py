@@ -1,4 +1,4 @@
-"""Executes the decisions of the controller's state machine on real agents."""
+"""Execution of the decisions of the controller's state machine on real agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-# Long enough to inform the slowest of some hundred agents of the start.
+# These delays are long enough to inform the slowest of some hundred agents.
 _START_DELAY_NS = 300_000_000
 _START_DELAY_PER_AGENT_NS = 2_000_000
 
@@ -65,15 +65,15 @@ class Session:
     Args:
         plans: The plan of each agent, by name.
         clients: The connected agents.
-        clocks: Offsets of their clocks.
+        clocks: Clock offsets of the agents.
         observer: The observer of the run.
         hang_timeout_ns: See ``ControllerState``.
         iterations_of: Number of iterations by rank number, for ranks with a limit.
-        duration_limit_ns: Time after which the run ends in any case; None: never.
-        starting: Called with the common start time on the controller's clock; the
-            coroutine it returns is run.
-        progressed: Called with pairs of rank number and finished iterations; a
-            coroutine it returns is run.
+        duration_limit_ns: Time after which the run ends in any case. None: no limit.
+        starting: Called with the common start time on the controller's clock. The
+            session runs the coroutine that it returns.
+        progressed: Called with pairs of rank number and finished iterations. If it
+            returns a coroutine, the session runs it.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Session:
         return None
 
     async def _keep_time(self) -> None:
-        """Send ticks forever, as a run may hang although agents keep sending."""
+        """Send ticks forever, because a run may hang although agents keep sending."""
         while True:
             await asyncio.sleep(_TICK_S)
             self._events.put_nowait(
@@ -219,7 +219,7 @@ class Session:
             self._events.put_nowait(state.AgentArmed(agent=agent))
 
     async def _release(self, agent: str) -> None:
-        """Read the last records; an error here does not fail a complete run."""
+        """Read the last records. An error here does not fail a complete run."""
         try:
             await self._clients[agent].reset()
         except ChakramError as error:
@@ -295,7 +295,7 @@ class Session:
                 pass
 
     def _iterations_done(self, progress: agent_events.Progress) -> int:
-        """Return the least number of finished iterations among ranks still running."""
+        """Return the minimum number of iterations that running ranks have finished."""
         totals = self._iterations_of
         return min(
             (

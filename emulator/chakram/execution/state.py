@@ -8,8 +8,8 @@
     PREPARING ... ENDING --Abort--> STOPPING
     STOPPING --every agent stopped or lost--> FAILED
 
-In ENDING, the work is done, and agents deliver their last records. Before that phase,
-ranks that have finished still answer retransmissions, and background jobs may continue.
+In ENDING, the work is done, and agents deliver their last records. Before ENDING, ranks
+that have finished still answer retransmissions, and background jobs may continue.
 
 The state machine only decides. ``chakram.execution.session`` prepares, arms and aborts
 agents and turns their answers into events. A refused event raises ``UnexpectedEvent``
@@ -25,12 +25,12 @@ from enum import Enum, auto
 from chakram.foundation.errors import UnexpectedEvent
 
 _FOREIGN_NAMED = 2
-"""Number of reported sentences about unexpected packets; more would be similar."""
+"""Maximum number of reported sentences about unexpected packets."""
 _SILENT_NAMED = 4
 _LATE_TICK_NS = 1_000_000_000
 
 SILENT_NS = 2_500_000_000
-"""Time after which an agent counts as silent; agents send counters every second."""
+"""Time after which an agent counts as silent. Agents send counters every second."""
 
 
 class Phase(Enum):
@@ -132,7 +132,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed; ``heard_ns`` is the time of the last message of each agent."""
+    """Time has passed. ``heard_ns`` is the time of the last message of each agent."""
 
     now_ns: int
     heard_ns: Mapping[str, int] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class AbortAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The run is over; ``reason`` is None if it is complete."""
+    """The run is over. ``reason`` is None if the run is complete."""
 
     reason: str | None
     interrupted: bool = False
@@ -197,10 +197,10 @@ Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Finish
 
 @dataclass(slots=True)
 class ControllerState:
-    """Decides the next steps of a run.
+    """State machine that decides the next steps of a run.
 
     Args:
-        hang_timeout_ns: The run is hung if no agent makes progress for this time.
+        hang_timeout_ns: Time without progress of any agent after which the run is hung.
     """
 
     hang_timeout_ns: int
@@ -219,7 +219,7 @@ class ControllerState:
     _tick_ns: int | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take an event; return the instructions that follow.
+        """Take an event, and return the instructions that follow.
 
         Raises:
             UnexpectedEvent: If the phase does not allow the event. The state is
@@ -256,7 +256,7 @@ class ControllerState:
                 )
 
     def check(self) -> list[str]:
-        """Return the invariants that do not hold; empty if all do."""
+        """Return the invariants that are violated."""
         problems: list[str] = []
         if not self._waiting <= self._live:
             problems.append(f"waits for dead agents {self._waiting - self._live}")
@@ -280,7 +280,7 @@ class ControllerState:
         return [PrepareAgent(agent=agent) for agent in event.agents]
 
     def _next_phase(self, agent: str, phase: Phase) -> list[Instruction]:
-        """Record that *agent* is ready for *phase*; enter it after the last agent."""
+        """Record that *agent* is ready. Enter *phase* after the last agent."""
         if agent not in self._waiting:
             raise UnexpectedEvent(
                 f"controller in phase {self.phase.name}",
@@ -313,7 +313,8 @@ class ControllerState:
             return []
         now_ns, before_ns = event.now_ns, self._tick_ns
         self._tick_ns = now_ns
-        # After a stall of the controller, messages of agents are still unread.
+        # After a stall of the controller, messages of agents are still unread, so an
+        # agent is not silent.
         is_late = before_ns is not None and now_ns - before_ns > _LATE_TICK_NS
         self._silent_ns = (
             {}
@@ -349,9 +350,9 @@ class ControllerState:
     def _with_others(self, reason: str) -> str:
         """Add possible causes at other agents to a reason.
 
-        A suspended agent sends nothing, so its peers fail. Packets may arrive from
-        addresses that the plan does not list. Their sender gets no answer and fails,
-        while another agent receives the packets and must not accept them.
+        A suspended agent sends nothing, so its peers fail. Packets may also arrive from
+        addresses that the plan does not list. The receiving agent must not accept these
+        packets, so the sending agent gets no answer and fails.
         """
         silent = [
             f"agent {agent} has sent nothing to the controller for "
@@ -374,7 +375,7 @@ class ControllerState:
         return self._stop(f"agent {event.agent}: {event.reason}")
 
     def _stop(self, reason: str) -> list[Instruction]:
-        """Begin to end the run early; keep the first reason."""
+        """Begin to end the run early, for *reason* or an earlier reason."""
         if self.phase is Phase.STOPPING:
             return []
         self.reason = reason
@@ -388,7 +389,7 @@ class ControllerState:
         ]
 
     def _gone(self, agent: str) -> list[Instruction]:
-        """Record that an agent has stopped; the run is over after the last one."""
+        """Record that an agent has stopped. The run is over after the last agent."""
         self._waiting.discard(agent)
         return [] if self._waiting else self._over()
 

@@ -26,8 +26,9 @@ def die_with_parent(
 
     Args:
         parent_pid: Expected parent process. If it has already ended, this process ends
-            immediately. Omit it across PID namespaces, where IDs are not comparable.
-        signal_number: Signal to send; the process cannot ignore the default.
+            immediately. Omit this argument across PID namespaces, where IDs are not
+            comparable.
+        signal_number: Signal to send. The process cannot ignore the default.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
@@ -105,7 +106,7 @@ def end_process(pid: int, start_ticks: int, *, grace_ns: int) -> bool:
         Whether the process existed.
 
     Raises:
-        PermissionError: If it belongs to another user.
+        PermissionError: If the process belongs to another user.
     """
     try:
         descriptor = os.pidfd_open(pid)

@@ -1,9 +1,9 @@
 """Assignment of cores on a machine that runs both traffic generators and fabric.
 
-A kernel switch takes about as much time per packet as its sender and receiver. By
-default the kernel does that work on the sender's core, which delays the next packet.
-Therefore labs split the cores of the machine. Data-plane processes use the first half,
-and the kernel forwards packets through the switches on the other half.
+A kernel switch takes about as much time per packet as the sender and the receiver. By
+default, the kernel does that work on the sender's core, which delays the next packet.
+Therefore labs split the cores of the machine. Data-plane processes use the first half.
+The kernel forwards packets through the switches on the other half.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def data_plane_cores(usable: Collection[int]) -> tuple[int, ...]:
 
 
 def forwarding_cores(usable: Collection[int]) -> tuple[int, ...]:
-    """Return the cores for forwarding through switches; none if only one is usable."""
+    """Return the cores for forwarding, or none if only one core is usable."""
     return tuple(sorted(usable)[len(data_plane_cores(usable)) :])
 
 
 def shard_core(usable: Collection[int], *, number: int, shards: int) -> int | None:
     """Return the core of data-plane process *number* of *shards*.
 
-    Returns None if there are more processes than cores. No process is pinned in that
-    case.
+    Returns None if there are more processes than cores. In that case, no process is
+    pinned.
     """
     cores = sorted(usable)
     return cores[number] if number < shards <= len(cores) else None

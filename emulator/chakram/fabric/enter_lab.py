@@ -4,9 +4,9 @@
 the user namespace of a rootless lab and replaces itself with COMMAND. HOLDER_PID is the
 process ID of the lab's holder. Labs that root started have no user namespace to enter.
 
-Without ``--netns``, COMMAND stays in the machine's network namespace. It is then
-reachable from outside the lab, and can open sockets in the lab. With ``--netns``,
-COMMAND starts on a host of the lab::
+Without ``--netns``, COMMAND stays in the machine's network namespace. COMMAND is then
+reachable from outside the lab, and can open sockets in the lab. With ``--netns``, it
+starts on a host of the lab::
 
     python -m chakram.fabric.enter_lab 4711 --netns /proc/4711/fd/9 -- tcpdump -i eth0
 """
@@ -44,7 +44,7 @@ def enter_command(
 
 
 def main(arguments: list[str]) -> int:
-    """Replace this process with a program inside a lab; return only on failure."""
+    """Replace this process with a program inside a lab. Return only on failure."""
     try:
         pid, netns, command = _parse(arguments)
         # In the user namespace, this user has ID 0, so the program would otherwise use

@@ -1,4 +1,4 @@
-"""Strict reader, and writer, of fabrics in the InfraGraph format.
+"""Strict reader and writer of fabrics in the InfraGraph format.
 
 Only elements that packets cross are converted. Every network card with an edge becomes
 a host, named after its instance. Every instance with edges at its ports becomes a
@@ -152,7 +152,7 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
 
 
 class _Reader:
-    """Converts an infrastructure to a fabric; *source* names the document in errors."""
+    """Converts an infrastructure to a fabric. *source* names the document in errors."""
 
     def __init__(self, infrastructure: _Infrastructure, source: str) -> None:
         self._source = source
@@ -292,7 +292,7 @@ class _Reader:
             return order[place.instance], place.index, place.component, place.number
 
         def node(place: _Place) -> str:
-            """Return the name of a port's node; several cards are separate nodes."""
+            """Return the name of a port's node. Several cards are separate nodes."""
             several = self._instances[place.instance].count > 1
             name = f"{place.instance}{place.index}" if several else place.instance
             if self._is_host(place) and cards[place.instance, place.index] > 1:

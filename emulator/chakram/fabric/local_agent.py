@@ -33,12 +33,12 @@ async def local_agent(
     Args:
         name: Name of the agent in the plan.
         socket: Path of the socket.
-        log: File for the agent's output; removed if it is empty.
+        log: File for the agent's output, which is removed if it is empty.
         prefix: Command that enters the lab and starts the agent (see
             ``chakram.fabric.enter_lab``).
         options: Further options of ``chakram-agent serve``.
         niceness: Niceness of the agent and its data-plane processes, if this user may
-            set it; None to inherit the niceness of this process.
+            set it. None to inherit the niceness of this process.
 
     Yields:
         The agent's target for ``AgentClient.connect``, and its process ID.
@@ -118,7 +118,7 @@ def _last_words(log: Path) -> str:
 
 
 def _drop_if_empty(log: Path) -> None:
-    # The run directory may be gone; the code that writes results reports that.
+    # The run directory may be gone. The code that writes results reports that.
     with contextlib.suppress(OSError):
         if not log.stat().st_size:
             log.unlink()

@@ -1,8 +1,8 @@
 """Probes of the capabilities of this kernel, machine and user.
 
-Each capability is tried, because version numbers and names prove nothing. Kernel probes
-run in namespaces of a separate process, and everything that they create disappears with
-it.
+The probes try each capability, because version numbers and names prove nothing. Kernel
+probes run in namespaces of a separate process. Everything that they create disappears
+with that process.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _udp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _tried(name: str, act: Callable[[], object], *, works: str, lacks: str) -> Probe:
-    """Return the probe of an action; *lacks* describes the consequence of a failure."""
+    """Return the probe of an action. *lacks* describes the consequence of a failure."""
     try:
         act()
     except OSError as error:
@@ -278,7 +278,7 @@ def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
 
 
 def _gid_types(device: Path) -> set[str]:
-    """Return the types of all GIDs of an RDMA device; unused GIDs cannot be read."""
+    """Return the types of the GIDs of an RDMA device, except unused GIDs."""
     found = set()
     for entry in device.glob("ports/*/gid_attrs/types/*"):
         try:

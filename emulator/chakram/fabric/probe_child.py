@@ -1,7 +1,7 @@
-"""Child process of ``machine_probe`` that tests what labs are built from.
+"""Child process of ``machine_probe`` that tests the kernel features that labs need.
 
-It prints one JSON list of (name, works, reason) and ends. The kernel then removes its
-namespaces.
+The process prints one JSON list of (name, works, reason) and ends. The kernel then
+removes the namespaces of the process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FURTHER_QUEUES = (
 
 
 def main() -> int:
-    """Try everything; return 0 regardless of the findings."""
+    """Run all probes, and return 0 whatever they find."""
     sys.stdout.write(json.dumps(_try_all()))
     return 0
 

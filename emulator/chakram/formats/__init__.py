@@ -1,1 +1,1 @@
-"""Readers of files from ASTRA-sim, ns-3, nccl-tests and PARAM. Pure functions."""
+"""Pure functions that read files from ASTRA-sim, ns-3, nccl-tests and PARAM."""

@@ -33,7 +33,7 @@ _LOG_HINT = "use console.txt or log.log of ASTRA-sim"
 
 
 class RankFinish(NamedTuple):
-    """Finish time of one rank, and its communication time not hidden by computation."""
+    """Finish time and exposed communication time of one rank."""
 
     rank: int
     end_ns: int
@@ -41,7 +41,7 @@ class RankFinish(NamedTuple):
 
 
 class NodeTime(NamedTuple):
-    """One trace node on one rank; ``end_ns`` is None if the node never called back."""
+    """One trace node on one rank, with ``end_ns`` None if it never called back."""
 
     rank: int
     node_id: int
@@ -73,8 +73,7 @@ def read_log(data: bytes, source: str) -> AstraSimLog:
     keeps every entry it recognizes and skips the rest.
 
     Raises:
-        ResultsError: If the data is not text, contradicts itself, or has no known
-            entry.
+        ResultsError: If the data is not text, is inconsistent, or has no known entry.
     """
     finishes: dict[int, RankFinish] = {}
     issued: dict[tuple[int, int], NodeTime] = {}
@@ -142,7 +141,7 @@ class ComparedTimes(NamedTuple):
 
     @property
     def deviation(self) -> float | None:
-        """Relative deviation of Chakram's value; None if the other value is 0."""
+        """Relative deviation of Chakram's value, or None if the other value is 0."""
         return self.own_ns / self.other_ns - 1 if self.other_ns else None
 
 
@@ -160,8 +159,8 @@ def compare_with_log(
 ) -> list[ComparedTimes]:
     """Compare collectives and ranks with an ASTRA-sim log.
 
-    Collectives match by node name. Those with the same name match in order of start
-    time. The time of a rank is the duration of its iteration.
+    Collectives match by node name. Collectives with the same name match in order of
+    start time. The time of a rank is the duration of its iteration.
 
     Args:
         data: The log.

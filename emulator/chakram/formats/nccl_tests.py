@@ -4,8 +4,8 @@ Each row of the text covers one size. It starts with size, count, type, redop an
 Then come time in us, algbw, busbw and #wrong, first out of place, then in place. With
 ``-I 1``, the columns i_min, i_max, i_p99 and i_cv% follow in each placement.
 
-From version 2.17, the text contains the name of the test. The JSON has it in ``args``.
-Otherwise, the file name may contain it.
+From version 2.17, the text contains the name of the test. The JSON has the name in
+``args``. Without these, the file name may contain it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = re.compile(r"(?:\A|[^a-z])([a-z_]+)_perf(?:[^a-z]|\Z)")
 _RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+Group\s+([0-9]+)\s+Pid\s")
 _HINT = "use the output of all_reduce_perf, or its JSON (-J)"
 _PLAIN, _PER_ITERATION = 4, 8
-"""Columns per placement in a row, without and with ``-I 1``."""
+"""Number of columns per placement in a row, without and with ``-I 1``."""
 
 _FIRST = 5
 _LONGEST_US = 1e15
@@ -50,8 +50,8 @@ class NcclRow(NamedTuple):
         size_bytes: S, the size column of nccl-tests.
         in_place: Whether the result replaces the input.
         time_ns: Mean time of the iterations.
-        cv: Coefficient of variation of the iteration times; None without ``-I 1``.
-        times_ns: Time of each iteration, if the JSON has them.
+        cv: Coefficient of variation of the iteration times, or None without ``-I 1``.
+        times_ns: Time of each iteration, if the JSON has these times.
     """
 
     size_bytes: int
@@ -62,7 +62,7 @@ class NcclRow(NamedTuple):
 
 
 class NcclTest(NamedTuple):
-    """Results of one test; *iterations* is None if the source does not state it."""
+    """Results of one test, with *iterations* None if the source does not state it."""
 
     op: str
     nranks: int

@@ -19,9 +19,9 @@ A line of ``pfc.txt`` describes a PFC frame that a node received. Its fields are
 - the interface
 - 1 for pause, 0 for resume
 
-A line of ``qlen.txt`` lists the queues of one switch at one time. It has the time and
-the switch number, then the interface and bytes of every port with at least 1,000 bytes
-queued.
+A line of ``qlen.txt`` lists the queues of one switch at one time. The line has the time
+and the switch number, then interface and bytes of every port with at least 1,000 queued
+bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chakram.formats.text_lines import lines_of, number
 from chakram.foundation.errors import ResultsError
 
 FIRST_PORT = 10_000
-"""Source port of the first message between two nodes; each next message adds 1."""
+"""Source port of the first message between two nodes. Each later message adds 1."""
 
 PORT = 100
 """Destination port of all messages."""
@@ -51,7 +51,7 @@ _FLOW_HINT = "e.g. 0b000201 0b000501 10003 100 65536 18250 2710 2384"
 
 
 class FlowTime(NamedTuple):
-    """One message; ``src`` and ``dst`` are node numbers."""
+    """One message, with ``src`` and ``dst`` as node numbers."""
 
     src: int
     dst: int

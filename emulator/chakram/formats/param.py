@@ -2,8 +2,9 @@
 
 Each rank has one list of replayed operations, in order. An entry has ``comms``,
 ``in_msg_size`` and ``out_msg_size`` in elements, ``dtype``, ``pg_id``, and the
-``world_size`` of the group. Its time is ``latency_us`` on this rank or
-``global_latency_us``. A repeated ``id`` starts the next replay of the trace.
+``world_size`` of the group. The time of an entry is ``latency_us`` (on this rank) or
+``global_latency_us`` (over all ranks). A repeated ``id`` starts the next replay of the
+trace.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Replayed(NamedTuple):
         replay: Index of the replay.
         nranks: Number of ranks in the group.
         size_bytes: S, the size column of nccl-tests.
-        time_ns: Duration over all ranks if PARAM measured it, else on this rank.
+        time_ns: Duration over all ranks if PARAM measured that, else on this rank.
     """
 
     op: CollectiveOp

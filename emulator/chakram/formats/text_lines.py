@@ -39,7 +39,7 @@ def number(text: str, where: str, what: str) -> int:
     """Parse a non-negative integer of at most 63 bits.
 
     Raises:
-        ResultsError: If the text is anything else.
+        ResultsError: If the text is not such an integer.
     """
     if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
         raise ResultsError(where, f"{what} {text[:_SHOWN]!r} is not a whole number")

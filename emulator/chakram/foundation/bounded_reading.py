@@ -12,7 +12,7 @@ from chakram.foundation.errors import InputError
 from chakram.foundation.units import format_size
 
 _MOST_DIGITS = 20
-"""Maximum length of an integer; 64-bit integers have at most 20 digits."""
+"""Maximum number of digits of an integer. 64-bit integers have at most 20."""
 
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -53,7 +53,7 @@ def read_stream_bounded(
     error: type[InputError],
     hint: str | None = None,
 ) -> bytes:
-    """Return the rest of *stream*; *source* names the stream in errors.
+    """Return the rest of *stream*, which errors name *source*.
 
     Raises:
         InputError: An *error* if the stream is longer than *limit_bytes*.
@@ -67,7 +67,7 @@ def read_stream_bounded(
 def parse_json(
     data: bytes, source: str, *, error: type[InputError], hint: str | None = None
 ) -> Any:
-    """Return the value of a JSON document; NaN and Infinity become None.
+    """Return the value of a JSON document, with None for NaN and Infinity.
 
     Other numbers must be finite, integers have at most 20 digits, and strings must be
     valid Unicode.

@@ -1,8 +1,9 @@
 """User settings, each declared once in the type of its field.
 
-A ``Setting`` in the type of a field adds to the field's bounds its key in the
-experiment file and its number in the wire message, if it has them. The docstring below
-the field describes the setting. The rest is derived from this declaration:
+The type of a field contains the field's bounds. A ``Setting`` in the type adds the key
+in the experiment file and the number in the wire message, if there are any. The
+docstring below the field describes the setting. The following items are derived from
+this declaration:
 
 * the key with its type, bounds, default and help
   (``chakram.settings.declared_sections``)
@@ -29,8 +30,8 @@ class Setting:
     """Declaration of a field that users, or programs that make plans, may set.
 
     Attributes:
-        number: Number of the field in the message; never reused for another field.
-            None if no message has the field.
+        number: Number of the field in the message, which is never reused for another
+            field. None if no message has the field.
         key: Key below its section, e.g. ``dscp.data``. Empty: the name of the field
             without its unit. None: the experiment file has no key for it.
         is_optional: Whether the key may be omitted. Another rule then decides, or the
@@ -62,7 +63,7 @@ class SettingField:
     Attributes:
         name: Name of the field.
         declared: Declarations in the field's type.
-        default: Its default; ``MISSING`` if it has none.
+        default: Default of the field, or ``MISSING`` if it has none.
         setting: The setting.
     """
 

@@ -1,4 +1,4 @@
-"""Exceptions of Chakram; each has a place, a fault and, if possible, a remedy.
+"""Exceptions of Chakram, each with a place, a fault and, if possible, a remedy.
 
 The tree::
 
@@ -48,7 +48,7 @@ class ChakramError(Exception):
         where: Place of the fault: file and offset, path inside a configuration, rank
             and node, or host and port.
         found: The fault, as a clause.
-        hint: The remedy; None if there is no helpful one.
+        hint: The remedy, or None if there is no helpful one.
     """
 
     exit_code = 1
@@ -83,7 +83,7 @@ class TruncatedTrace(TraceError):
 
 
 class OversizedRecord(TraceError):
-    """A record claims to be longer than any real one."""
+    """The stated length of a record exceeds that of any real record."""
 
 
 class GarbageTrace(TraceError):
@@ -125,7 +125,7 @@ class PlugInError(InputError):
 
 
 class ResultsError(InputError):
-    """Results of another simulator are invalid, or belong to other work."""
+    """Results of another simulator are invalid, or belong to another job."""
 
 
 class NoRunDirectory(InputError):
@@ -179,7 +179,7 @@ class ControllerStalled(AgentError):
 
 
 class RunFailed(ChakramError):
-    """A run ended before its work was done; recorded data is kept."""
+    """A run ended before its work was done. Recorded data is kept."""
 
     exit_code = 4
 
@@ -191,7 +191,7 @@ class RunInterrupted(RunFailed):
 
 
 class PreflightFailed(ChakramError):
-    """A fabric test before a run failed; the tools themselves work."""
+    """A fabric test before a run failed, although the tools themselves work."""
 
     exit_code = 5
 
@@ -203,4 +203,4 @@ class GateFailed(ChakramError):
 
 
 class UnexpectedEvent(ChakramError):
-    """An event arrived that the current state does not allow; nothing changed."""
+    """The current state does not allow an event, so the event changed nothing."""

@@ -56,7 +56,7 @@ class Fault(ValueError):
 
 
 def inside(name: str, value: Any, *takers: Callable[[Any], Any]) -> Any:
-    """Return a value after applying *takers* in order; prepend *name* to faults."""
+    """Apply *takers* to a value in order, with *name* prepended to faults."""
     try:
         for take in takers:
             value = take(value)
@@ -68,14 +68,17 @@ def inside(name: str, value: Any, *takers: Callable[[Any], Any]) -> Any:
 def rows(
     name: str, items: Sequence[Any], take: Callable[[Any], _T], *, most: int
 ) -> tuple[_T, ...]:
-    """Return the results of *take* for *items*; more than *most* items are a fault."""
+    """Return the results of *take* for *items*.
+
+    More than *most* items are a fault.
+    """
     return tuple(
         inside(name, items, AtMost(most).take, lambda items: taken(items, take))
     )
 
 
 def taken(items: Iterable[Any], take: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Return the results of *take* for all items; a fault carries the item's index."""
+    """Return the results of *take* for all items, with an item's index in its fault."""
     done: list[Any] = []
     try:
         for item in items:
@@ -93,7 +96,7 @@ class Within:
     most: float
 
     def take(self, value: Any) -> Any:
-        """Return *value* if it is in range; raise ``Fault`` if not."""
+        """Return *value* if it is in range, or raise ``Fault`` if not."""
         if not self.least <= value <= self.most:
             raise Fault("", f"{value} is not in {self.least}..{self.most}")
         return value
@@ -103,7 +106,7 @@ class Share:
     """A number from 0 to less than 1."""
 
     def take(self, value: float) -> float:
-        """Return *value* if it is in range; raise ``Fault`` if not."""
+        """Return *value* if it is in range, or raise ``Fault`` if not."""
         if not 0.0 <= value < 1.0:
             raise Fault("", f"{value} is not in [0, 1)")
         return value
@@ -116,7 +119,7 @@ class OneOf:
     choices: Sequence[Any]
 
     def take(self, value: Any) -> Any:
-        """Return *value* if it is one of the choices; raise ``Fault`` if not."""
+        """Return *value* if it is one of the choices, or raise ``Fault`` if not."""
         if value not in self.choices:
             shown = repr(value[:40]) if isinstance(value, str) else value
             raise Fault(
@@ -133,7 +136,7 @@ class AtMost:
     noun: str = "entries"
 
     def take(self, value: Any) -> Any:
-        """Return *value* if it is not too long; raise ``Fault`` if it is."""
+        """Return *value* if it is not too long, or raise ``Fault`` if it is."""
         if len(value) > self.most:
             raise Fault(
                 "", f"{len(value)} {self.noun}, but at most {self.most} are allowed"
@@ -145,17 +148,17 @@ class Distinct:
     """A sequence without duplicates."""
 
     def take(self, value: Any) -> Any:
-        """Return *value* if its items are distinct; raise ``Fault`` if not."""
+        """Return *value* if its items are distinct, or raise ``Fault`` if not."""
         if len(set(value)) < len(value):
             raise Fault("", "contains a duplicate")
         return value
 
 
 class _Naming:
-    """A text that is not empty and has no NUL character."""
+    """A string that is not empty and has no NUL character."""
 
     def take(self, value: str) -> str:
-        """Return *value* if it is such a text; raise ``Fault`` if not."""
+        """Return *value* if it is such a string, or raise ``Fault`` if not."""
         if not value or "\0" in value:
             raise Fault("", f"{value[:40]!r} is not a valid name")
         return value
@@ -169,7 +172,7 @@ class Matching:
     most: int
 
     def take(self, value: str) -> str:
-        """Return *value* if it matches; raise ``Fault`` if not."""
+        """Return *value* if it matches, or raise ``Fault`` if not."""
         if len(value) > self.most or re.search(self.pattern, value) is None:
             raise Fault("", f"{value[:40]!r} is not a valid name")
         return value
@@ -181,7 +184,7 @@ class _Address:
     @staticmethod
     @lru_cache(MAX_NAMES)
     def take(value: str) -> str:
-        """Return the usual notation; cached, because a plan repeats its addresses."""
+        """Return the usual notation, cached because a plan repeats its addresses."""
         try:
             unusable = why_unusable(value)
             written = str(ip_address(value))
@@ -196,13 +199,13 @@ class _Address:
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """Human-readable texts: at most *most* of them, each cut to *length* characters."""
+    """At most *most* human-readable strings, each cut to *length* characters."""
 
     most: int
     length: int
 
     def take(self, value: Sequence[str]) -> tuple[str, ...]:
-        """Return the texts within these limits."""
+        """Return the strings, reduced to these limits."""
         return tuple(text[: self.length] for text in value[: self.most])
 
 
@@ -214,7 +217,7 @@ class Rows:
     is_one: bool = False
 
     def take(self, value: bytes) -> bytes:
-        """Return *value* if its length fits; raise ``Fault`` if not."""
+        """Return *value* if its length fits, or raise ``Fault`` if not."""
         row_bytes = 8 * self.per_row
         if self.is_one and len(value) != row_bytes:
             raise Fault("", f"{len(value) // 8} counters instead of {self.per_row}")
@@ -226,9 +229,9 @@ class Rows:
 
 
 Text = Annotated[str, AtMost(MAX_TEXT, "characters")]
-"""A text of bounded length; it may be empty."""
+"""A string of bounded length, which may be empty."""
 Name = Annotated[str, _Naming(), AtMost(MAX_TEXT, "characters")]
-"""A text of bounded length that is not empty."""
+"""A string of bounded length that is not empty."""
 Identifier = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", 64)]
 """Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
 HostAddress = Annotated[str, _Address()]
@@ -245,7 +248,7 @@ class Declared:
 
     Attributes:
         kind: The type itself, without ``None`` and annotations.
-        said: Its annotations, including bounds.
+        said: Annotations of the type, including bounds.
         may_be_none: Whether None is allowed.
     """
 
@@ -255,11 +258,11 @@ class Declared:
 
     @property
     def takers(self) -> tuple[Callable[[Any], Any], ...]:
-        """The ``take`` methods of its bounds."""
+        """The ``take`` methods of the bounds in the type."""
         return tuple(each.take for each in self.said if hasattr(each, "take"))
 
     def bound(self, kind: type[_T]) -> _T | None:
-        """Return the first annotation of type *kind*; None if there is none."""
+        """Return the first annotation of type *kind*, or None if there is none."""
         return next((each for each in self.said if isinstance(each, kind)), None)
 
 
@@ -310,7 +313,7 @@ def check_fields(value: Any) -> None:
 
 @cache
 def _checks(kind: Any) -> tuple[tuple[str, bool, Sequence[Callable[..., Any]]], ...]:
-    """Return name, whether None is allowed, and bounds of each field that has any."""
+    """Return each field with bounds: its name, whether it may be None, its bounds."""
     return tuple(
         (name, each.may_be_none, each.takers)
         for name, each in declared_fields(kind).items()

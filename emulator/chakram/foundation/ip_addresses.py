@@ -10,10 +10,10 @@ FAMILIES = (IPV4, IPV6)
 """Names of the address families."""
 
 LOOPBACK_IPV6 = "::1"
-"""The only IPv6 loopback address; all ports of a loopback fabric share it."""
+"""The only IPv6 loopback address, which all ports of a loopback fabric share."""
 
 IPV6_EXTRA_BYTES = 20
-"""Additional bytes of an IPv6 header: 40 in total, compared with 20 of IPv4."""
+"""Bytes by which an IPv6 header (40 bytes) is longer than an IPv4 header (20)."""
 
 
 def is_ipv6(address: str) -> bool:
@@ -27,7 +27,7 @@ def family_of(address: str) -> str:
 
 
 def address_halves(address: str) -> tuple[int, int]:
-    """Return an address as two 64-bit numbers; the first one is 0 for IPv4.
+    """Return an address as two 64-bit numbers, the first of which is 0 for IPv4.
 
     Two addresses of one family can then be compared without creating address objects.
     """

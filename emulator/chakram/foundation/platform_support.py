@@ -1,4 +1,4 @@
-"""What the operating system offers: parts of Python that not every system has."""
+"""Helpers for parts of Python that not every operating system supports."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Registries of named objects, which are built in or come from plug-ins.
 
 Built-in objects are the modules of one folder, by file name. Plug-ins are entry points
-of installed packages, in one group. Both are then treated the same: each consists of a
-module and an attribute, and is imported on first use. Code is never sent to other
+of installed packages, in one group. A registry treats both the same: each consists of a
+module and an attribute, and is imported on first use. Chakram never sends code to other
 machines. Each process that executes a plan looks the names up in its own registry. It
-also compares the package and version that provide them.
+also compares the packages and versions that provide these names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class PlugIn:
     Attributes:
         name: Name in experiments.
         target: ``module:attribute``.
-        package: Name and version of the package that provides it, ``chakram-aimd 1.0``;
-            empty if it is built in.
+        package: Name and version of the package that provides the object, e.g.
+            ``chakram-aimd 1.0``. Empty if the object is built in.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Registry(Generic[Found]):
     """All objects of one kind, by name.
 
     Args:
-        noun: The kind, as messages name it: ``congestion control``.
+        noun: The kind, as messages name it, e.g. ``congestion control``.
         group: Entry-point group of plug-ins.
-        own: Returns the targets of the built-in objects by name; called once.
+        own: Returns the targets of the built-in objects by name. It is called once.
         accept: Takes a name and the object imported under it, and returns the object
             with its type. Raises ValueError with the reason if the object is invalid.
     """
@@ -79,9 +79,9 @@ class Registry(Generic[Found]):
 
     @cached_property
     def installed(self) -> tuple[PlugIn, ...]:
-        """The plug-ins of this interpreter, sorted by name; searched once."""
-        # Imported here because it loads an email parser, and most processes use
-        # built-in names only.
+        """The plug-ins of this interpreter, sorted by name and searched only once."""
+        # Imported here because this module loads an email parser, and most processes
+        # use built-in names only.
         from importlib import metadata
 
         found = {
@@ -104,7 +104,7 @@ class Registry(Generic[Found]):
         return (*own, *(name for name in others if name not in own))
 
     def find(self, name: str) -> PlugIn | None:
-        """Return the target of *name*, or None; built-in objects take precedence.
+        """Return the target of *name*, preferring built-in objects, or None.
 
         Raises:
             PlugInError: If several packages provide the name.
@@ -126,7 +126,7 @@ class Registry(Generic[Found]):
 
         Raises:
             ValueError: If there is no such name.
-            PlugInError: If it cannot be imported or is invalid.
+            PlugInError: If the object cannot be imported or is invalid.
         """
         if name not in self._loaded:
             found = self.find(name)
@@ -151,7 +151,8 @@ class Registry(Generic[Found]):
             where: The plan, and the process that checks it.
 
         Raises:
-            PlugInError: If not; the hint says which package to install.
+            PlugInError: If no package or another package provides the name here. The
+                hint names the package to install.
         """
         found = self.find(name)
         hint = f"install {package} on the agent's host, too, and restart it"

@@ -1,4 +1,4 @@
-"""Replacement of host names, addresses, user names and a home folder in a text.
+"""Replacement of host names, addresses, user names and a home folder in text.
 
 The same name always has the same replacement, so that a reader can follow which host
 sent to which address. Loopback and unspecified addresses stay.
@@ -26,16 +26,17 @@ _COMMON = frozenset({"localhost", "root", "user", "none", "unknown"})
 
 
 class Redactor:
-    """Replaces the names of one text.
+    """Replacer of the names in one text.
 
     Args:
-        text: The text; no replacement equals a word in it.
-        hosts: Host names. Of ``node7.example.com``, ``node7`` is one, too.
+        text: The text. No replacement equals a word in it.
+        hosts: Host names. The short form of a name is also replaced, e.g. ``node7`` for
+            ``node7.example.com``.
         users: User names. Names of home folders in the text are added.
         home: Home folder of this user.
 
     Attributes:
-        counts: How many names were replaced, by kind.
+        counts: Number of replaced names, by kind.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Redactor:
             for name, kind in kinds.items()
             if len(name) > 1 and name not in _COMMON and not name.isdigit()
         }
-        # The longest first: node7.example.com before node7.
+        # Match the longest names first, e.g. node7.example.com before node7.
         listed = sorted(self._kinds, key=lambda name: (-len(name), name))
         self._names = re.compile(
             rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, listed))})(?![A-Za-z0-9])",
@@ -77,7 +78,7 @@ class Redactor:
         return self._label(kind, name)
 
     def _address(self, match: re.Match[str]) -> str:
-        # A colon after an address, as in "2001:db8::1: refused", is no part of it.
+        # A colon after an address, as in "2001:db8::1: refused", does not belong to it.
         word = match[0]
         while word.endswith(":") and not _is_address(word):
             word = word[:-1]

@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 def code_span(text: str) -> str:
     """Return text as a Markdown code span, which also works in a table cell.
 
-    Nothing in it acts as markup, a link or a mention.
+    Nothing in the code span acts as markup, a link or a mention.
     """
     if not text:
         return ""
@@ -59,7 +59,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class _PlainStream:
-    """A text stream that escapes its text with ``plain``.
+    """A stream that escapes text with ``plain``.
 
     Args:
         stream: Receives the text. Libraries that style text also write to it directly.

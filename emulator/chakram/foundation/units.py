@@ -1,8 +1,8 @@
 """Parse and format sizes, rates and times with units.
 
-Inside the program every quantity is an integer whose name carries its unit (``_bytes``,
-``_bps``, ``_ns``). Text with units exists only in experiment files, on the command line
-and in tables.
+Inside the program, every quantity is an integer whose name ends with its unit
+(``_bytes``, ``_bps``, ``_ns``). Text with units exists only in experiment files, on the
+command line and in tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from chakram.foundation.errors import ConfigError
 
-# Digits are bounded: the exact value of 1e999999999 would take minutes to compute.
+# The number of digits is bounded, because the exact value of 1e999999999 would take
+# minutes to compute.
 _DIGITS = r"[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _NUMBER = re.compile(rf"\s*({_DIGITS})\s*([A-Za-z/]*)\s*\Z")
 _RATIO = re.compile(rf"[+-]?{_DIGITS}(?:/[0-9]{{1,30}})?\Z")
@@ -22,9 +23,9 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 _LETTERS = "KMGT"
 
-# A single letter means the same as in tools with similar options: a factor of 1024 for
-# sizes, like in nccl-tests, and of 1000 for rates, like in iperf3. Both tools accept
-# lowercase letters, too.
+# A single letter means the same as in tools with similar options. It is a factor of
+# 1024 for sizes, as in nccl-tests, and a factor of 1000 for rates, as in iperf3. Both
+# tools also accept lowercase letters.
 SIZE_UNITS: dict[str, int] = {
     **{f"{prefix}B": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
@@ -197,7 +198,7 @@ def about_size(size_bytes: int) -> str:
     """
     number = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_ABOUT_UNITS) - 1)
     value = size_bytes / 1024**number
-    # Four digits before the point must not become an exponent.
+    # The format ``g`` would print large numbers with an exponent.
     shown = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
     return f"{shown}{_ABOUT_UNITS[number]}"
 
@@ -227,8 +228,8 @@ LARGEST_SIZE_BYTES = 1 << 50
 """Maximum size of one message or buffer: 1 PiB."""
 
 LONGEST_TIME_NS = 10**15
-"""Maximum of one computation, delay or timer: eleven and a half days."""
+"""Maximum duration of one computation, delay or timer: eleven and a half days."""
 
 LAST_INSTANT_NS = 4 * 10**18
-"""End of virtual time: 126 years. Thousands of the longest times fit between it and the
-largest 64-bit number."""
+"""End of virtual time: 126 years. Thousands of the longest times fit between this time
+and the largest 64-bit number."""

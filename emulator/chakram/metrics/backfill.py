@@ -1,10 +1,10 @@
 """Export of a finished run as OpenMetrics text with timestamps, for Prometheus.
 
-``promtool tsdb create-blocks-from openmetrics`` reads the text. The names and the code
-(``chakram.metrics.state``) are the same as for the metrics of a run in progress. The
-export replays the events of the run in order, and reads the metrics after every step.
-Collectives, iterations and messages count at their end, and counters of queue pairs and
-ports at their samples. Metrics without samples
+``promtool tsdb create-blocks-from openmetrics`` reads the text. The names of the
+metrics and the code that computes them (``chakram.metrics.state``) are the same as for
+a run in progress. The export replays the events of the run in order, and reads the
+metrics after every step. Collectives, iterations and messages count at their end.
+Counters of queue pairs and ports change at their samples. Metrics without samples
 (``chakram.run_directory.writer.LAST_METRICS``) are 0 until the end.
 """
 
@@ -45,17 +45,17 @@ JOB, INSTANCE = "chakram", "backfill"
 """Values of the labels that Prometheus adds to scraped series."""
 
 MOST_STEPS = 100_000
-"""Limit on the steps of one run: a quarter of an hour at 10 ms."""
+"""Limit on the number of steps of a run, enough for 1000 s in steps of 10 ms."""
 
 _KEEP_MS = 1000
-"""Interval at which an unchanged series still gets a sample; rates need two."""
+"""Interval between samples of an unchanged series. A rate needs two samples."""
 
 _OF_QUEUE_PAIRS = {
     counter.column: layout.slot(counter.slot)
     for counter in counter_definitions.counters_of(
         counter_definitions.QueuePairStatistics
     )
-    # Messages count when they are posted, not when their queue pair is sampled.
+    # The number of posted messages grows with each message, not with samples.
     if counter.column and counter.slot and counter.name != "messages_posted"
 }
 _OF_PORTS = {
@@ -63,21 +63,21 @@ _OF_PORTS = {
     for counter in counter_definitions.counters_of(counter_definitions.PortStatistics)
     if counter.column and counter.slot
 } | {name: layout.slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
-"""Slot in the agent's counters, by column of samples."""
+"""Slot in the agent's counters, by column of the samples of ports."""
 
 Key = tuple[int, tuple[str, ...]]
-"""A series or a whole histogram: index of its metric in the catalog, and labels."""
+"""Key of a series or histogram: the index of its metric in the catalog, and labels."""
 
 Values = dict[Key, tuple[float, ...]]
-"""Values at one time: one number, or buckets, count and sum."""
+"""Values at one time: a number per series, or buckets, count and sum per histogram."""
 
 
 def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
-    """Return the lines of the text.
+    """Return the metrics of a run over time, as lines of OpenMetrics text.
 
     Args:
         results: Results of a run or simulation that has ended.
-        step_ns: Time between two readings; whole milliseconds.
+        step_ns: Time between two readings. Must be a multiple of a millisecond.
 
     Raises:
         InputError: If the run has not ended, nothing was recorded, or there are too
@@ -102,8 +102,8 @@ def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
     series.look(start_ms, start_ms, replay.begin())
     last_ms = start_ms
     times_ns = np.concatenate([each.times_ns for each in replay.events])
-    # A step includes all events until its end. The first step also includes all earlier
-    # events.
+    # A step includes all events until its end. The first step also includes the events
+    # before the start.
     ends = np.unique(np.maximum(-(-(times_ns - start_ns) // step_ns), 1))
     for step in ends.tolist():
         time_ms = start_ms + step * step_ms
@@ -119,14 +119,14 @@ def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
 
 
 class _Events(NamedTuple):
-    """Events of one kind; ``take`` processes a range of them, in order."""
+    """Events of one kind, by time. ``take`` processes a range of them."""
 
     times_ns: NDArray[np.int64]
     take: Callable[[int, int], None]
 
 
 class _Names(QueuePairNames):
-    """The locations of ranks and ports in a recorded plan."""
+    """Lookup of the hosts of ports and the ports of ranks in a recorded plan."""
 
     def __init__(self, plan: PlanDocument) -> None:
         super().__init__(())
@@ -203,7 +203,7 @@ class _Replay:
         for link in results.links():
             state.set_link_bytes(link.link, link.direction, 0)
         found = self.advance(self.start_ns)
-        # Metrics that are known only at the end are 0 before it.
+        # Counters and histograms without samples start at 0.
         for key, numbers in self._last().items():
             metric = METRICS[key[0]]
             if key in found:
@@ -231,7 +231,7 @@ class _Replay:
         results, state = self._results, self._state
         for link in results.links():
             state.set_link_bytes(link.link, link.direction, link.bytes)
-        with suppress(InputError):  # there is no measured iteration
+        with suppress(InputError):  # if there is no measured iteration
             state.set_why(why_of(results))
         status = results.manifest.status
         state.set_state(status)
@@ -239,7 +239,7 @@ class _Replay:
         return _values(state.snapshot()) | self._last()
 
     def _last(self) -> Values:
-        """Return the values that the run served last; empty for simulations."""
+        """Return the final values that the run served, empty for simulations."""
         path = self._results.path / LAST_METRICS
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else "# EOF\n"
@@ -357,7 +357,7 @@ class _Replay:
         keys: tuple[str, str],
         slots: Mapping[str, int],
     ) -> _Events:
-        """Return samples as increments of their agents' counters."""
+        """Return events that add samples to the counters of their agents."""
         order = np.lexsort([columns["time_ns"], columns[keys[1]], columns[keys[0]]])
         counted = {column: at for column, at in slots.items() if column in columns}
         values = np.stack([columns[column][order] for column in counted], axis=1)
@@ -387,14 +387,14 @@ class _Replay:
         return _Events(columns["time_ns"][order], take)
 
     def _numbers_of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
-        """Return the rank number in the plan for every row."""
+        """Return the number that the rank of each row has in the plan."""
         jobs, ranks = table["job"].to_pylist(), table[column].to_pylist()
         return np.array(
             [self._number[key] for key in zip(jobs, ranks, strict=True)], np.int64
         )
 
     def _of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
-        """Return the agent number for every row."""
+        """Return the index of the agent that ran the rank of each row."""
         numbers = self._numbers_of_ranks(table, column).tolist()
         return np.array(
             [self._agents[self._agent_of_rank[each]] for each in numbers], np.int64
@@ -409,11 +409,11 @@ _KNOWN_BEFORE = frozenset(
         "chakram_agent_clock_uncertainty_seconds",
     }
 )
-"""Gauges that have their final value from the start."""
+"""Gauges whose value does not change during a run."""
 
 
 class _Series:
-    """Samples of all series, without redundant ones."""
+    """Samples of all series. Most repeated values are left out."""
 
     def __init__(self) -> None:
         self._samples: dict[Key, list[tuple[int, tuple[float, ...]]]] = {}
@@ -421,7 +421,7 @@ class _Series:
     def look(
         self, time_ms: int, before_ms: int, values: Values, *, is_last: bool = False
     ) -> None:
-        """Add the values at *time_ms*; the previous values held until *before_ms*."""
+        """Add the values at *time_ms*. Values did not change before *before_ms*."""
         for key, numbers in values.items():
             samples = self._samples.get(key)
             if samples is None:
@@ -429,7 +429,7 @@ class _Series:
                 continue
             last_ms, last = samples[-1]
             if numbers != last:
-                # Keep a step, instead of a slope from the previous sample.
+                # Repeat the last value, so that graphs show a step and not a slope.
                 if last_ms < before_ms < time_ms:
                     samples.append((before_ms, last))
                 samples.append((time_ms, numbers))
@@ -437,7 +437,7 @@ class _Series:
                 samples.append((time_ms, numbers))
 
     def lines(self) -> Iterator[str]:
-        """Yield the text, one metric after the other, as OpenMetrics requires."""
+        """Yield lines of text, grouped by metric as OpenMetrics requires."""
         before = -1
         for key in sorted(self._samples, key=lambda key: key[0]):
             place, labels = key
@@ -459,7 +459,7 @@ def _head(metric: Metric) -> Iterator[str]:
 
 
 def _values(snapshot: Snapshot) -> Values:
-    """Return the values of all series."""
+    """Return the values of all series in a snapshot."""
     found: Values = {}
     for place, metric in enumerate(METRICS):
         for labels, value in snapshot.values.get(metric.name, {}).items():
@@ -471,7 +471,7 @@ def _values(snapshot: Snapshot) -> Values:
 
 
 def _names(metric: Metric, labels: tuple[str, ...]) -> list[str]:
-    """Return names and labels of a series, or of all series of a histogram in order."""
+    """Return a series, or all series of a histogram, in the notation of OpenMetrics."""
     own = dict(zip(metric.label_names, labels, strict=True))
     own = {"job": JOB, "instance": INSTANCE, **own}
     text = ",".join(f'{name}="{_escaped(value)}"' for name, value in own.items())

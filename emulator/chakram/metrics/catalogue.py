@@ -1,12 +1,10 @@
-"""Catalog of all metrics.
-
-The exporter, the reference page and the check of the dashboards use it.
+"""Catalog of all metrics, for the exporter, the reference and the dashboard checks.
 
 Names and units follow the conventions of Prometheus: seconds and bytes, and ``_total``
-on counters. Labels are few and bounded. A label never identifies a flow, a peer, a
-queue pair or an address, and never contains free text; per-flow data is in the run
-directory. All values are raw: a run with dilation exports the time that actually
-passed.
+on counters. Metrics have few labels, with limits on the number of values. A label never
+identifies a flow, a peer, a queue pair or an address, and never contains free text. The
+run directory contains the data of single flows. All values are raw: a run with dilation
+exports the time that actually passed.
 """
 
 from __future__ import annotations
@@ -52,21 +50,21 @@ MESSAGE_PARTS = (
 """Values of the label ``part`` of messages, as in ``chakram why``."""
 
 MOST_CAUSES = 16
-"""Limit on causes of lost time with their own series; the largest causes have one."""
+"""Limit on causes of lost time in the metrics, which contain the largest causes."""
 
 MOST_HOSTS = 64
-"""Limit on hosts with their own series. ``OTHERS`` represents all further hosts."""
+"""Limit on values of the label ``host``. ``OTHERS`` represents all further hosts."""
 
 OTHERS = "others"
 
 RATE_SHARES = ("0", "0.5", "0.99", "1")
-"""Values of the label ``share``: the fraction of queue pairs that send at most at this
-rate. They are the minimum, median, 99th percentile and maximum."""
+"""Values of the label ``share``: the fraction of queue pairs that do not exceed the
+rate. The rates are the minimum, median, 99th percentile and maximum."""
 
 _SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))
 LARGER = "larger"
 MESSAGE_SIZES = (*(format_size(bound) for bound in _SIZE_BOUNDS_BYTES), LARGER)
-"""Values of the label ``message_size``: upper limits on S of nccl-tests."""
+"""Values of the label ``message_size``: upper limits on size S of nccl-tests."""
 
 
 def host_labels(hosts: Iterable[str]) -> dict[str, str]:
@@ -158,11 +156,11 @@ _PART = _words("part", tuple(Part))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric.
+    """A metric: name, kind, help text, scope and labels.
 
     ``name`` is the name of its samples, with ``_total`` for counters and ``_info`` for
-    infos. ``scope`` is the entity that has one set of its series: the run, each agent,
-    the modeled switches of a lab, or the build.
+    infos. ``scope`` is the entity that has one set of the metric's series: the run,
+    each agent, the modeled switches of a lab, or the build.
     """
 
     name: str
@@ -173,7 +171,7 @@ class Metric:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """All labels, those of the scope first."""
+        """All labels: the labels of the scope, then the metric's own labels."""
         if self.scope == BUILD:
             return self.own_labels
         if self.scope == AGENT:
@@ -187,7 +185,7 @@ class Metric:
 
     @property
     def max_series(self) -> int:
-        """Largest number of its series in one run, agent or build."""
+        """Largest number of the metric's series in one run, agent or build."""
         series = 1
         for label in self.labels:
             series *= label.values
@@ -207,7 +205,7 @@ _histogram, _info = _metric(HISTOGRAM), _metric(INFO)
 
 
 def _scoped(scope: str, *metrics: Metric) -> tuple[Metric, ...]:
-    """Return metrics with a set of series per entity of a scope."""
+    """Return *metrics* with the given scope."""
     return tuple(replace(metric, scope=scope) for metric in metrics)
 
 
@@ -412,7 +410,7 @@ _RUN_METRICS = (
 
 
 def _counted_metrics() -> list[Metric]:
-    """Return the metrics of the data plane's counters, from their declarations."""
+    """Return the metrics that export counters of the data plane."""
     labels: dict[str, list[str]] = {}
     about: dict[str, str] = {}
     for counter in COUNTERS:
@@ -541,7 +539,7 @@ SERIES: dict[str, Metric] = {
     for metric in METRICS
     for part in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))
 }
-"""Metrics by series name in queries, e.g.
+"""Metrics by the name of a series in queries, e.g.
 ``chakram_flow_completion_seconds_bucket``."""
 
 

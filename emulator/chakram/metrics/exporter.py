@@ -1,9 +1,9 @@
 """HTTP server for the metrics of a run, for Prometheus.
 
-The socket is opened first. A port that is in use is therefore reported at once. A
-controller that enters another network namespace later still serves where Prometheus can
-reach it. A custom collector renders values from a snapshot; no counters of
-prometheus_client are used.
+``open_listener`` opens the socket before the run starts, so it reports at once if the
+port is in use. If the controller enters another network namespace later, Prometheus can
+still reach the socket. A custom collector renders values from a snapshot. The exporter
+does not use the counters of prometheus_client.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from chakram.metrics.state import (
 from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
 
 REQUEST_TIMEOUT_S = 5.0
-"""A connection without a request for this long is closed."""
+"""Time after which the server closes a connection without a request."""
 
 MOST_CONNECTIONS = 64
-"""Limit on simultaneous connections; further ones are rejected. Each uses a thread and
-a file descriptor, which the run or agent needs for traffic."""
+"""Limit on simultaneous connections. The server closes any further connection, because
+each uses a thread and a file descriptor of the process that runs traffic."""
 
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -62,7 +62,7 @@ class SnapshotCollector(Collector):
         self._refresh = refresh
 
     def collect(self) -> Iterable[metrics_core.Metric]:
-        """Return the families that have a value, in the order of the catalog."""
+        """Return the metrics that have a value, in the order of the catalog."""
         if self._refresh is not None:
             self._refresh()
         snapshot = self._state.snapshot()
@@ -72,7 +72,7 @@ class SnapshotCollector(Collector):
                 yield family
 
     def describe(self) -> Iterable[metrics_core.Metric]:
-        """Return nothing: names are unique by construction."""
+        """Return nothing, because the names in the catalog are unique."""
         return ()
 
 
@@ -128,9 +128,9 @@ def open_listener(listen: str) -> socket.socket:
 
     Raises:
         ConfigError: If *listen* is not an address with a port.
-        PortInUse: If another process listens there.
-        EnvironmentProblem: If the address does not belong to this machine, or is not
-            allowed.
+        PortInUse: If another process listens at the address.
+        EnvironmentProblem: If the address does not belong to this machine, or the
+            process may not use it.
     """
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
@@ -167,7 +167,10 @@ def open_listener(listen: str) -> socket.socket:
 
 
 class _Scrapes:
-    """Scrapes so far, as needed for the end of a run; used by several threads."""
+    """Record of scrapes, which shows when a client has read the final values.
+
+    Several threads use it.
+    """
 
     def __init__(self) -> None:
         self._is_end = threading.Event()
@@ -175,16 +178,16 @@ class _Scrapes:
         self._last = threading.Event()
 
     def begin(self) -> bool:
-        """Record the start of a scrape; return whether it reads the final values.
+        """Record the start of a scrape and return whether it reads the final values.
 
-        This happens before the response is sent, because the client may end the run as
+        Call this before you send the response, because the client may end the run as
         soon as it has read the response.
         """
         self._some.set()
         return self._is_end.is_set()
 
     def add(self, *, is_end: bool) -> None:
-        """Record a complete scrape; *is_end* is the value that ``begin`` returned."""
+        """Record the end of a scrape. ``begin`` returned *is_end* at its start."""
         if is_end:
             self._last.set()
 
@@ -199,13 +202,14 @@ class _Scrapes:
 
 
 class MetricsServer:
-    """Server for ``/metrics`` in its own threads, until it is closed.
+    """Server for ``/metrics``, which uses separate threads until it is closed.
 
     Args:
-        state: State that it serves.
-        listener: Socket from ``open_listener``; the server closes it.
+        state: Metrics to serve.
+        listener: Socket from ``open_listener``. The server closes it.
         pages: Functions that create JSON documents from query parameters, by path.
-        refresh: Function called before every scrape, to update the state.
+        refresh: Function that updates the state. The server calls it before every
+            scrape.
     """
 
     def __init__(
@@ -246,24 +250,25 @@ class MetricsServer:
     def wait_for_last_scrape(self, timeout_s: float) -> bool:
         """Wait until a client has scraped the current values.
 
-        A client that scrapes periodically gets the final values of a run only if they
-        are still served at its next scrape. If there was no scrape before, this returns
-        at once.
+        A client that scrapes periodically gets the final values of a run only if the
+        server still runs at the client's next scrape. If there was no scrape before,
+        the method returns at once.
 
         Args:
-            timeout_s: Longest time to wait, if there was a scrape before.
+            timeout_s: Longest time to wait.
 
         Returns:
-            Whether the final values were scraped, or waiting was stopped.
+            True if a client scraped the current values, or if ``stop_waiting`` ended
+            the wait.
         """
         return self._scrapes.wait_for_last(timeout_s)
 
     def stop_waiting(self) -> None:
-        """Make ``wait_for_last_scrape`` return, now or when it is called."""
+        """Make current and later calls of ``wait_for_last_scrape`` return at once."""
         self._scrapes.leave()
 
     def close(self) -> None:
-        """Stop serving and close the socket; returns at once if never started."""
+        """Stop serving and close the socket."""
         self.stop_waiting()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -279,7 +284,7 @@ class MetricsServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server on a socket that is already open."""
+    """HTTP server on a socket that is already open."""
 
     daemon_threads = True
     block_on_close = True
@@ -294,25 +299,25 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.Semaphore(MOST_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, unless there are too many connections."""
+        """Answer in a thread, or close the connection if there are too many."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
+        except BaseException:  # the thread did not start
             self._room.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the connection's slot."""
+        """Answer, then let another connection take the place of this one."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a client that disconnects early; others are not affected."""
+        """Ignore the error of a client that disconnects early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -355,4 +360,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing; a line per second would be of no use."""
+        """Log nothing, because a line for each scrape would be of no use."""

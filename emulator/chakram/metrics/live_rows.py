@@ -1,9 +1,9 @@
 """Last samples of queue pairs and ports during a run, served as pages of JSON.
 
 Samples arrive in batches from the data plane, or from memory shared with it. A page
-adds constant properties to them (``chakram.run_directory.queue_pair_names``). It
-derives rates from two samples of a queue pair, and adds the sums of its queue pairs to
-each port.
+adds constant properties to the samples (``chakram.run_directory.queue_pair_names``). It
+derives rates from two samples of a queue pair. For each port, it also shows the sums
+over the port's queue pairs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ MOST_ROWS = 1000
 """Limit on queue pairs or ports in one response."""
 
 MOST_QUEUE_PAIRS = 100_000
-"""Limit on queue pairs that pages show, at about 700 bytes each.
+"""Limit on queue pairs that pages show. Each takes about 700 bytes of memory.
 
-Further queue pairs are counted and included in the sums of their ports, at about 400
-bytes each.
+Further queue pairs count in the sums of their ports only. Each takes about 400 bytes.
 """
 
 RATE_NS = 1_000_000_000
-"""Smallest interval for computing a rate, once that much time has passed."""
+"""Shortest interval from which a rate is computed, except at the start of traffic."""
 
 IDLE_NS = 2_000_000_000
-"""A queue pair is idle if it had no sample for this long, although other queue pairs of
-its port had samples."""
+"""Time after which a queue pair without new samples is idle, if other queue pairs of
+its port have newer samples."""
 
 MOST_RATES = 10_000
 """Limit on queue pairs whose rates are included in the metrics."""
@@ -59,22 +58,22 @@ _PACKETS_SENT, _PACKETS_RECEIVED = (
 
 
 class LiveRows:
-    """The last rows of a run; one thread writes them, other threads read."""
+    """The last samples of a run. One thread adds samples, and other threads read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.begin(())
 
     def begin(self, agents: Iterable[AgentPlan]) -> None:
-        """Discard all rows; later rows belong to these plans."""
+        """Discard all rows. Later rows belong to the plans of *agents*."""
         self.begin_of(QueuePairNames(agents))
 
     def begin_of(self, names: QueuePairNames) -> None:
-        """Discard all rows; later rows belong to these ranks and ports."""
+        """Discard all rows. Later rows belong to the ranks and ports in *names*."""
         with self._lock:
             self._names = names
-            # By rank and QPN: the last row, and the rows at the start of the current
-            # and of the previous rate interval.
+            # By rank and QPN: the last row, and the first rows of the current and of
+            # the previous rate interval.
             self._pairs: dict[tuple[int, int], tuple[array[int], ...]] = {}
             # Last counts of queue pairs that pages do not show.
             self._left_out: dict[tuple[int, int], array[int]] = {}
@@ -86,7 +85,7 @@ class LiveRows:
             self._host_of = {port: labels[host] for port, host in hosts.items()}
 
     def take(self, rows: RecordRows) -> None:
-        """Add samples of queue pairs and ports; other rows are ignored."""
+        """Add samples of queue pairs and ports, and ignore other rows."""
         with self._lock:
             for row in _cut(rows.queue_pairs, len(QUEUE_PAIR_FIELDS)):
                 self._take_pair(row)
@@ -94,7 +93,7 @@ class LiveRows:
                 self._ports[row[_PORT], row[_SHARD]] = row
 
     def show(self, metrics: MetricsState) -> None:
-        """Update metrics with counters of hosts and send rates of queue pairs."""
+        """Update *metrics* with counters of hosts and send rates of queue pairs."""
         hosts: dict[str, Counter[str]] = {}
         with self._lock:
             for key, row in self._ports.items():
@@ -108,14 +107,14 @@ class LiveRows:
         metrics.set_queue_pair_rates(rates)
 
     def pages(self) -> dict[str, Callable[[Mapping[str, str]], object]]:
-        """Return the functions that create documents, by path (``MetricsServer``)."""
+        """Return the functions that create JSON documents, for ``MetricsServer``."""
         return {"/queue-pairs": self.queue_pairs, "/ports": self.ports}
 
     def queue_pairs(self, parameters: Mapping[str, str]) -> dict[str, object]:
-        """Return a section of the queue pairs: at most `MOST_ROWS`, from ``first`` on.
+        """Return up to ``MOST_ROWS`` queue pairs, starting with number ``first``.
 
-        ``total`` is the number of available queue pairs. ``left_out`` is the number of
-        further ones, which are not available.
+        In the result, ``total`` is the number of available queue pairs, and
+        ``left_out`` is the number of queue pairs that pages do not show.
         """
         with self._lock:
             keys = list(self._pairs)
@@ -128,7 +127,7 @@ class LiveRows:
             }
 
     def ports(self, parameters: Mapping[str, str]) -> dict[str, object]:
-        """Return a section of the ports; a port has one row per shard."""
+        """Return up to ``MOST_ROWS`` ports. A port has one row per shard."""
         with self._lock:
             keys = sorted(self._ports)
             first, listed = _part(keys, parameters)
@@ -138,7 +137,7 @@ class LiveRows:
                 "ports": [self._port(key) for key in listed],
             }
 
-    # ---- internal; the caller holds the lock ----------------------------------------
+    # ---- internal methods, which require the lock -----------------------------------
 
     def _take_pair(self, row: array[int]) -> None:
         key = row[_RANK], row[_QPN]
@@ -207,7 +206,7 @@ def _cut(rows: array[int], width: int) -> Iterator[array[int]]:
 def _part(
     keys: list[tuple[int, int]], parameters: Mapping[str, str]
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Return the start of the requested section, and its keys."""
+    """Return the index of the first requested key, and the requested keys."""
     text = parameters.get("first", "0")
     first = int(text) if text.isdecimal() and len(text) < 10 else 0
     return first, keys[first : first + MOST_ROWS]

@@ -1,8 +1,8 @@
 """State of the exported metrics: plain numbers that the controller updates.
 
-The data plane does not use this module. Agents send copies of their counters, records
-arrive in batches, and each update is a few additions. A scrape copies the state under
-the lock and renders the copy outside it.
+The data plane does not use this module. Agents send copies of their counters, and
+records in batches, so an update takes only a few additions. A scrape copies the state
+while it holds the lock, then releases the lock and renders the copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class HistogramValues:
-    """Counts of buckets (bounds of ``chakram.records.counter_slots``), and sum."""
+    """Counts of a histogram's buckets, and sum of its values.
+
+    ``chakram.records.counter_slots`` defines the bounds of the buckets.
+    """
 
     counts: tuple[int, ...]
     sum_seconds: float
@@ -45,7 +48,7 @@ class HistogramValues:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All values by metric and labels, in the order of the metric's label names."""
+    """All values, by name of the metric and by the values of its labels."""
 
     values: Mapping[str, Mapping[Labels, float]]
     histograms: Mapping[str, Mapping[Labels, HistogramValues]]
@@ -61,16 +64,17 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
     for place, counter in enumerate(layout.COUNTERS)
     if counter.metric is not None
 )
-"""Metric, its own labels, the index of its slot, and the factor to its unit."""
+"""Counters that have a metric: its name, the values of its labels, the index of the
+slot, and the factor to the metric's unit."""
 
 
 class MetricsState:
-    """The metrics of one run; different threads may update and read them.
+    """The metrics of one run. Different threads may update and read them.
 
     Args:
         run_id: Value of the label ``run_id``.
-        info: Further labels of ``chakram_run_info``; None: no such series.
-        build: Labels of ``chakram_build_info``; None: no such series.
+        info: Further labels of ``chakram_run_info``. None leaves this metric out.
+        build: Labels of ``chakram_build_info``. None leaves this metric out.
 
     Raises:
         ValueError: If a label is missing or unknown.
@@ -123,7 +127,7 @@ class MetricsState:
             self._set("chakram_run_end_time_seconds", (), unix_seconds)
 
     def set_epoch(self, unix_seconds: float) -> None:
-        """Set the offset from times of records to Unix time."""
+        """Set the offset to add to times of records to get Unix time."""
         with self._lock:
             self._epoch_s = unix_seconds
 
@@ -186,7 +190,7 @@ class MetricsState:
                 self._add_collective(record)
 
     def add_ranks(self, records: Iterable[run_records.RankRecord]) -> None:
-        """Count activities of ranks, and iterations completed by all ranks of a job."""
+        """Count iterations that all ranks of a job completed, and ranks' activities."""
         with self._lock:
             for record in records:
                 for activity in catalogue.ACTIVITIES:
@@ -196,13 +200,13 @@ class MetricsState:
                 self._add_rank(record)
 
     def add_messages(self, flows: Mapping[str, NDArray[np.int64]]) -> None:
-        """Add the times of finished messages, by part.
+        """Add the times of finished messages, each to the parts of the time.
 
         Args:
             flows: Columns that ``FlowRow`` and the table ``flows`` share, by name.
                 Unknown values are negative.
         """
-        import numpy as np  # agents use metrics too, but not numpy
+        import numpy as np  # not at the top, because agents do not need numpy
 
         def total(name: str) -> int:
             return int(np.maximum(flows[name], 0).sum())
@@ -245,7 +249,7 @@ class MetricsState:
                     self._set(name, (host,), value * factor)
 
     def set_queue_pair_rates(self, bytes_per_second: Sequence[float]) -> None:
-        """Set the send rates of queue pairs, one number each."""
+        """Set the send rates of queue pairs, with one number per queue pair."""
         if not bytes_per_second:
             return
         ordered = sorted(bytes_per_second)
@@ -256,7 +260,7 @@ class MetricsState:
                 self._set(name, (text,), ordered[place])
 
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
-        """Set the bytes that a direction of a link has carried in the run so far."""
+        """Set the bytes sent so far in one direction of a link."""
         with self._lock:
             self._set("chakram_link_bytes_total", (link, direction), nbytes)
 
@@ -303,7 +307,7 @@ class MetricsState:
             self._set("chakram_agent_up", (agent,), int(up))
 
     def set_clock(self, agent: str, *, offset_ns: int, uncertainty_ns: int) -> None:
-        """Set the offset from an agent's clock to the controller's, with its error."""
+        """Set an agent's clock offset to the controller, with its uncertainty."""
         with self._lock:
             for name, time_ns in (
                 ("offset", offset_ns),
@@ -313,7 +317,7 @@ class MetricsState:
                 self._set(metric, (agent,), time_ns * 1e-9)
 
     def set_counters(self, agent: str, values: Sequence[int]) -> None:
-        """Set the counters of an agent (layout of ``chakram.records.counter_slots``).
+        """Set the counters of an agent, as ``chakram.records.counter_slots`` defines.
 
         Raises:
             ValueError: If the number of values is wrong.
@@ -393,7 +397,7 @@ class MetricsState:
             }
         return Snapshot(values, histograms)
 
-    # ---- internal; the caller holds the lock ----------------------------------------
+    # ---- internal methods, which require the lock -----------------------------------
 
     def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
@@ -423,7 +427,7 @@ class MetricsState:
             self._judge(record, labels[:1])
 
     def _judge(self, record: run_records.CollectiveRecord, labels: Labels) -> None:
-        """Record how long collectives of this kind waited for the generator."""
+        """Add a collective's wait for the generator, and update the verdict."""
         if record.generator_bound:
             self._add("chakram_generator_bound_collectives_total", labels, 1)
         identity = record.identity
@@ -511,14 +515,14 @@ def metrics_of(manifest: RunManifest) -> MetricsState:
 
 
 def _labels_given(name: str) -> tuple[str, ...]:
-    """Return the labels of a metric without ``run_id``; callers pass their values."""
+    """Return the labels whose values callers pass: all except ``run_id``."""
     return tuple(
         each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
     )
 
 
 def _check_labels(name: str, labels: Labels) -> None:
-    """Reject a wrong number of label values; ``zip`` would silently drop some."""
+    """Reject a wrong number of label values, because ``zip`` would drop values."""
     if len(labels) != _LABELS_GIVEN[name]:
         raise ValueError(
             f"{name} has the labels {', '.join(_labels_given(name))}, "

@@ -1,1 +1,1 @@
-"""Optional native helpers for CPU caches and memory; no-ops if not compiled."""
+"""Optional native helpers for CPU caches and memory, without effect if uncompiled."""

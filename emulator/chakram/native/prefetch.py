@@ -1,12 +1,12 @@
 """Prefetch hints for memory that is needed soon.
 
-A simulation of many hosts has more state than the caches hold. Handling one packet
-reads two dozen cache lines that have not been used for a long time. If they are loaded
-one after another, the processor waits for each. If they are prefetched once their
-addresses are known, they all arrive in about the time of one.
+A simulation of many hosts has more state than fits into the caches. Handling one packet
+reads two dozen cache lines that have not been used for a long time. If these lines are
+loaded one after another, the processor waits for each. If they are prefetched as soon
+as their addresses are known, all arrive in about the time of one.
 
 The functions here do nothing. A compiled module uses the functions of the same names in
-``prefetch_lines.pxd``, which are one instruction per line of 64 bytes.
+``prefetch_lines.pxd``, which execute one instruction per line of 64 bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def prefetch(thing: object, lines: int) -> None:
 
 
 def prefetch_item(things: list[Any], at: int, lines: int) -> None:
-    """Prefetch the first *lines* of a list item without stalling; *at* is in bounds."""
+    """Prefetch the first *lines* of a list item without stalling.
+
+    *at* must be in bounds.
+    """
 
 
 def prefetch_part(things: list[Any], at: int, first: int, lines: int) -> None:
@@ -38,8 +41,8 @@ def prefetch_part(things: list[Any], at: int, first: int, lines: int) -> None:
 
 
 def prefetch_place(things: list[Any], at: int) -> None:
-    """Prefetch the line of a list that holds the pointer to an item."""
+    """Prefetch the line of a list that contains the pointer to an item."""
 
 
 def prefetch_cell(cells: array[int], at: int) -> None:
-    """Prefetch the line of one of the 64-bit *cells*; *at* may be out of bounds."""
+    """Prefetch the line of one of the 64-bit *cells*, even if *at* is out of bounds."""

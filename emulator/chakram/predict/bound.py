@@ -4,28 +4,29 @@ The bound includes headers. It holds for any order of packets and any choice amo
 equal-cost paths. No simulation and no network with these links is faster. The bound is
 the maximum of two times:
 
-- dependencies: the time of the longest chain of transfers, each alone on the fabric
-  with store and forward at each hop, until the last acknowledgement arrives
+- dependencies: the time of the longest chain of transfers until the last acknowledgment
+  arrives, with each transfer alone and store and forward at each hop
 - shared lines: the minimum time to reach a line, the time of all bytes that cross it,
   and the minimum time after it (``chakram.predict.bound_times``)
 
 The time after a line includes later transfers that wait for the transfers on that line.
 
-Token buckets forward packets immediately and may run ahead of their rate
-(``Hop.ahead_ns``). They add no store-and-forward delay, and the bound of their lines is
-lower by that time.
+Token buckets forward packets immediately and may run ahead of their rate by
+``Hop.ahead_ns``. They add no store-and-forward delay. The bound of their lines is lower
+by ``ahead_ns``.
 
 A *line* is a host link in one direction. Between switches, all links that equal-cost
-paths may choose from form one line, which assumes perfect balance. Acknowledgements use
+paths may choose from form one line, which assumes perfect balance. Acknowledgments use
 no bandwidth. Windows, credits, bursts and hosts cost no time. Ranks on the same port
 need no network. If the configuration keeps messages within a host, they take the time
 of their bytes at the configured rate.
 
 If no two messages share a line at the same time, the schedule takes exactly the bound.
-Consider a ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r
-and one packet stored at the switch. Its bound is
+Consider a ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r.
+Let alpha be the latency of a path: the propagation delays, and the time to store one
+packet at the switch. The bound is
 
-    2(n - 1)(8c/r + alpha) + the return time of one acknowledgement.
+    2(n - 1)(8c/r + alpha) + the return time of one acknowledgment.
 
 Other schedules take longer, because of message order, uneven paths and windows.
 """
@@ -48,7 +49,7 @@ from chakram.predict.bound_times import BoundTimes
 from chakram.predict.paths import FabricModel, Message, Path, Paths, Route
 
 _KEPT_TRANSFERS = 1 << 16
-"""Maximum transfers of all cached schedules, about 20 MiB."""
+"""Maximum number of transfers in all cached schedules, about 20 MiB."""
 
 _NOTHING: Mapping[int, tuple[int, ...]] = {}
 
@@ -60,9 +61,9 @@ _ROUNDING = 1e-12
 class _Shape:
     """The data of a collective that does not depend on its size.
 
-    It applies to one group and one algorithm. ``path_of`` has the path index of each
-    transfer. ``route_of`` has the route index of each path. ``waits`` is true if any
-    transfer waits for another.
+    The data applies to one group and one algorithm. ``path_of`` contains the path index
+    of each transfer. ``route_of`` contains the route index of each path. ``waits`` is
+    true if any transfer waits for another transfer.
     """
 
     transfers: tuple[Transfer, ...]
@@ -81,7 +82,7 @@ class ScheduleBounds:
         path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
         parts: Number of parts of a message, each on its own path.
-        message_bytes: Maximum size of a work request; longer messages are split. 0
+        message_bytes: Maximum size of a work request, above which messages are split. 0
             means no limit.
     """
 
@@ -112,7 +113,7 @@ class ScheduleBounds:
         input_bytes: int,
         matrix: Matrix | None = None,
     ) -> int:
-        """Return the minimum time of a schedule; see the module docstring.
+        """Return the minimum time of a schedule: see the module docstring.
 
         Args:
             algorithm: Algorithm that generates the schedule.
@@ -122,7 +123,7 @@ class ScheduleBounds:
             matrix: For an all_to_all_v, the bytes between each pair of positions.
 
         Returns:
-            Nanoseconds; 0 if no transfer crosses the fabric.
+            The time in nanoseconds, or 0 if no transfer crosses the fabric.
         """
         shape = self._shape(algorithm, tuple(ranks), root)
         sizes = (
@@ -162,9 +163,9 @@ class ScheduleBounds:
         return _rounded_ns(shape.times.end_ns(messages, kinds, self._paths.lines))
 
     def message_ns(self, *, src: int, dst: int, size_bytes: int) -> int:
-        """Return the time of one message alone, from posting to acknowledgement.
+        """Return the time of one message alone, from posting to acknowledgment.
 
-        It is the reference for flow completion times.
+        This time is the reference for flow completion times.
         """
         taken = self._paths.path(src, dst)
         message = self._paths.message(taken.route, size_bytes)
@@ -234,7 +235,7 @@ def bound_ns(
     verb: str = "write",
     matrix: Matrix | None = None,
 ) -> int:
-    """Return the minimum time of one schedule; see ``ScheduleBounds``."""
+    """Return the minimum time of one schedule: see ``ScheduleBounds``."""
     bounds = ScheduleBounds(fabric, path_mtu=path_mtu, verb=verb)
     return bounds.collective_ns(
         algorithm, ranks=ranks, root=root, input_bytes=input_bytes, matrix=matrix
@@ -284,9 +285,9 @@ def schedule_needs(
     transfers: Sequence[Transfer], *, stepwise: bool
 ) -> list[tuple[int, ...]]:
     """Return the earlier transfers that each transfer waits for."""
-    # By position and chunk: the transfers that deliver the chunk.
+    # For each position and chunk, the transfers that deliver the chunk.
     into: dict[int, dict[int, tuple[int, ...]]] = {}
-    # By position: incoming transfers of the latest step that has any.
+    # For each position, the incoming transfers of the latest step that has any.
     last: dict[int, list[int]] = {}
     needs: list[tuple[int, ...]] = []
     first_of_step = 0

@@ -35,10 +35,10 @@ class BoundTimes:
     """Computes a lower bound on the time of transfers with dependencies.
 
     Args:
-        needs: By transfer, the earlier transfers that it waits for.
+        needs: For each transfer, the earlier transfers that it waits for.
         lines: The distinct sequences of lines.
-        path: By transfer, the index of its sequence in *lines*.
-        back_ns: By sequence of lines, the time of an acknowledgement.
+        path: For each transfer, the index of its sequence in *lines*.
+        back_ns: For each sequence of lines, the time of an acknowledgment.
     """
 
     def __init__(
@@ -58,14 +58,15 @@ class BoundTimes:
     def end_ns(
         self, messages: Sequence[Message], kinds: array[int], count_lines: int
     ) -> float:
-        """Return the earliest possible arrival time of the last acknowledgement.
+        """Return the earliest possible arrival time of the last acknowledgment.
 
         No order of packets is faster.
 
         Args:
             messages: The distinct messages.
-            kinds: By transfer, the index of its message. -1 means that the transfer
-                does not exist, which is allowed only if no transfer waits for another.
+            kinds: For each transfer, the index of its message. -1 means that the
+                transfer does not exist, which is allowed only if no transfer waits for
+                another.
             count_lines: Number of lines.
         """
         if not self._waits:
@@ -73,7 +74,7 @@ class BoundTimes:
         heads_ns = self._heads(messages, kinds)
         tails_ns = self._tails(messages, kinds)
         end_ns = 0.0
-        # By line, the transfers that cross it, each with the hop at which it does so.
+        # For each line, the transfers that cross it, each with the hop that uses it.
         on_line = [array("q") for _ in range(count_lines)]
         for index in range(len(kinds)):
             message = messages[kinds[index]]
@@ -111,7 +112,7 @@ class BoundTimes:
         """Return the bound without dependencies, which the busiest line determines."""
         end_ns = 0.0
         works_ns = array("d", bytes(8 * count_lines))
-        # By line, the minimum time to reach it and the minimum time after it.
+        # For each line, the minimum time to reach it and the minimum time after it.
         heads_ns = array("d", [-1.0]) * count_lines
         tails_ns = array("d", [-1.0]) * count_lines
         for index in range(len(kinds)):
@@ -179,13 +180,13 @@ class BoundTimes:
     def _tails(self, messages: Sequence[Message], kinds: array[int]) -> array[float]:
         """Return the minimum time from the arrival of each transfer to the end.
 
-        This time covers the transfer's acknowledgement and the transfers that wait for
+        This time covers the transfer's acknowledgment and the transfers that wait for
         it. Waiting transfers that leave through the same line leave one after another.
         """
         count = len(kinds)
         tails_ns = array("d", bytes(8 * count))
-        # Summary of the transfers that wait for each transfer: the line of the first of
-        # them, the work on that line, and the minimum time after it.
+        # For each transfer, a summary of the transfers that wait for it: the line of
+        # the first one, the work on that line, and the minimum time after it.
         shared = array("q", [-1]) * count
         works_ns = array("d", bytes(8 * count))
         rests_ns = array("d", bytes(8 * count))
@@ -236,7 +237,7 @@ class BoundTimes:
                     break
                 heappop(waiting)
                 now_ns += left_ns
-                # The heap has negative tails, so that the longest tail is first.
+                # The heap contains negative tails, so that the longest tail is first.
                 if now_ns - first_tail_ns > end_ns:
                     end_ns = now_ns - first_tail_ns
             if now_ns < head_ns:

@@ -1,8 +1,8 @@
 """The ceiling of a collective: a lower bound on its time with any algorithm.
 
-It is the time in which the required bytes cross the group's ports. It includes headers
-at the path MTU, but not latency. S is the input of one rank. The group has n ranks on q
-ports. A port with m of the ranks must carry, in its busier direction,
+The ceiling is the time in which the required bytes cross the group's ports. It includes
+headers at the path MTU, but not latency. S is the input of one rank. The group has n
+ranks on q ports. A port with m of the ranks must carry, in its busier direction,
 
     all_reduce             S, and all q ports together 2(q - 1)S
     all_gather             max(m, n - m) S
@@ -16,7 +16,7 @@ ports. A port with m of the ranks must carry, in its busier direction,
 With one rank per port, all_reduce therefore needs 2(n - 1)/n S. The sum over the ports
 holds because each of q - 1 ports must send its contribution and receive the result.
 Reductions inside switches are not considered. Token buckets may run ahead of their
-rate. The bound is lower by that time.
+rate, which lowers the bound by the time that they may be ahead.
 
 If messages between ranks of one host stay within the host, its ports count as one port
 with their total rate. The host may use any of these ports for its traffic.
@@ -44,13 +44,13 @@ def ceiling_ns(
     verb: str = "write",
     matrix: Matrix | None = None,
 ) -> int | None:
-    """Return a lower bound on the time of any algorithm; see the module docstring.
+    """Return a lower bound on the time of any algorithm: see the module docstring.
 
     For an all_to_all_v, *matrix* has the bytes between each pair of positions.
 
     Returns:
-        Nanoseconds. None if there is no bound: no bytes, ports without a rate limit, or
-        all ranks on one port or host.
+        The time in nanoseconds. None if there is no bound: no bytes, ports without a
+        rate limit, or all ranks on one port or host.
     """
     host_of = _hosts(fabric)
     hosts = [host_of[fabric.port_of[rank]] for rank in ranks]
@@ -94,7 +94,7 @@ def ceiling_ns(
 def _hosts(fabric: FabricModel) -> list[int]:
     """Return a representative port for each port.
 
-    If messages stay within a host, all ports of the host have the same one.
+    If messages stay within a host, all ports of the host have the same representative.
     """
     host_of = list(range(len(fabric.ports_bps)))
 
@@ -112,7 +112,7 @@ def _hosts(fabric: FabricModel) -> list[int]:
 def _rates(
     fabric: FabricModel, ports: Sequence[int], hosts: Sequence[int]
 ) -> dict[int, int | None]:
-    """Return the total port rate by host; None if any port is unlimited."""
+    """Return the total port rate by host, or None if the host has an unlimited port."""
     rates: dict[int, int | None] = dict.fromkeys(hosts, 0)
     for port, host in dict(zip(ports, hosts, strict=True)).items():
         rate_bps, so_far = fabric.ports_bps[port], rates[host]

@@ -12,18 +12,18 @@ fair time of a message is the sum of two times:
 
 - its time on its slowest line, including the time before and after the line, or its
   time alone if that is longer
-- the time of the acknowledgement on the return path
+- the time of the acknowledgment on the return path
 
 If a message overlaps with no other, its fair time equals its bound. If messages are
 posted together, the last one completes when all bytes have crossed the busiest line,
 plus latency. This is the bound of that line, and no order of packets is faster. Two
-messages share a line only while both are in flight; dependencies in the program do not
+messages share a line only while both are in flight. Dependencies in the program do not
 matter. A message does not delay others that crossed the line before it was posted.
 
 The fair time is not a bound for a single message. A message that takes more than its
-share is faster, at the expense of others. If two lines are busy, a message gets an
-equal share on both. A message limited by one line does not leave its unused share on
-another line to others, unlike max-min fair sharing.
+share is faster, at the expense of other messages. If two lines are busy, a message gets
+an equal share on both. Unlike in max-min fair sharing, a message that one line limits
+does not leave its unused share on another line to other messages.
 
 Source: L. Kleinrock, Time-shared systems: a theoretical treatment, J. ACM 14 (1967).
 """
@@ -54,7 +54,7 @@ class FairTimes:
         self._kinds: dict[tuple[int, int, int], _Kind] = {}
 
     def times_ns(self, messages: Iterable[tuple[int, int, int, int]]) -> list[int]:
-        """Return the fair time of each message, from posting to acknowledgement.
+        """Return the fair time of each message, from posting to acknowledgment.
 
         Args:
             messages: Sender, receiver, size in bytes, and posting time of each message.
@@ -108,8 +108,8 @@ class FairTimes:
 class _Kind(NamedTuple):
     """Times common to all messages of one path and size.
 
-    ``works_ns`` has one entry for each line: the line, the time for which one message
-    alone occupies it, and the total time before and after it.
+    ``works_ns`` has one entry for each line. An entry contains the line, the time for
+    which one message alone occupies it, and the total time before and after it.
     """
 
     works_ns: tuple[tuple[int, float, float], ...]
@@ -125,12 +125,12 @@ def shared_ends_ns(
     Args:
         begins_ns: Arrival time of each job, in any order.
         works_ns: Service time of each job alone.
-        queues: Queue of each job; jobs in one queue are served one after another.
+        queues: Queue of each job. Jobs in one queue are served one after another.
     """
     ends_ns = [0] * len(begins_ns)
-    # ``first`` has the head job of each queue and the service per queue at which the
-    # job completes. ``behind`` has the jobs that wait in each queue. ``share_ns`` is
-    # the service per queue since ``base_ns``.
+    # ``first`` contains the head job of each queue and the service per queue at which
+    # the job completes. ``behind`` contains the jobs that wait in each queue.
+    # ``share_ns`` is the service per queue since ``base_ns``.
     first: list[tuple[float, int]] = []
     behind: dict[Hashable, deque[int]] = {}
     base_ns = 0

@@ -39,7 +39,7 @@ class Hop(NamedTuple):
         together_bps: Total rate of the links; None means unlimited.
         delay_ns: Propagation delay of the shortest link.
         ahead_ns: Time by which a port may run ahead of its rate. 0 means a wire with
-            store and forward: a packet has left once its last bit has.
+            store and forward, which a packet leaves with its last bit.
         slowest_bps: Rate of the slowest link; None means unlimited or equal to
             ``rate_bps``.
     """
@@ -60,11 +60,11 @@ class FabricModel:
         port_of: Port of every rank, as an index into ``ports_bps``.
         ports_bps: Rates of the ports, in each direction; None means unlimited.
         hops: Function that returns the hops between two different ports, in order.
-        ahead_ns: By port, the time by which its link may run ahead of its rate in
+        ahead_ns: For each port, the time by which its link may run ahead of its rate in
             either direction. Empty means none.
         local_bps: Rates of messages that stay within a host, by source and destination.
             0 means that they take no time.
-        overhead_bytes: Bytes of each packet in addition to its payload.
+        overhead_bytes: Size of each packet in addition to its payload.
         cuts_through: Whether switches use cut-through forwarding to links that are no
             faster than the ingress link.
     """
@@ -82,10 +82,10 @@ _BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 
 
 class Route(NamedTuple):
-    """Timing parameters of a path; equal routes give equal message times.
+    """Timing parameters of a path. Equal routes result in equal message times.
 
     ``local_bps`` is the rate of a path within a host, where messages are not divided
-    into packets. ``rates`` has one entry per hop:
+    into packets. ``rates`` has one entry per hop, with these values:
 
     - the rate of the fastest link
     - the total rate of the links
@@ -103,7 +103,7 @@ class Path(NamedTuple):
 
     Messages on other paths may share these lines.
 
-    ``back_ns`` is the time of an acknowledgement on the return path.
+    ``back_ns`` is the time of an acknowledgment on the return path.
     """
 
     route: Route
@@ -134,7 +134,7 @@ class Paths:
         path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
         parts: Number of parts of a message, each on its own path.
-        message_bytes: Maximum size of a work request; longer messages are split. 0
+        message_bytes: Maximum size of a work request, above which messages are split. 0
             means no limit.
     """
 
@@ -254,7 +254,7 @@ class Paths:
                 behind_ns -= min(next_ns, last * _byte_ns(rate_bps))
             behind_ns += delay_ns
             next_ns = last * _byte_ns(rate_bps)
-            # At the end of its work, a line may be ahead of its rate by this time.
+            # At the end of its work, a line may be this far ahead of its rate.
             tails_ns.append(behind_ns - ahead_ns)
             if not ahead_ns:
                 behind_ns += last * _byte_ns(rate_bps)

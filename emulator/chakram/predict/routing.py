@@ -21,7 +21,7 @@ def ports_of(plan: Plan) -> list[PortPlan]:
 
 
 class Router:
-    """Finds the path of each flow; the path never changes.
+    """Finds the path of each flow, which never changes.
 
     Args:
         ports: The sending and receiving ports.
@@ -106,7 +106,7 @@ class Router:
         return tuple(ends), receiver
 
     def receiver(self, source: int, address: str, udp_port: int) -> int:
-        """Return the index of the receiving port; arguments as in ``__call__``.
+        """Return the index of the receiving port, with the arguments of ``__call__``.
 
         Raises:
             PlanError: If no port has the address.
@@ -154,7 +154,7 @@ class PathFinder:
     """Finds the paths of recorded messages by their queue pair.
 
     Args:
-        plan: The plan; its ports are on hosts of the topology.
+        plan: The plan, whose ports are on hosts of the topology.
         topology: Hosts, switches and links.
         ecmp: Hash that the switches use to select a path.
 

@@ -20,10 +20,10 @@ _PASSES = 3
 _TRIALS = 4000
 """Target number of evaluated paths over all queue pairs."""
 _MOST_PORTS = 48
-"""Maximum candidate source ports per turn."""
+"""Maximum number of candidate source ports per turn."""
 
 Loads = dict["PortRef", int]
-"""Bytes by egress port of a switch."""
+"""Number of bytes by egress port of a switch."""
 
 
 class LoadedPair(NamedTuple):
@@ -31,7 +31,7 @@ class LoadedPair(NamedTuple):
 
     Attributes:
         ends: Indices of its two ports.
-        sent_bytes: Bytes on the wire from each of the two ports.
+        sent_bytes: Number of bytes on the wire from each of the two ports.
     """
 
     ends: tuple[int, int]
@@ -44,7 +44,7 @@ def loads_of(
     router: Router,
     ports: Sequence[PortPlan],
 ) -> Loads:
-    """Return the bytes that pairs with source ports send, by inter-switch port."""
+    """Return how many bytes pairs with source ports send, by inter-switch port."""
     found: defaultdict[PortRef, int] = defaultdict(int)
     for pair, source_port in pairs:
         for near, far, sent in zip(

@@ -29,7 +29,7 @@ def fabric_model(
     Args:
         topology: The fabric.
         host_of_rank: Host of each rank.
-        overhead_bytes: Bytes of each packet in addition to its payload.
+        overhead_bytes: Size of each packet in addition to its payload.
         burst_bytes: Maximum burst of a host.
 
     Raises:

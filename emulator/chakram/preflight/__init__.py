@@ -1,1 +1,1 @@
-"""Tests of a fabric before a run: schedule, measurements and verdicts. No I/O."""
+"""Tests of a fabric before a run: schedule, measurements, verdicts (without I/O)."""

@@ -1,10 +1,10 @@
 """Evidence on suspected faults that does not depend on busy hosts.
 
 A host that shares its cores with other work sends late, receives late, and requests
-packets that were not lost.  Three kinds of evidence do not depend on that:
+packets that were not lost.  Three kinds of evidence do not depend on such a host:
 
 * Trains: packets sent back to back, with arrival times from the receiver's kernel.  The
-  link determines their spacing.
+  link determines the spacing of these packets.
 * Many single packets, except those dropped by the full socket of the receiver.
 * Negative acknowledgments: a receiver misses a packet only if a later one has arrived.
 """
@@ -35,13 +35,13 @@ LEAST_TRAINS = 3
 
 _LATE_NS = 5_000_000
 _QUEUED_SHARE = 0.05
-"""Limits on a data plane's lag, and on its share of time waiting for a core.
+"""Maximum lag of a data plane, and its maximum share of time waiting for a core.
 
 Above either limit, the data plane may be the cause of a slow pair.
 """
 
 LOSS_PROBES = 1200
-"""Number of single packets needed to detect loss."""
+"""Number of single packets that are sent to detect loss."""
 
 _TRAIN_PACKETS = 96
 _FEW_PACKETS = 24
@@ -63,10 +63,10 @@ class Evidence:
         hosts_late: Whether the data plane of one of the two hosts was late.
         naks: Whether packets were retransmitted for negative acknowledgments although
             the receiver's socket dropped none.
-        train_share: Rate of the fastest train, as a share of the link rate; None: no
+        train_share: Rate of the fastest train, as a share of the link rate.  None: no
             train arrived completely.
         slow_share: Median rate of the trains that left in time, as a share of the link
-            rate; None: too few of them arrived completely.
+            rate.  None: too few such trains arrived completely.
         probed: Number of single packets sent to detect loss.
         lost: Number of these packets that the fabric lost.
     """
@@ -127,7 +127,7 @@ def loss_copies(npaths: int) -> int:
 def train_packet(
     address: str, transport: TransportPlan, rate_bps: int
 ) -> tuple[ProbePacket, int]:
-    """Return the packet of a train and the number of packets, for a link rate."""
+    """Return the packet that a train repeats, and how often, for a link rate."""
     path_mtu = transport.path_mtu
     if 8e9 * path_mtu * _TRAIN_PACKETS > rate_bps * _SHORT_TRAIN_NS:
         path_mtu = min(path_mtu, _SMALL_MTU)
@@ -168,7 +168,7 @@ def resent_for_naks(
     places: Sequence[int],
     ports: Sequence[PortPlan],
 ) -> set[Pair]:
-    """Return the pairs whose receiver missed packets that its socket did not drop.
+    """Return the pairs whose receiver missed packets without dropping them itself.
 
     Args:
         queue_pairs: Rows of queue pair samples.

@@ -1,4 +1,4 @@
-"""Grouping of facts on single pairs into findings, without repetitions."""
+"""Grouping of facts about single pairs into findings, without repetitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from chakram.preflight.report import CHECKS, Finding
 
 _PAIRS_LISTED = 4
-"""Maximum number of unrelated pairs with separate findings; more pairs share one."""
+"""Maximum number of unrelated pairs with separate findings.  More pairs share one."""
 
 
 class Fact(NamedTuple):
     """A fault of one pair, before it is grouped with others.
 
     ``found`` is equal for all facts of a group.  ``amount`` is the extent of the fault
-    for this pair, and ``figure`` its text.
+    for this pair, and ``figure`` is that extent as text.
     """
 
     check: str
@@ -35,7 +35,7 @@ def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Fin
     that port as the likely cause.
 
     Args:
-        facts: Facts on single pairs.
+        facts: Facts about single pairs.
         tested: All tested pairs.
     """
     alike: dict[tuple[str, str, str, str | None], dict[tuple[str, str], Fact]] = (
@@ -72,7 +72,7 @@ def _places(
     receives: Mapping[str, set[tuple[str, str]]],
     total: int,
 ) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
-    """Yield each place, its pairs, and a note if other pairs of the port are fine."""
+    """Yield each place to report, its pairs, and a note if its other pairs are fine."""
     left = set(pairs)
     if len(left) == total > 2:
         yield "all pairs", sorted(left), ""
@@ -108,9 +108,9 @@ def _worst_place(
 ) -> tuple[str, set[tuple[str, str]]] | None:
     """Return the most affected port with its pairs, or None.
 
-    A port qualifies if more than half of its pairs are affected.  These must be all of
-    its pairs, or at least half of all affected pairs.  So one wrong measurement does
-    not hide a port.
+    A port qualifies if more than half of its pairs are affected.  In addition, its
+    affected pairs must be all of its pairs, or at least half of all affected pairs.  So
+    one wrong measurement does not hide a faulty port.
     """
     places = []
     for name in sorted(sends.keys() | receives.keys()):
@@ -126,7 +126,7 @@ def _worst_place(
         and 2 * len(hit) > len(pairs)
         and (hit == pairs or 2 * len(hit) >= len(left))
     ]
-    # Of equally affected places, take that with the most pairs, or the first.
+    # Among equally affected places, take the one with the most pairs, or the first.
     return max(
         places,
         key=lambda place: (_share_of(place[1], left), len(place[1])),
@@ -146,7 +146,7 @@ def _arrow(pair: tuple[str, str, bool]) -> str:
 
 
 def _range(facts: Sequence[Fact]) -> str:
-    """Return the range of the figures of several pairs, as a suffix."""
+    """Return the range of the figures of several pairs, to append to a finding."""
     told = sorted((fact.amount, fact.figure) for fact in facts if fact.figure)
     if not told:
         return ""

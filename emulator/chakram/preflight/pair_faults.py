@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 GENERATOR_SHARE = 0.05
-"""A measurement is conclusive if the data plane delays it for at most this share."""
+"""Maximum share of a conclusive measurement's time that the data plane delays."""
 
 _NO_EVIDENCE = Evidence()
 
@@ -47,11 +47,11 @@ def path_facts(
     address: str,
     settings: PreflightSettings,
 ) -> Iterator[Fact]:
-    """Yield the faults that probes show from one port to another.
+    """Yield the faults from one port to another that probes show.
 
     Args:
         pair: Names of the two ports.
-        report: Counts of the probes; None: no counts.
+        report: Counts of the probes. None: no counts.
         packets: Kinds of probes.
         source_ports: UDP source port of each path.
         address: Address of the receiving port.
@@ -95,7 +95,7 @@ def path_facts(
 def _lost(
     check: str, pair: tuple[str, str], found: str, hint: str, is_proven: bool
 ) -> Fact:
-    """Return a fact on missing probes: failed if they prove a loss, else unproven."""
+    """Return a fact about missing probes: failed if they prove loss, else unproven."""
     if is_proven:
         return Fact(check, FAILED, pair, found, hint)
     why = (
@@ -159,7 +159,7 @@ def _mtu_facts(
 
 
 def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
-    """Describe what drops long packets, as far as it is reported."""
+    """Describe what drops long packets, from the reported errors if any."""
     refused = {report.refused[kind] for kind in kinds if kind in report.refused}
     if refused:
         return f"the sender's own interface refuses them: {_said(refused)}"
@@ -176,8 +176,8 @@ def _lost_classes(
     packets: Sequence[ProbePacket],
     source_ports: Sequence[int],
 ) -> Iterator[Fact]:
-    """Yield the classes that do not arrive over a path on which others do."""
-    # By DSCP and ECN field, the tried paths over which nothing arrived.
+    """Yield a fact for each class that is lost on a path on which others arrive."""
+    # For each DSCP and ECN field, the tested paths over which nothing arrived.
     lost: dict[int, dict[int, set[int]]] = {}
     for number, packet in enumerate(packets):
         # Longer probes may be lost because of their length.
@@ -278,7 +278,7 @@ def pair_facts(
         settings: Checks and limits.
         not_measured: Reason why figures may be missing.
         in_permutation: Whether the pair sends while all ports send.
-        evidence: Further evidence on the pair.
+        evidence: Additional evidence on the pair.
     """
     names = (pair.source, pair.destination)
     p50_ns = pair.round_trip_p50_ns
@@ -325,7 +325,7 @@ def pair_facts(
 def _rate_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
-    """Yield a fact if a pair is slow; use trains if its message is inconclusive."""
+    """Yield a fact if a pair is slow, from trains if its message is inconclusive."""
     least = settings.min_rate_share
     share = share_of(pair.goodput_bps, pair.expected_bps)
     if share is not None and share >= least:
@@ -335,9 +335,10 @@ def _rate_facts(
     is_moot = (
         share is None
         or evidence.hosts_late
-        # The delay by the data plane is approximate, so allow for twice as much.
+        # The delay by the data plane is approximate, so allow for twice that delay.
         or (held_up > GENERATOR_SHARE and share >= least * max(0.0, 1 - 2 * held_up))
-        # Retransmissions take time, in whichever direction packets are lost.
+        # Retransmissions take time, regardless of the direction in which packets are
+        # lost.
         or _resent(pair) > settings.max_loss_share
     )
     if is_moot and trains is not None and trains >= least:
@@ -364,7 +365,7 @@ def _rate_facts(
 def _loss_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
-    """Yield a fact if packets are lost, or retransmitted without a proven loss."""
+    """Yield a fact if packets are lost, or are retransmitted without a proven loss."""
     resent, most = _resent(pair), settings.max_loss_share
     is_lossy = evidence.loses(most)
     by_probes = bool(is_lossy and evidence.probed)
@@ -417,7 +418,7 @@ def _said(numbers: Iterable[int]) -> str:
 
 
 def _who(address: int) -> str:
-    # Records hold only IPv4 addresses; all other senders have address 0.
+    # Records contain only IPv4 addresses. All other senders have address 0.
     if not address:
         return "a router, or the sender's own kernel,"
     return str(IPv4Address(address))

@@ -1,4 +1,4 @@
-"""Combination of probe and message results into a report on all pairs."""
+"""Combination of probe and message results into a report about all pairs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Measured:
         source_ports: UDP source ports of the probes.
         paths: Probe results of pairs.
         tested: Pairs to test.
-        alone: Figures of pairs measured alone.
+        alone: Figures of pairs without traffic of other pairs on their links.
         permutation: Pairs of the measurement in which all ports send at once.
         together: Figures while all ports send.
         not_measured: Reason why figures may be missing.
-        evidence: Further evidence on pairs whose figures are inconclusive.
+        evidence: Additional evidence on pairs whose figures are inconclusive.
         absent: Reasons why agents cannot be used, by agent.
     """
 
@@ -74,8 +74,8 @@ def passing(
 ) -> set[Pair]:
     """Return the pairs whose packets of *packet_bytes* arrive over every path.
 
-    This applies to packets of the data class.  For each of *classes*, a packet of any
-    size must arrive.
+    The size applies to packets of the data class.  For each of *classes*, a packet of
+    any size must arrive.
     """
     data = packets[0].tos if packets else None
     return {
@@ -96,9 +96,9 @@ def expected_bps(
     *,
     size_bytes: int,
 ) -> float | None:
-    """Return the payload rate that two ports allow; None if no rate is given.
+    """Return the payload rate that two ports allow, or None if no rate is given.
 
-    It is the rate of the slower port minus the headers.
+    The payload rate is the rate of the slower port minus the headers.
     """
     rates = [
         port.rate_bps for port in (source, destination) if port.rate_bps is not None
@@ -177,7 +177,7 @@ def report_of(
 
 
 def port_names(ports: Sequence[PortPlan]) -> list[str]:
-    """Return the names of ports; an agent's only port has the agent's name."""
+    """Return the names of ports, where an agent's only port has the agent's name."""
     agents = Counter(port.agent for port in ports)
     return [
         port.agent
@@ -267,7 +267,7 @@ def _figures(
 def _over_paths(
     report: PathReport | None, measured: Measured
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return source ports of broken paths, and the size that passes all others."""
+    """Return source ports of broken paths, and the size that passes all other paths."""
     if report is None:
         return (), None
     longest = {

@@ -28,7 +28,7 @@ LARGEST_BYTES = 9216
 """Maximum size of a probe, even if a port allows longer packets."""
 
 _IPV4_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
-"""IPv4, UDP, BTH, RETH, immediate data and ICRC: the largest overhead of any packet."""
+"""Largest overhead of a packet: IPv4, UDP, BTH, RETH, immediate data and ICRC."""
 
 # Creating, sending, receiving and counting a packet takes about 60 us of one core.
 _GAP_PER_PORT_NS = 100_000
@@ -48,7 +48,7 @@ def headers_bytes(address: str) -> int:
 def probe_packets(
     ports: Sequence[PortPlan], transport: TransportPlan, settings: PreflightSettings
 ) -> tuple[ProbePacket, ...]:
-    """Return the kinds of probes: small ones of each class, then larger ones.
+    """Return the kinds of probes: small probes of each class, then larger probes.
 
     The first kind has the data class.
     """
@@ -90,12 +90,12 @@ def plan_probes(
 
     Args:
         ports: Two or more ports.
-        transport: Transport of the run, for its classes.
+        transport: Transport of the run, whose traffic classes the probes use.
         settings: Checks and limits.
         run_id: Name of the run.
         caps_bps: By agent, the maximum rate of all its ports together.
-        packets: Kinds of probes; None: all kinds that the settings require.
-        rounds: Rounds of (sender, receiver) positions; None: those of the settings.
+        packets: Kinds of probes.  None: all kinds that the settings require.
+        rounds: Rounds of (sender, receiver) positions.  None: those of the settings.
         slower: Factor that increases the gap between probes.
         is_train: Whether each packet is a train of ``settings.copies``.
     """
@@ -168,15 +168,18 @@ class PathReport:
     """Results of the probes from one port to another.
 
     Attributes:
-        sent: Probes sent, by (packet, path).
-        arrived: Probes that arrived, by (packet, path).
-        classes: Probes that arrived, by type of service (as sent, as received).
-        refused: By (packet, path), error number from the sender's own kernel.
+        sent: Number of probes sent, by (packet, path).
+        arrived: Number of probes that arrived, by (packet, path).
+        classes: Number of probes that arrived, by type of service (as sent, as
+            received).
+        refused: By (packet, path), the error number from the sender's own kernel.
         too_big: Reported MTUs, with the reporting IPv4 address as a number.
         unreachable: Reported error numbers, with the reporting IPv4 address.
-        drops: Packets, from any sender, that the receiver's full socket dropped.
+        drops: Number of packets, from any sender, that the receiver's full socket
+            dropped.
         late_ns: By (packet, path) of trains, the lag of the sender behind its rate.
-        spans: By (packet, path), packets of a train's later half and their time (ns).
+        spans: By (packet, path), the number of packets in a train's later half, and
+            their time in ns.
     """
 
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -192,7 +195,7 @@ class PathReport:
     def largest(
         self, packets: Sequence[ProbePacket], path: int, *, tos: int | None = None
     ) -> int:
-        """Return the size of the longest packet that arrived over a path; 0 if none.
+        """Return the size of the longest packet that arrived over a path, or 0 if none.
 
         With *tos*, only packets with that type of service count.
         """
@@ -227,8 +230,8 @@ class PathReport:
     def is_proof(self, kinds: Collection[tuple[int, int]]) -> bool:
         """Return whether missing probes prove a fault of the path.
 
-        Reported errors prove it.  Without them, more of these probes must have been
-        sent than the receiver's socket dropped.
+        Reported errors prove a fault.  Without such errors, it is proven if more of
+        these probes were sent than the receiver's socket dropped packets.
         """
         if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
             return True

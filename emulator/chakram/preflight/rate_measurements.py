@@ -1,10 +1,10 @@
-"""Programs that measure latency and rate between ports, and figures of their flows.
+"""Programs that measure latency and rate between ports, and figures from their flows.
 
 All ranks synchronize before every round, over a tree of working paths, so that pairs
 are alone on their links.  Then the two ranks of a pair send each other small messages,
-first in one direction, then in the other.  After that, each sends a large message,
+first in one direction, then in the other.  After that, each rank sends a large message,
 again one direction after the other.  At the end, all ranks send at the same time, each
-to another rank.
+to a different rank.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Programs, and the messages that measure, by rank and index of the operation."""
+    """Programs, and their measured messages by rank and index of the operation."""
 
     programs: tuple[RankProgram, ...]
     messages: dict[tuple[int, int], Message]
@@ -57,11 +57,11 @@ class Figures:
     """Measurements of a pair in one direction.
 
     Attributes:
-        size_bytes: Payload of the large message; 0: it did not arrive.
-        elapsed_ns: Time from its first packet to its last acknowledgment.
-        packets: Its packets, each counted once.
-        retransmitted: Its retransmissions, including repeated ones.
-        generator_wait_ns: How long the sender's data plane delayed it.
+        size_bytes: Payload of the large message, or 0 if it did not arrive.
+        elapsed_ns: Time of the large message from first packet to last acknowledgment.
+        packets: Number of packets of the large message, each counted once.
+        retransmitted: Number of its retransmissions, including repeated ones.
+        generator_wait_ns: How long the sender's data plane delayed the large message.
         round_trips_ns: Round trips of the small messages, in order.
     """
 
@@ -91,9 +91,9 @@ class _Programs:
         after: tuple[int, ...],
         kind: str = "meet",
     ) -> tuple[int, int]:
-        """Add a message; return the indexes of its send and receive operations.
+        """Add a message, and return the indexes of its send and receive operations.
 
-        *after* lists operations of the source that must end before it is sent.
+        *after* lists operations of the source that must end before the message is sent.
         """
         source, destination = pair
         number = self._numbers.get(pair, 0)
@@ -157,7 +157,7 @@ def measurement(
         reached: Source and destination of pairs whose small packets arrive.
         passes: Source and destination of pairs whose packets of the path MTU arrive.
         permutation: Pairs that send when all ranks send at once.
-        size_of: Returns the bytes that a pair sends to measure its rate.
+        size_of: Returns how many bytes a pair sends to measure its rate.
         settings: Checks and limits.
     """
     both = {(a, b) for a, b in reached if (b, a) in reached}
@@ -206,7 +206,7 @@ def _measure_pair(
     ways: tuple[Pair, Pair] = ((a, b), (b, a))
     if settings.check_latency:
         for source, destination in ways:
-            # The first message resolves addresses and warms caches; ignore it.
+            # Ignore the first message, because it resolves addresses and warms caches.
             for _ in range(settings.pings + 1):
                 sent, received = programs.message(
                     (source, destination),
@@ -215,7 +215,7 @@ def _measure_pair(
                     kind=_PING,
                 )
                 programs.last[source] = (sent,)
-            # The other rank starts when it has received the last message.
+            # The other rank starts to send when it has received the last message.
             programs.last[destination] = (*programs.last[destination], received)
     if not settings.check_rate:
         return
@@ -245,7 +245,8 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
         neighbours.setdefault(a, []).append(b)
     seen: set[int] = set()
     trees = []
-    # The rank that reaches most is the root; usually all others are its children.
+    # The rank that reaches most ranks is the root.  Usually all others are its
+    # children.
     for root in sorted(neighbours, key=lambda rank: (-len(neighbours[rank]), rank)):
         if root in seen:
             continue
@@ -266,7 +267,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 def read_flows(
     rows: array[int], measured: Measurement
 ) -> tuple[dict[Pair, Figures], dict[Pair, Figures]]:
-    """Return the figures of pairs alone, and the figures of all pairs at once.
+    """Return the figures of pairs that send alone, and those while all ranks send.
 
     Raises:
         PeerError: If a row does not belong to an operation of the programs.

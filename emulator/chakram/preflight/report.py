@@ -12,20 +12,22 @@ class PreflightSettings:
     Attributes:
         path_mtu: Path MTU that must pass.
         check_mtu: Whether to send packets of all path MTUs.
-        check_classes: Whether to compare received DSCP and ECN with the sent values.
+        check_classes: Whether to compare received DSCP and ECN values with the sent
+            ones.
         check_latency: Whether to measure round-trip times.
         check_rate: Whether to measure the rate of every pair.
         check_permutation: Whether to measure rates while all ports send.
         min_rate_share: Minimum share of the link rate that a pair must reach.
-        min_permutation_share: The same while all ports send; None: no minimum.
-        max_latency_ns: Maximum median round trip; None: no maximum.
+        min_permutation_share: Minimum share of the link rate while all ports send.
+            None: no minimum.
+        max_latency_ns: Maximum median round trip. None: no maximum.
         max_loss_share: Maximum share of retransmitted packets.
         rate_time_ns: How long a pair sends at the rate of its links.
-        unrated_bytes: Bytes that a pair sends if its links have no rate.
+        unrated_bytes: Number of bytes that a pair sends if its links have no rate.
         pings: Number of measured round trips in each direction of a pair.
         paths: Number of UDP source ports of probes.
         copies: Number of probes of each kind from each source port.
-        rounds: Number of rounds of disjoint pairs; None: as many as cover all pairs.
+        rounds: Number of rounds of disjoint pairs. None: as many as cover all pairs.
     """
 
     path_mtu: int
@@ -47,7 +49,7 @@ class PreflightSettings:
 
     @property
     def sends_messages(self) -> bool:
-        """Whether queue pairs are needed."""
+        """Whether a check sends messages, which need queue pairs."""
         return self.check_latency or self.check_rate or self.check_permutation
 
 
@@ -78,7 +80,7 @@ class Finding:
         verdict: ``failed`` or ``unproven``.
         where: Readable names of ports: ``h1 -> h2``, ``all others -> h2``.
         found: Description, as a clause.
-        hint: Suggested action; None if there is none.
+        hint: Suggested action, or None if there is none.
         pairs: Names of source and destination of the affected pairs.
     """
 
@@ -96,7 +98,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReport:
-    """Measurements from one port to another; None: not measured.
+    """Measurements from one port to another, with None for values not measured.
 
     Attributes:
         source: Name of the sending port.
@@ -111,14 +113,14 @@ class PairReport:
             sends.
         expected_bps: Payload bits per second that the link rates allow.
         train_bps: Payload bits per second of packets sent back to back, from their
-            arrival times; None: the goodput was conclusive, or no train was complete.
+            arrival times. None: the goodput was conclusive, or no train was complete.
         together_bps: Goodput while all ports send.
         round_trip_min_ns: Minimum round trip of single-packet messages on idle links.
         round_trip_p50_ns: Median of these round trips.
         round_trip_p99_ns: 99th percentile of these round trips.
         jitter_ns: Mean difference of successive round trips.
-        packets: Packets of the large message, each counted once.
-        retransmitted: Retransmitted packets of the large message.
+        packets: Number of packets of the large message, each counted once.
+        retransmitted: Number of retransmitted packets of the large message.
         generator_share: Share of the large message's time for which the sender's data
             plane delayed it.
     """
@@ -156,7 +158,7 @@ class PairReport:
 
 
 def share_of(part: float | None, whole: float | None) -> float | None:
-    """Return *part* / *whole*; None if one is unknown, or if *whole* is 0."""
+    """Return *part* / *whole*, or None if one is unknown or *whole* is 0."""
     return None if part is None or not whole else part / whole
 
 

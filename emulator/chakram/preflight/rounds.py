@@ -1,9 +1,9 @@
 """Rounds of disjoint pairs, so that no pair disturbs another.
 
-This is the circle method of round-robin tournaments.  One position is in the middle of
-a circle, and all others are on the circle.  Opposite positions form pairs, and the
-circle turns by one position after every round.  So *n* ports meet each other once in
-n - 1 rounds.  If n is odd, there are n rounds, and one port rests in each.
+The rounds follow the circle method of round-robin tournaments.  One position is in the
+middle of a circle, and all others are on the circle.  Opposite positions form pairs,
+and the circle turns by one position after every round.  So *n* ports meet each other
+once in n - 1 rounds.  If n is odd, there are n rounds, and one port is idle in each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def all_rounds(count: int) -> list[list[Pair]]:
         raise ValueError(f"{count} positions, but must be at least 0")
     if count < 2:
         return []
-    # An odd count gets a dummy position; the position paired with it rests.
+    # An odd count gets a dummy position.  The position paired with the dummy is idle.
     even = count + count % 2
     rounds = []
     for turn in range(even - 1):
@@ -39,7 +39,7 @@ def all_rounds(count: int) -> list[list[Pair]]:
 
 
 def chosen_rounds(count: int, most: int | None) -> list[list[Pair]]:
-    """Return at most *most* of all rounds, spread evenly; None: all rounds.
+    """Return at most *most* of all rounds, spread evenly, or all if *most* is None.
 
     Almost all positions take part in every round.  So a few rounds test every port, but
     not every pair.
@@ -80,9 +80,9 @@ def apart(
 
 
 def shifted(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a permutation in which each position sends to the one halfway around.
+    """Return a permutation that shifts positions by half of their number.
 
-    It is empty if there are fewer than two positions.
+    The permutation is empty if there are fewer than two positions.
     """
     count = len(positions)
     if count < 2:

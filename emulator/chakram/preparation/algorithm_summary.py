@@ -14,12 +14,12 @@ from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.topology.common_topologies import single_switch
 
 PATH_MTU = 4096
-"""Payload of a full packet, used to count headers in the bound."""
+"""Payload of a full packet in bytes, used to count headers in the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmStep:
-    """One step of concurrent transfers; the busiest rank sends the most bytes."""
+    """One step of concurrent transfers, where the busiest rank sends most bytes."""
 
     step: int
     transfers: int
@@ -35,19 +35,20 @@ class AlgorithmSummary:
     Attributes:
         op: The collective.
         algorithm: Name of the algorithm.
-        nranks: Ranks of the group.
+        nranks: Number of ranks of the group.
         root: Position of the root.
         input_bytes: Input size of one rank.
-        steps: Steps of the algorithm.
-        transfers: Messages of all ranks.
-        bytes: Payload of all ranks.
-        busiest_bytes: Payload of the rank that sends most.
+        steps: The steps of the algorithm.
+        transfers: Number of messages of all ranks.
+        bytes: Payload bytes of all ranks.
+        busiest_bytes: Payload bytes of the rank that sends most.
         channels: Largest number of queue pairs between two ranks.
-        queue_pairs: Queue pairs; both ends count as one.
+        queue_pairs: Number of queue pairs, where both ends count as one.
         bound_ns: Lower bound on the completion time on one switch, including headers.
-        ceiling_ns: Lower bound for any algorithm on that switch; None if there is none.
+        ceiling_ns: Lower bound for any algorithm on that switch, or None if there is no
+            such bound.
         checked: Property that the check has proven.
-        warnings: Warnings for the reader.
+        warnings: Warnings to show with the summary.
     """
 
     op: str
@@ -77,7 +78,7 @@ def summarize_algorithm(
     delay_ns: int,
     warnings: Sequence[str] = (),
 ) -> AlgorithmSummary:
-    """Return the figures of *how* with each rank on a separate port of one switch.
+    """Return the summary of *how* with each rank on a separate port of one switch.
 
     Args:
         how: The algorithm, already checked.
@@ -86,7 +87,7 @@ def summarize_algorithm(
         input_bytes: Input size of one rank.
         rate_bps: Rate of every port.
         delay_ns: Delay of every link.
-        warnings: Further warnings from the check.
+        warnings: Additional warnings from the check.
     """
     schedule = build_schedule(how, nranks=nranks, root=root)
     by_step: dict[int, list[tuple[int, int]]] = {}

@@ -68,8 +68,8 @@ def _timeout_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
         return []
     timeout_ns = plan.retransmit_timeout_ns
     window_ns = plan.window_bytes * 8 * 10**9 // rate_bps
-    # The in-flight packets of a single queue pair wait only behind each other. With two
-    # queue pairs to one port, one waits behind the window of the other.
+    # The in-flight packets of a single queue pair wait only for each other. With two
+    # queue pairs to one port, the packets of one also wait for the window of the other.
     if not 0 < timeout_ns < window_ns:
         return []
     name = "retransmit_timeout"
@@ -86,7 +86,7 @@ def _timeout_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
 
 
 def _reordering_warnings(experiment: Experiment) -> list[str]:
-    """Warn if spraying one queue pair over several paths causes retransmissions."""
+    """Warn if packet spraying over several paths causes retransmissions."""
     switches = experiment.fabric.simulated_switches
     if (
         switches is None
@@ -104,7 +104,7 @@ def _reordering_warnings(experiment: Experiment) -> list[str]:
 
 
 def _headroom_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
-    """Warn if switches of profile ns3 drop packets in spite of pauses."""
+    """Warn if switches of profile ns3 may drop packets in spite of pauses."""
     fabric = experiment.fabric
     profile = fabric.switching(experiment.seed).profile
     if profile.name != "ns3" or fabric.nports is None:

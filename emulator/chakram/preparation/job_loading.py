@@ -1,4 +1,4 @@
-"""Loading of jobs: read the traces of an experiment, check them, lower to programs."""
+"""Loading of jobs: read and check traces, and lower them to programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadedJob:
 
     Attributes:
         name: Name of the job.
-        trace: Origin of its trace.
+        trace: Origin of the trace.
         producer: Tool that wrote the trace.
         digest: SHA-256 of the trace set.
         nodes: Number of trace nodes of all ranks.
@@ -138,7 +138,7 @@ def load_jobs(
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
-    """Return the warnings of jobs; a warning of several jobs appears once."""
+    """Return the warnings of jobs, without duplicates of a warning of several jobs."""
     names: dict[str, list[str]] = {}
     for job in jobs:
         for warning in dict.fromkeys(job.warnings):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LinkFaults:
-    """The link faults of an experiment, with their start times as far as known.
+    """The link faults of an experiment, with their start times if known.
 
     Args:
         settings: The faults as the experiment specifies them.
@@ -55,7 +55,7 @@ class LinkFaults:
 
         Args:
             iterations: Pairs of job and iteration that ranks have reached.
-            now_ns: Time at which this was reported.
+            now_ns: Time at which agents reported these pairs.
         """
         begun = [
             index
@@ -98,7 +98,7 @@ class LinkFaults:
         )
 
     def described(self, words: Sequence[LinkFaultSettings]) -> tuple[Any, ...]:
-        """Return the entries for ``run.json``; *words* are the settings to describe."""
+        """Return the entries for ``run.json`` that describe the settings *words*."""
         return tuple(
             {
                 "fault": said.describe(),
@@ -154,16 +154,17 @@ def simulated_with(
 ) -> SimulationResult:
     """Simulate a plan whose faults start at fixed times or at events of a job.
 
-    Before a fault starts, simulations with and without it are identical. The time of a
-    fault's event is therefore looked up in a simulation without that fault, earliest
-    event first.
+    Before a fault starts, simulations with and without it are identical. So a
+    simulation without that fault gives the time of the event that starts it. Events are
+    handled in the order of their times.
 
     Args:
         faults: Stores the start time of each fault.
         settings: The settings of the faults.
         plan: The plan to simulate.
         simulate: Simulates the plan with the faults known so far.
-        may_never_begin: Whether an event may never occur, as in a run.
+        may_never_begin: Whether an event may never occur. This is so in a run on a
+            network.
 
     Raises:
         ConfigError: If an event never occurs although it must.
@@ -199,7 +200,7 @@ def simulated_with(
 
 
 def _moment_ns(when: Moment, records: RecordRows, table: OperationTable) -> int | None:
-    """Return the time when an event first occurs; None: never."""
+    """Return the time when an event first occurs, or None if it never does."""
     if not when.is_of_messages:
         return min(
             (

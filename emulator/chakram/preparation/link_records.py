@@ -7,7 +7,10 @@ from chakram.topology.topology import Topology
 
 
 def directions_of(topology: Topology) -> list[LinkRecord]:
-    """Return two records per link, without bytes; up is from end ``a`` to end ``b``."""
+    """Return two records per link, without bytes.
+
+    Direction ``up`` is from end ``a`` to end ``b``.
+    """
     uplinks = {link.name for link in topology.uplinks()}
     groups = topology.equal_cost()
     return [

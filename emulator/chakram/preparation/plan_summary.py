@@ -37,15 +37,15 @@ class JobLine:
     groups: int
     size_scale: str
     compute_ns: int
-    """Compute delays per iteration of the rank that has most of them."""
+    """Largest sum of compute delays of any rank in an iteration, in ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveLine:
-    """Collectives that differ only in their group; counts are per iteration.
+    """Collectives that differ only in their group, with counts per iteration.
 
     ``op`` is ``send`` for point-to-point messages. ``size_bytes`` is the size as
-    nccl-tests defines it; ``trace_bytes`` is that size before the size scale.
+    nccl-tests defines it. ``trace_bytes`` is that size before the size scale.
     """
 
     job: str
@@ -62,27 +62,27 @@ class CollectiveLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan in numbers; traffic is per iteration, and times include dilation.
+    """A plan in numbers, with traffic per iteration and dilated times.
 
     Attributes:
         jobs: The jobs.
-        collectives: Their collectives and messages, largest first.
+        collectives: Collectives and messages of the jobs, largest first.
         ports: Ports that carry ranks.
-        agents: Agents, with their shards.
-        divided: Hosts of ports whose ranks are in several shards, with the number of
-            shards.
-        queue_pairs: Queue pairs; both ends count as one.
-        messages: Messages of all ranks.
-        payload_bytes: Payload of all ranks.
+        agents: Agents, with their numbers of data-plane processes (shards).
+        divided: For each port whose ranks are in several shards, its host and the
+            number of shards.
+        queue_pairs: Number of queue pairs, where both ends count as one.
+        messages: Number of messages of all ranks.
+        payload_bytes: Payload bytes of all ranks.
         busiest_port_bytes: Bytes on the wire that the busiest port sends.
-        least_iteration_ns: Longest serialization delay of the traffic of a port, a
-            lower bound on the iteration time; None if no port has a rate.
-        iterations: All iterations, including warm-up.
-        path_mtu: Payload of a full packet.
+        least_iteration_ns: Longest serialization delay of the traffic of a port. It is
+            a lower bound on the iteration time. None if no port has a rate.
+        iterations: Number of iterations, including warm-up.
+        path_mtu: Payload bytes of a full packet.
         family: ``ipv4`` or ``ipv6``.
-        max_burst_packets: Packets sent as one burst.
+        max_burst_packets: Maximum number of packets that are sent as one burst.
         dilation: Factor by which time is stretched.
-        warnings: Warnings for the reader.
+        warnings: Warnings to show with the summary.
     """
 
     jobs: tuple[JobLine, ...]
@@ -110,7 +110,7 @@ def summarize_plan(
     dilation: int = 1,
     warnings: Sequence[str] = (),
 ) -> PlanSummary:
-    """Return the summary of *plan*; *warnings* precede the warnings of the jobs."""
+    """Return the summary of *plan*, with *warnings* before the warnings of jobs."""
     transport = plan.agents[0].transport
     shares = Shares(
         path_mtu=transport.path_mtu,
@@ -173,7 +173,7 @@ def _count(
     lines: dict[tuple[object, ...], CollectiveLine],
     matrices: Mapping[tuple[str, str, int], Matrix],
 ) -> Iterator[Share]:
-    """Yield a rank's shares; record in *lines* each collective that it leads."""
+    """Yield a rank's shares, and record in *lines* each collective that it leads."""
     program = rank.program
     for use, count in program.columns.collective_uses.items():
         group = program.groups[use.group]

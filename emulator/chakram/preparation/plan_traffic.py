@@ -36,10 +36,10 @@ _KNOWN_SIZES = 1 << 16
 
 
 class Shares:
-    """Computes and caches shares; most collectives of a job are alike.
+    """Computes and caches shares, because most collectives of a job are alike.
 
     Args:
-        path_mtu: Payload of a full packet.
+        path_mtu: Payload bytes of a full packet.
         verb: The verb that posts messages.
         overhead_bytes: Bytes of each packet in addition to its payload.
     """
@@ -104,7 +104,7 @@ class Shares:
 
 
 def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
-    """Return the algorithm of a collective."""
+    """Return the algorithm that a program uses for a collective."""
     return algorithm_of(
         use.op,
         use.algorithm,
@@ -115,7 +115,7 @@ def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
 
 
 def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
-    """Return the bytes of a rank's messages that do not pass through its port."""
+    """Return how many bytes of a rank's messages do not pass through its port."""
     local = {
         pair.peer_rank for pair in rank.queue_pairs if pair.local_rate_bps is not None
     }

@@ -63,10 +63,11 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             is_modelled=fabric.is_modelled,
         )
 
-    # Bursts fit the dilated rate, which this machine has to carry. With bursts sized
+    # Bursts fit the dilated rate, at which this machine has to send. With bursts sized
     # for 400 Gbit/s at a dilated rate of 100 Mbit/s, collectives took 20 to 50 % longer
-    # than simulated. With bursts of 2 to 4 packets the difference was -8 to +16 %.
-    # Windows fit the undilated rate: dilation does not change the bytes in the fabric.
+    # than simulated. With bursts of 2 to 4 packets, the difference was -8 to +16 %.
+    # Windows fit the undilated rate, because dilation does not change the bytes in the
+    # fabric.
     burst = usual_burst(fabric.port_rate_bps)
     undilated_burst = usual_burst(experiment.written.fabric.port_rate_bps)
     derived: dict[str, Any] = {
@@ -96,7 +97,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
 
 
 def _verify_every(transport: Transport) -> int:
-    """Return N if one in N received packets is verified; 0: none."""
+    """Return N if one in N received packets is verified, or 0 for none."""
     sample = transport.icrc_check
     if transport.verify is None and sample is not None:
         return sample
@@ -106,7 +107,7 @@ def _verify_every(transport: Transport) -> int:
 
 
 def _timeout_ns(transport: Transport) -> int:
-    """Return the retransmission timeout; 0: none."""
+    """Return the retransmission timeout, or 0 for none."""
     exponent = transport.local_ack_timeout
     timeout_ns: int = transport.retransmit_timeout_ns
     if exponent is None:
@@ -154,9 +155,10 @@ def run_settings(experiment: Experiment) -> RunSettings:
 def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, int]:
     """Return how many data-plane processes each agent may start.
 
-    On this machine, one core is reserved for agent and controller, or half of the cores
-    for the switches of a lab. A remote host gets one process per port. A simulation
-    gets a single process. The experiment can override all of these.
+    On this machine, one core is reserved for agent and controller. In a lab, half of
+    the cores are reserved for the switches instead. A remote host gets one process per
+    port. A simulation gets a single process. The experiment can override all of these
+    numbers.
     """
     count_of: dict[str, int] = {}
     for port in ports:
@@ -177,8 +179,8 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
 def ports_needed(jobs: Sequence[LoadedJob]) -> int:
     """Return the number of ports that the ranks of all jobs need.
 
-    For placement patterns this is a lower bound. A fabric without a fixed number of
-    ports has exactly this many.
+    For placement patterns, this number is a lower bound. A fabric without a fixed
+    number of ports has exactly this number.
     """
     needed = 0
     for job in jobs:

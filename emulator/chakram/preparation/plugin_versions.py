@@ -1,6 +1,7 @@
 """Plug-ins that an experiment uses, for agents and for ``run.json``.
 
-Each agent checks that it has the same plug-ins installed (``chakram_agent.agent``).
+Each agent checks that the same plug-ins are installed on its host
+(``chakram_agent.agent``).
 """
 
 from __future__ import annotations

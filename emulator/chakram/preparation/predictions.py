@@ -1,7 +1,11 @@
 """Predicted durations of the collectives of a plan.
 
-There are four predictions: the bound of the schedule, the bound for any algorithm
-(``ceiling``), a simulation of the collective alone, and a simulation of the run.
+There are four predictions:
+
+- the bound of the schedule
+- the bound for any algorithm (``ceiling``)
+- a simulation of the collective alone
+- a simulation of the run
 """
 
 from __future__ import annotations
@@ -73,7 +77,8 @@ class Bounds(NamedTuple):
 ALONE_EVENTS = 1_500_000
 """Approximate limit of events for all simulations of collectives alone.
 
-They take about two seconds if the hot modules are compiled."""
+At this limit, the simulations take about two seconds if the hot modules are
+compiled."""
 
 FEW_EVENTS = 100_000
 """Limit of events for simulations in a thread, which delay other tasks."""
@@ -187,7 +192,7 @@ class AloneTimes:
     Attributes:
         times_ns: Duration by collective, without collectives that take too long to
             simulate.
-        left_out: Number of kinds of collectives that were not simulated.
+        left_out: Number of kinds of collectives that the simulations omit.
         kinds: Number of all kinds.
     """
 
@@ -229,7 +234,7 @@ def alone_times(
         topology: The fabric.
         seed: Seed of random marks.
         switching: How packets cross the fabric.
-        events: Approximate limit of events in all simulations.
+        events: Approximate limit of events in all simulations together.
 
     Raises:
         RunFailed: If a simulated collective does not end.
@@ -333,7 +338,7 @@ def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
 
 
 def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
-    """Return models of the fabric under the ranks, by job."""
+    """Return models of the fabric that connects the ranks of each job, by job."""
     host_of_port = {port.number: port.host for port in plan.ports()}
     overhead_bytes = overhead_bytes_of(plan.family())
     transport = plan.agents[0].transport
@@ -379,13 +384,13 @@ def simulate(
 def path_draws(
     fabric: FabricKind, topology: Topology, seed: int, *, known: EcmpHash | None
 ) -> list[Switching]:
-    """Return the path choices to predict with: several if the real one is unknown.
+    """Return the path choices for predictions: several if the real one is unknown.
 
     Args:
         fabric: Provides the path choices.
         topology: Hosts, switches and links.
-        seed: Seed of the first draw; each later draw uses the next one.
-        known: Path choice of the fabric's switches; None if unknown.
+        seed: Seed of the first draw. Each later draw uses the next seed.
+        known: Path choice of the fabric's switches, or None if unknown.
     """
     switching = fabric.switching(seed)
     if known is not None:
@@ -400,11 +405,11 @@ def path_draws(
 def simulate_run(
     plan: Plan, topology: Topology, seed: int, switching: Switching, faults: Faults
 ) -> tuple[dict[CollectiveKey, int], SimulationResult]:
-    """Simulate a run; return the mean time of every collective, and the result.
+    """Simulate a run, and return the mean time of every collective and the result.
 
-    One iteration is enough if all iterations are alike. That is true for a single job
-    without faults, if its congestion control keeps no rate and no packet is dropped.
-    Otherwise all iterations are simulated.
+    One iteration is enough if all iterations are alike. Iterations are alike for a
+    single job without faults, if its congestion control keeps no rate and no packet is
+    dropped. Otherwise, all iterations are simulated.
 
     Raises:
         RunFailed: If the simulated job does not end.
@@ -451,7 +456,7 @@ def early_timeouts(resent: int, lost: int) -> tuple[str, ...]:
     """Return a note if timeouts were shorter than the delay of packets under load.
 
     Args:
-        resent: Packets retransmitted after a timeout.
+        resent: Number of packets that were retransmitted after a timeout.
         lost: Number of packets that were dropped, disturbed by faults, or requested
             again with NAKs.
     """
@@ -475,8 +480,8 @@ def simulate_draws(
 
     Returns:
         The times by source, and notes. The source is ``simulate``, with the number of
-        the draw if there are several. Notes report timeouts that are too short. With
-        faults, a simulation may not end; a note then replaces all times.
+        the draw if there are several. Notes report timeouts that are too short. If a
+        simulation with faults does not end, a note replaces all times.
 
     Raises:
         RunFailed: If a simulated job without faults does not end.
@@ -533,7 +538,7 @@ async def apart(function: Callable[..., T], *args: object) -> T:
         RunFailed: If the process is killed. Exceptions of *function* pass through.
     """
     loop = asyncio.get_running_loop()
-    # Spawned, not forked: gRPC does not survive a fork.
+    # Spawn the process instead of forking it, because gRPC does not work after a fork.
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     try:
         return await loop.run_in_executor(pool, function, *args)

@@ -44,10 +44,11 @@ class ResolvedRun:
 
     Attributes:
         experiment: The experiment.
-        jobs: Its loaded jobs; empty for a preflight, which needs no trace.
+        jobs: Loaded jobs of the experiment. Empty for a preflight, which needs no
+            trace.
         transport: Settings of every queue pair.
         settings: Settings of the run that all agents share.
-        layout: Queue pairs between two ranks, and their source ports.
+        layout: Number of queue pairs between two ranks, and their source ports.
     """
 
     experiment: Experiment
@@ -58,11 +59,11 @@ class ResolvedRun:
 
     @property
     def ports_needed(self) -> int:
-        """Least number of ports that the ranks of all jobs need."""
+        """Minimum number of ports that the ranks of all jobs need."""
         return ports_needed(self.jobs)
 
     def topology(self) -> Topology | None:
-        """Return the fabric of the run; None if the experiment does not describe it."""
+        """Return the topology of the fabric, or None if the experiment has none."""
         return self.experiment.fabric.to_topology(self.ports_needed)
 
     def warnings(self) -> list[str]:
@@ -74,7 +75,7 @@ class ResolvedRun:
 
         Raises:
             FabricError: If the fabric cannot have that shape.
-            PlanError: As `plan`.
+            PlanError: As for `plan`.
         """
         ports = self.experiment.fabric.planned_ports(self.ports_needed)
         return self.plan(ports, run_id, alone=alone)
@@ -94,11 +95,12 @@ class ResolvedRun:
         Args:
             ports: All ports, in the order in which ranks are placed on them.
             run_id: Name of the run.
-            shards: Data-plane processes by agent; None: the result of ``shards_of``.
-            alone: The only job to run; it keeps its placement among the other jobs.
-                None: all.
-            psn_seed: Seed of the first PSNs; None: ``psn_seed`` of the experiment, or
-                else its ``seed``.
+            shards: Number of data-plane processes by agent. None: the result of
+                ``shards_of``.
+            alone: The only job to run. It keeps its placement among the other jobs.
+                None: all jobs.
+            psn_seed: Seed of the first PSNs. None: ``psn_seed`` of the experiment, or
+                if that is not set, ``seed``.
             connected: Whether ranks get queue pairs.
 
         Raises:
@@ -172,8 +174,8 @@ def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> Resolv
         plan_file: A saved plan to take the programs from, instead of the traces.
 
     Raises:
-        ChakramError: If a trace or the plan cannot be read; see ``load_jobs`` and
-            ``load_plan``.
+        ChakramError: If a trace or the plan cannot be read (see ``load_jobs`` and
+            ``load_plan``).
     """
     if plan_file is not None:
         return resolve(experiment, load_plan(plan_file, experiment))

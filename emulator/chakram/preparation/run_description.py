@@ -1,4 +1,4 @@
-"""Builds the manifest of a run, descriptions of its parts, and banners."""
+"""Builder of the manifest of a run, descriptions of its parts, and banners."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reference:
-    """Reference values for measured times, in ns by collective.
+    """Reference times to compare measured times with, in ns by collective.
 
     Attributes:
         bounds: Lower bounds for the schedules that the run uses.
         alone: Simulated times of collectives that run alone on the fabric.
         ceilings: Lower bounds for any algorithm.
         predictions: Times that models predict, by source.
-        flow_bound: Returns the lower bound of a message; None if unknown.
-        fair_times: Estimates the times of messages that share ports; None if unknown.
-        ways: Returns the paths of messages; None if unknown.
+        flow_bound: Returns the lower bound of a message. None if unknown.
+        fair_times: Estimates the times of messages that share ports. None if unknown.
+        ways: Returns the paths of messages. None if unknown.
         notes: Notes about these values.
     """
 
@@ -63,7 +63,7 @@ def manifest_of(
     world: str | None = None,
     alone: str | None = None,
 ) -> RunManifest:
-    """Return the initial ``run.json``; *alone* names the only job to run, if any."""
+    """Return the initial ``run.json``, where *alone* is the only job to run, if any."""
     experiment, settings = resolved.experiment, resolved.settings
     jobs: Sequence[LoadedJob] = resolved.jobs
     if alone is not None:
@@ -165,9 +165,9 @@ def agent_facts(
 
 
 def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
-    """Return warnings about agents that have another version or run uncompiled.
+    """Return warnings about agents with another version or without compiled modules.
 
-    The client refuses agents with another protocol version when it connects.
+    The controller refuses agents with another protocol version when it connects.
     """
     ours = chakram.__version__
     return [
@@ -234,7 +234,7 @@ def injected_banners(
         injected: Number of packets by kind of disturbance.
         disturbed: Number of packets by entry of ``faults.packets``.
         faults: The faults of the experiment.
-        alone: The only job of the run; None: all of them.
+        alone: The only job of the run. None: all jobs.
     """
     if not faults.drop and not faults.packets:
         return ()

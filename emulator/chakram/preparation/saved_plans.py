@@ -1,9 +1,10 @@
 """Saved plans: files with the programs of an experiment, used instead of its traces.
 
-Programs depend on the traces, on how they are read and lowered, and on the algorithms.
-They do not depend on transport, placement, or fabric (except for its dilation). You can
-change these between runs. A file lists its inputs. It is refused if the experiment
-differs, or if an input has changed since. Inputs that no longer exist are ignored.
+Programs depend on the traces, on how Chakram reads and lowers traces, and on the
+algorithms. Programs do not depend on transport, placement, or fabric (except for its
+dilation). You can change these settings between runs. A saved plan lists its inputs.
+Chakram refuses a plan if the experiment differs, or if an input has changed. It ignores
+inputs that no longer exist.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Records of a run, as rows of integers and as named objects. No I/O."""
+"""Records of a run, as rows of integers and as named objects, without I/O."""

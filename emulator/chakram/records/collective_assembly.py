@@ -2,18 +2,18 @@
 
 Shards report in batches, at different times.  Within a batch, the flows of a rank's
 share precede the share, because a share ends with its last acknowledgment.  So when all
-shares of a collective have arrived, all its flows have arrived, and its record is
-complete.  Memory use is proportional to the collectives in flight.
+shares of a collective have arrived, all of the collective's flows have arrived, and the
+record is complete.  Memory use is proportional to the collectives in flight.
 
-**Arrivals.**  Only the receiver knows when a message completed.  It reports that time
-before its share.  A flow waits for this report, but no longer than until its collective
+**Arrivals.**  Only the receiver knows when a message completed.  The receiver reports
+that time before its share.  A flow waits for this report, but only until its collective
 is complete.
 
 **Generator wait.**  Each flow reports how long its due packets waited for the data
 plane.  Flows of a rank that the same event released wait at the same time, so only the
-longest of these waits counts.  A flow released by a message waits after the flows of
+longest of these waits counts.  A flow that a message released waits after the flows of
 earlier steps, so the waits of steps add up.  The generator wait of a collective is the
-largest sum of any rank.
+largest of these sums over its ranks.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _WIDTH = len(FLOW_FIELDS)
 )
 
 _RELEASED_TOGETHER = -1
-"""Step number used for all flows that the start of the collective released."""
+"""Step number for all flows that the start of the collective released."""
 
 
 @dataclass(slots=True)
 class _Gathering:
-    """Reports of one collective in one iteration so far."""
+    """Reports that have arrived about one collective in one iteration."""
 
     shares: int = 0
     starts: int = 0
@@ -107,10 +107,10 @@ class CollectiveJoiner:
     """Incremental join of rows into records of complete collectives.
 
     Args:
-        operations: Operations of the plan of the run.
+        operations: Operations of the run's plan.
         warmup: Number of iterations that are not measured.
-        offsets_ns: By rank number, the offset that converts times of the rank's clock
-            to the controller's clock; empty if all offsets are 0.
+        offsets_ns: Offset to add to times of each rank's clock, to convert them to the
+            controller's clock, by rank number.  Empty if all offsets are 0.
         has_arrivals: Whether receivers report when messages completed.
     """
 
@@ -126,8 +126,8 @@ class CollectiveJoiner:
     def add(self, rows: RecordRows) -> list[CollectiveRecord]:
         """Take a batch of rows and return the collectives that it completes.
 
-        Removes arrivals from *rows*, and flows whose arrival is missing.  Adds earlier
-        flows whose arrival is in this batch.
+        The method removes arrivals from *rows*, and flows whose arrival is missing.  It
+        adds earlier flows whose arrival is in this batch.
 
         Raises:
             ValueError: If a row does not belong to the plan.
@@ -146,7 +146,7 @@ class CollectiveJoiner:
         return flows
 
     def unfinished(self) -> list[CollectiveRecord]:
-        """Return a record of each collective with missing reports of ranks."""
+        """Return a partial record of each collective that lacks reports of ranks."""
         return [
             self._record(self.operations.identities[index], iteration, gathering)
             for (iteration, index), gathering in sorted(self._gathering.items())
@@ -176,7 +176,7 @@ class CollectiveJoiner:
         return found
 
     def _add_flows(self, rows: RecordRows) -> None:
-        """Add flows without creating an object for each; there may be millions."""
+        """Add flows, of which there may be millions, without an object for each."""
         operations, flows = self.operations, rows.flows
         if len(flows) % _WIDTH:
             raise ValueError(f"{len(flows)} numbers are not rows of {_WIDTH}")
@@ -271,7 +271,7 @@ class CollectiveJoiner:
         waits_ns: dict[int, int] = {}
         for (rank, _), wait_ns in gathering.waits_ns.items():
             waits_ns[rank] = waits_ns.get(rank, 0) + wait_ns
-        # A complete collective has starts; a partial one may have only flows.
+        # A complete collective has start times.  A partial one may have only flows.
         starts_ns = (gathering.first_start_ns, gathering.flow_start_ns)
         ends_ns = (gathering.end_ns, gathering.flow_end_ns)
         end_ns = max(time_ns for time_ns in ends_ns if time_ns is not None)
@@ -305,7 +305,7 @@ def _release(gathering: _Gathering, flows: array[int]) -> None:
 
 
 def _has_arrived(flows: array[int], at: int, gathering: _Gathering) -> bool:
-    """Set the arrival time of a flow; store the flow and return False if unknown."""
+    """Set the arrival time of a flow, or store the flow if the time is unknown."""
     if flows[at + _RECEIVED_NS] >= 0 or flows[at + _NUMBER] < 0:
         return True
     message = (flows[at + _RANK], flows[at + _PEER], flows[at + _NUMBER])

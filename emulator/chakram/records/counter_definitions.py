@@ -7,10 +7,10 @@ destinations:
 * a column in the tables of a run (``chakram.records.row_layout``);
 * a metric (``chakram.metrics.catalogue``).
 
-Snapshots, rows, slots and metrics are generated from these declarations.
+Chakram generates snapshots, rows, slots and metrics from these declarations.
 
-To add a counter, add a field here, an attribute in the engine, and the engine's code
-that increments it.
+To add a counter, add a field here, an attribute in the engine, and the code that
+increments this attribute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Snapshot = TypeVar("Snapshot", "QueuePairStatistics", "PortStatistics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric whose series are several counters.
+    """A metric with several counters, each of which is a series.
 
     Attributes:
         help: Help text of the metric.
@@ -53,23 +53,24 @@ FAMILIES = {
         label="disturbance",
     ),
 }
-"""Metrics with an additional label; every other metric has one counter."""
+"""Metrics with an additional label.  Every other metric exports one counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """Source and destinations of a number.
+    """Source and destinations of a counter's value.
 
     Attributes:
         name: Name of the field.
-        part: Part of the engine that keeps it; empty: the caller supplies the value.
+        part: Part of the engine that keeps the value.  If empty, the caller supplies
+            the value.
         reads: Attribute of that part.
         about: Description.
-        slot: Name of its slot in shared memory; None: no slot.
-        column: Column in the table of a run; None: no column.
+        slot: Name of its slot in shared memory, or None without a slot.
+        column: Column in the table of a run, or None without a column.
         metric: Metric that exports the slot.
-        label: Value of the metric's additional label, for one of ``FAMILIES``.
-        factor: Factor from its unit to the unit of the metric.
+        label: Value of the metric's additional label, if the metric is in ``FAMILIES``.
+        factor: Factor from the counter's unit to the unit of the metric.
     """
 
     name: str
@@ -95,7 +96,7 @@ def _counted(
     factor: float = 1,
     **options: Any,
 ) -> Any:
-    """Declare a counter, see ``Counter``; a slot is named after its metric."""
+    """Declare a counter (see ``Counter``), with a slot if the counter has a metric."""
     if metric is not None and slot is None:
         slot = metric.removeprefix("chakram_").removesuffix("_total")
         slot += f"_{label}" if label is not None else ""
@@ -115,10 +116,10 @@ def _counted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramCounts:
-    """Content of a histogram of times.
+    """Buckets and sum of a histogram of times.
 
     Attributes:
-        counts: Counts by bucket, not cumulative.  The bounds of the buckets are
+        counts: Count of each bucket, not cumulative.  The bounds of the buckets are
             ``chakram.records.counter_slots.FCT_BUCKET_BOUNDS_NS``.
         sum_ns: Sum of all times.
     """
@@ -135,14 +136,14 @@ class QueuePairStatistics:
     """Statistics of a queue pair since its creation.
 
     Bytes are payload, except in ``wire_bytes_sent``.  Columns have the order of the
-    fields.  Their names follow the RoCEv2 models of the Open Traffic Generator where
-    these have the value.
+    fields.  If the RoCEv2 models of the Open Traffic Generator define a value, the
+    column has the name from these models.
 
     Attributes:
-        rate_bps: Current rate limit of congestion control; None: no limit.
-        target_bps: Target rate of congestion control; None: no target rate.
-        alpha: Estimated congestion of the path, 0 to 1; None: no estimate.
-        failure: Reason for the error state; None: no error.
+        rate_bps: Current rate limit of congestion control.  None if there is no limit.
+        target_bps: Target rate of congestion control.  None if there is no target.
+        alpha: Estimated congestion of the path, 0 to 1.  None if there is no estimate.
+        failure: Reason for the error state.  None if there is no error.
     """
 
     packets_sent: int = _counted(
@@ -341,12 +342,14 @@ def _disturbed(kind: str, about: str) -> Any:
 
 @dataclass(slots=True, kw_only=True)  # frozen would take twice as long to create
 class PortStatistics:
-    """Statistics of a port since its creation; bytes are Ethernet header to ICRC.
+    """Statistics of a port since its creation.
+
+    Bytes include everything from the Ethernet header to the ICRC.
 
     Attributes:
         round_trips: Times from a packet that requested an ACK to the ACK, without
             retransmitted packets.
-        pacing_errors: Delays of data bursts against their pace, for ports or queue
+        pacing_errors: Delays of data bursts relative to their pace, for ports or queue
             pairs with a rate.
     """
 
@@ -431,7 +434,7 @@ class PortStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatistics:
-    """Statistics of a data-plane process that its engine does not count."""
+    """Statistics of a data-plane process that are not counters of the engine."""
 
     received_bytes: int = _counted(
         "", "Bytes received: layer 2 without FCS.", metric="chakram_rx_bytes_total"
@@ -489,12 +492,12 @@ FAULT_COUNTERS = tuple(
 
 
 def counters_of(kind: type) -> tuple[Counter, ...]:
-    """Return the counters of a kind of statistics, in order."""
+    """Return the counters that a class of statistics declares, in order."""
     return _COUNTERS[kind]
 
 
 def columns_of(kind: type) -> tuple[str, ...]:
-    """Return the columns of a kind of statistics in the tables of a run, in order."""
+    """Return the columns of a class of statistics in tables of a run, in order."""
     return tuple(each.column for each in _COUNTERS[kind] if each.column is not None)
 
 
@@ -507,7 +510,7 @@ _ROW_READERS: dict[type, Callable[[object], tuple[int, ...]]] = {
 
 
 def row_of(statistics: QueuePairStatistics | PortStatistics) -> tuple[int, ...]:
-    """Return the values of the columns in ``columns_of``."""
+    """Return the values of the columns that ``columns_of`` lists."""
     return _ROW_READERS[type(statistics)](statistics)
 
 
@@ -532,7 +535,7 @@ _READERS = {kind: _readers(kind) for kind in (QueuePairStatistics, PortStatistic
 
 
 def sampled_of(statistics: PortStatistics) -> tuple[tuple[int, ...], int]:
-    """Return the values of ``PortEngine.sampled`` from a snapshot."""
+    """Return the same values as ``PortEngine.sampled``, from a snapshot."""
     return row_of(statistics), sum(_disturbances(statistics))
 
 
@@ -541,8 +544,9 @@ def row_reader(
 ) -> Callable[[Mapping[str, object]], tuple[int, ...]]:
     """Return a function that reads the values of ``columns_of`` from the engine.
 
-    The function takes the parts of the engine, as ``gather`` does. Values that no part
-    counts are 0. A snapshot would take three times as long.
+    The function takes the parts of the engine, as ``gather`` does.  Values that no part
+    counts are 0.  With a snapshot by ``gather``, reading would take three times as
+    long.
     """
     places = [name for _, names, _ in _READERS[kind] for name in names]
     in_order = itemgetter(
@@ -574,9 +578,9 @@ def gather(
     """Return a snapshot of the current counters.
 
     Args:
-        kind: Kind of statistics.
-        parts: Parts of the engine that keep the counters, by their names in the
-            declarations.
+        kind: Class of statistics.
+        parts: Parts of the engine that keep the counters, by the names of the parts in
+            the declarations.
         others: Values of the fields that no part keeps.
     """
     for part, names, read in _READERS[kind]:

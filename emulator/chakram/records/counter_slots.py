@@ -1,9 +1,8 @@
 """Live counters of the data plane, as slots of one flat array.
 
-A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory, and only adds
-to it.  Readers take copies.  This module defines the layout, so the data plane writes
-plain integers.  ``chakram.records.counter_definitions`` declares names and units for
-the exporter.
+A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory, and only
+increases them.  Readers take copies.  This module defines the layout of the array.
+``chakram.records.counter_definitions`` declares names and units for the exporter.
 
 ====================  ================================================================
 slots                 contents
@@ -19,7 +18,7 @@ one per collective    sum of the completion times in ns; at ``fct_sum_slot(op)``
                       faults; at ``fault_slot(index)``
 ====================  ================================================================
 
-All slots count upwards, so counters of several shards or agents can be added.
+Counters never decrease, and the counters of several shards or agents can be added.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ COUNTERS: tuple[Counter, ...] = tuple(
 """Counters that have a slot, in the order of their slots."""
 
 COUNTER_NAMES: tuple[str, ...] = tuple(str(counter.slot) for counter in COUNTERS)
-"""Names of the scalar slots, in order."""
+"""Names of the counters with a single slot, in the order of their slots."""
 
 FCT_BUCKET_BOUNDS_NS: tuple[int, ...] = tuple(1000 << n for n in range(27))
 """Inclusive upper bounds of the buckets: 1 us, 2 us, 4 us ... 67.1 s."""
 
 FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
-"""Buckets of one histogram: one per bound, and one for longer times."""
+"""Number of buckets in one histogram: one per bound, and one for longer times."""
 
 OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
 """Collectives in the order of their histograms."""
@@ -63,14 +62,14 @@ INJECTED = tuple(
     for name in COUNTER_NAMES
     if name.startswith("injected_")
 )
-"""Faults that ports inject; each has a counter ``injected_...``."""
+"""Faults that ports inject.  Each has a counter ``injected_...``."""
 
 INVALID = tuple(
     name.removeprefix("invalid_")
     for name in COUNTER_NAMES
     if name.startswith("invalid_")
 )
-"""Reasons why a packet is invalid; each has a counter ``invalid_...``."""
+"""Reasons why a packet is invalid.  Each has a counter ``invalid_...``."""
 
 _SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
 _OP_SLOTS = {
@@ -78,18 +77,18 @@ _OP_SLOTS = {
 }
 
 DISTRIBUTIONS = (
-    "round_trip",  # from a packet that requests an acknowledgment to the ACK
-    "pacing_error",  # delay of a burst against its pace
-    "generator_lag",  # wait of due work for the loop
+    "round_trip",  # time from a packet that requests an ACK to the ACK
+    "pacing_error",  # delay of a burst relative to its pace
+    "generator_lag",  # time that due work waits for the data-plane loop
 )
-"""Names of the distributions of times other than completion times, in order."""
+"""Names of the other distributions, in addition to completion times, in order."""
 
 _FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
 
 _FIRST_FAULT = _FIRST_DISTRIBUTION + len(DISTRIBUTIONS) * (FCT_BUCKETS + 1)
 
 TOTAL_SLOTS = _FIRST_FAULT + MAX_FAULTS
-"""Length of the array."""
+"""Number of slots in a shard's array of counters."""
 
 
 def slot(name: str) -> int:
@@ -107,7 +106,7 @@ def slot(name: str) -> int:
 def fct_bucket(fct_ns: int) -> int:
     """Return the index of the bucket of a completion time.
 
-    It is the first bucket whose bound is not below *fct_ns*.
+    This is the first bucket whose bound is not below *fct_ns*.
     """
     # Bounds double from 1 us, so a bit length replaces a search.
     bucket = (max(fct_ns, 1) - 1) // 1000
@@ -154,9 +153,9 @@ def fault_slot(index: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FctHistogram:
-    """Completion times of the flows of one collective.
+    """Histogram of the completion times of one collective's flows.
 
-    ``counts`` has the count of each bucket, not cumulative.
+    ``counts`` contains the count of each bucket, not cumulative.
     """
 
     op: CollectiveOp
@@ -170,7 +169,7 @@ class FctHistogram:
 
 
 def fct_histograms(values: Sequence[int]) -> list[FctHistogram]:
-    """Return the histograms in an array of counters, without empty ones."""
+    """Return the histograms in an array of counters, without empty histograms."""
     histograms = []
     for op in OPS:
         first = _OP_SLOTS[op]

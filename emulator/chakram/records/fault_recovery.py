@@ -6,14 +6,14 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 _BACK = 0.9
-"""Share of the lowest earlier rate at which a message counts as recovered."""
+"""Fraction of the lowest earlier rate at which a message is no longer slow."""
 
 
 class SentAcross(NamedTuple):
-    """A message that crossed the location of a fault.
+    """A message whose path crossed the location of a fault.
 
-    ``session`` is the pair of ranks.  ``like`` is the collective and size.  Messages
-    with the same ``like`` have comparable times.
+    ``session`` identifies the pair of ranks.  ``like`` identifies the collective and
+    size, so messages with the same ``like`` have comparable times.
     """
 
     session: Hashable
@@ -29,11 +29,11 @@ def recovered_ns(
 
     A message is slow if its rate is below 0.9 of the lowest rate that comparable
     messages of its session had before the fault.  A session recovers with the first
-    message sent after the fault that is not slow.  Earlier slow messages must also be
-    acknowledged.
+    message sent after the fault that is not slow, as soon as all earlier slow messages
+    are acknowledged.
 
     Args:
-        messages: All messages that crossed the place of the fault.
+        messages: All messages that crossed the location of the fault.
         start_ns: Start of the fault.
         end_ns: End of the fault.
 

@@ -1,8 +1,9 @@
 """Conversion of rows of numbers to named records.
 
 Rows identify ranks and operations by number (``chakram.records.row_layout``).  The plan
-maps these numbers to names.  Flows remain columns, because there are millions of them.
-Collectives become objects, because each one joins the shares of several ranks.
+maps these numbers to names.  Flows remain columns of numbers, because a run may have
+millions of them.  Collectives become objects, because each collective joins the shares
+of several ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class OperationTable:
     Attributes:
         identities: All collectives and point-to-point messages of an iteration.
         first: By rank number, the number of its first operation.
-        identity_of: By operation number, the index in ``identities``; -1 for compute.
+        identity_of: By operation number, the index in ``identities``, or -1 for
+            computations.
         ranks: By rank number, the job and the rank in the job.
     """
 
@@ -41,7 +43,7 @@ class OperationTable:
         """Number the operations of *plan*.
 
         Raises:
-            PlanError: If the numbers of its ranks are not 0, 1, 2 ...
+            PlanError: If the numbers of the ranks are not 0, 1, 2 ...
         """
         ranks = plan.ranks()
         if [rank.number for rank in ranks] != list(range(len(ranks))):
@@ -89,7 +91,7 @@ class OperationTable:
         ]
 
     def operation_number(self, rank: int, operation: int) -> int:
-        """Return the number of an operation among those of all ranks.
+        """Return the number of an operation among the operations of all ranks.
 
         Raises:
             ValueError: If there is no such rank or no such operation.
@@ -105,7 +107,7 @@ class OperationTable:
         raise ValueError(f"the plan has no operation {operation} of rank {rank}")
 
     def rank(self, number: int) -> tuple[str, int]:
-        """Return the job, and the rank in the job, of rank *number*.
+        """Return the job of rank *number*, and its rank in the job.
 
         Raises:
             ValueError: If there is no such rank.
@@ -166,7 +168,7 @@ def _identity(program: RankProgram, row: int, key: CollectiveKey) -> CollectiveI
 
 
 def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
-    """Return the columns of a flat table by name.
+    """Return the columns of a table that is stored row by row, by name.
 
     Raises:
         ValueError: If *rows* does not contain whole rows.
@@ -184,7 +186,7 @@ def rank_records(
     warmup: int,
     offsets_ns: Sequence[int] = (),
 ) -> list[RankRecord]:
-    """Return the rank iterations in *rows*, whose columns are ``ITERATION_FIELDS``.
+    """Return the records of rank iterations in *rows* (of ``ITERATION_FIELDS``).
 
     Raises:
         ValueError: If a row does not belong to the plan.

@@ -1,8 +1,8 @@
 """Layout of the records of a run, as rows of 64-bit integers.
 
-Replay writes these rows.  Shards send them in batches of little-endian int64.  The
-controller uses the plan to convert rank and operation numbers into the columns of the
-run directory.  Times are in nanoseconds, on the sender's clock.
+The replay writes these rows.  Shards send them in batches of little-endian int64.  The
+controller uses the plan to convert rank and operation numbers to the names in the run
+directory.  Times are in nanoseconds, on the clock of the shard that sends the row.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class FlowRow(NamedTuple):
     rate_at_start_bps: int  # 0: not limited by congestion control
     packets: int
     retransmitted: int
-    cnp: int  # congestion notifications to its queue pair in that time
+    cnp: int  # congestion notifications to its queue pair while it was in flight
     generator_wait_ns: int
     cause_kind: int  # a CAUSE_* number
-    cause_rank: int  # CAUSE_MESSAGE: its sender; CAUSE_GRANT: the granting rank
-    cause_number: int  # CAUSE_MESSAGE: its number; CAUSE_OPERATION: its index
-    number: int = UNKNOWN  # of the message: channel << 32 | immediate data
-    departed_ns: int = UNKNOWN  # from here: see ``chakram.roce.events.MessageParts``
+    cause_rank: int  # sender of the message or grant that released it
+    cause_number: int  # number of that message, or index of that operation
+    number: int = UNKNOWN  # number of the message: channel << 32 | immediate data
+    # ``chakram.roce.events.MessageParts`` explains the following times.
+    departed_ns: int = UNKNOWN
     received_ns: int = UNKNOWN
     own_port_ns: int = UNKNOWN
     window_ns: int = UNKNOWN
@@ -82,21 +83,19 @@ class ShareRow(NamedTuple):
     generator_wait_ns: int
     retransmitted: int
     ce: int  # received packets with the mark "congestion experienced"
-    slip_ns: (
-        int  # delay of its start against the recorded time, if it follows that time
-    )
+    slip_ns: int  # delay of its start after the recorded time
     wrong: int  # received packets with a wrong payload
-    released_by: int = UNKNOWN  # operation that it waited for longest, if any
+    released_by: int = UNKNOWN  # operation that it waited for longest
     end_kind: int = UNKNOWN  # an END_* number: event that ended it
-    end_rank: int = UNKNOWN  # number of the rank at the other end of that message
-    end_number: int = UNKNOWN  # number of that message
+    end_rank: int = UNKNOWN  # rank at the other end of the message that ended it
+    end_number: int = UNKNOWN  # number of the message that ended it
 
 
 SHARE_FIELDS = ShareRow._fields
 
 
 class ArrivalRow(NamedTuple):
-    """Time when a message was complete, on the clock of the receiving rank.
+    """Time at which a message was complete, on the clock of the receiving rank.
 
     Runs in virtual time have no such rows, because the sender's flow contains this
     time.
@@ -106,7 +105,7 @@ class ArrivalRow(NamedTuple):
     rank: int  # number of the receiving rank in the plan
     operation: int  # index in the rank's program
     peer: int  # number of the sending rank in the plan
-    number: int  # of the message, as in its flow
+    number: int  # number of the message, as in the message's flow
     received_ns: int
 
 
@@ -122,7 +121,7 @@ class ComputationRow(NamedTuple):
     ready_ns: int
     start_ns: int
     end_ns: int
-    released_by: int  # as in a share
+    released_by: int  # operation that it waited for longest, if any
     held_by: int  # operation that occupied its stream until it started, if any
 
 
@@ -136,10 +135,10 @@ class IterationRow(NamedTuple):
     rank: int
     start_ns: int
     end_ns: int
-    compute_ns: int  # at least one compute operation ran
-    communication_ns: int  # at least one collective or message was in flight
-    exposed_ns: int  # communication without compute
-    idle_ns: int  # neither
+    compute_ns: int  # time with at least one compute operation
+    communication_ns: int  # time with at least one collective or message in flight
+    exposed_ns: int  # time with communication and without compute
+    idle_ns: int  # time with neither communication nor compute
 
 
 ITERATION_FIELDS = IterationRow._fields
@@ -151,28 +150,28 @@ QUEUE_PAIR_FIELDS = (
     "qpn",
     "rate_bps",  # 0: not limited by congestion control
     "target_bps",  # 0: no target rate
-    "alpha",  # in units of 1 / SHARE_UNIT; -1: no alpha
+    "alpha",  # in units of 1 / SHARE_UNIT, or -1 without alpha
     *columns_of(QueuePairStatistics),
 )
 """Columns of a sample of one queue pair.
 
-Counts begin at the start of the run. Names follow the RoCEv2 metrics of the Open
-Traffic Generator models where these have the metric. Only one of the two ends counts a
-NAK for a packet that was late but not lost. So the total is ``nak_reordered_tx`` plus
-``nak_reordered_rx``.
+Counts begin at the start of the run.  If the RoCEv2 models of the Open Traffic
+Generator define a metric, the column has the name from these models.  Only one of the
+two ends counts a NAK for a packet that was late but not lost.  The total number of
+these NAKs is therefore ``nak_reordered_tx`` plus ``nak_reordered_rx``.
 """
 
 _PORT_FIRST = (
     "time_ns",
     "port",  # number in the plan
-    "shard",  # that sent and received these packets, see below
+    "shard",  # shard that sent and received these packets, see below
     "tx_bytes",  # layer 2 without FCS
     "rx_bytes",
     "tx_packets",
     "rx_packets",
     "socket_drops",
     "send_retries",
-    "invalid_packets",  # dropped for one of the reasons that follow
+    "invalid_packets",  # packets dropped for one of the following reasons
 )
 _PORT_LAST = (
     "injected_drops",
@@ -189,31 +188,31 @@ PORT_FIELDS = (
     ),
     *_PORT_LAST,
 )
-"""Columns of a sample of one port; counts begin at the start of the run.
+"""Columns of a sample of one port.  Counts begin at the start of the run.
 
-If several shards share a port, each shard has separate samples of the traffic through
-its own sockets. The counts of the port are the sums of the last samples of all shards.
+If several shards share a port, each shard samples the traffic through its own sockets.
+The counts of the port are the sums of the last samples of all shards.
 """
 
 LINK_SAMPLE_FIELDS = (
     "time_ns",
-    "port",  # of the fabric, where a link direction begins
+    "port",  # port of the fabric at which a link direction begins
     "traffic_class",
     "bytes",  # sent into the link
     "queue_bytes",  # current queue length
     "queue_max_bytes",  # maximum queue length since the previous row
     "marked",
     "drops",
-    "pauses",  # received frames that paused or resumed it
+    "pauses",  # received frames that paused or resumed this traffic class
     "paused_ns",
 )
 """Columns of a sample of one traffic class at one port of the fabric.
 
-All counts except the queue lengths begin at the start of the run.
+All counts begin at the start of the run.  Queue lengths are not counts.
 """
 
 SHARE_UNIT = 1 << 20
-"""Denominator of shares, which are stored as integers."""
+"""Denominator of fractions such as alpha, which rows contain as integers."""
 
 END_START = 0
 END_RECEIVED = 1
@@ -237,7 +236,7 @@ def _none() -> Numbers:
 
 @dataclass(slots=True)
 class RecordRows:
-    """Rows of all tables; each table is one flat array of int64."""
+    """Rows of all tables.  Each table is one flat array of int64."""
 
     flows: Annotated[Numbers, Rows(len(FLOW_FIELDS))] = field(default_factory=_none)
     shares: Annotated[Numbers, Rows(len(SHARE_FIELDS))] = field(default_factory=_none)

@@ -6,7 +6,7 @@ Definitions for a ``CollectiveRecord``:
   All times are on the controller's clock (the offsets of the agents' clocks are added).
   The time of a point-to-point message begins at the sender's start, because the
   receiver may wait for a long time.  The time of a barrier begins at the start of the
-  last rank, because it cannot progress before that.
+  last rank, because no rank can continue before that.
 * Its *critical flow* is the flow that was acknowledged last.
 * Its *generator wait* is how long the data plane delayed due packets of the rank that
   it delayed most (``chakram.records.collective_assembly``).
@@ -21,16 +21,16 @@ from typing import NamedTuple
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 
 GENERATOR_BOUND_PERCENT = 5
-"""Percentage of waiting time above which a collective is generator-bound."""
+"""Percentage of a collective's time above which a wait makes it generator-bound."""
 
 
 def is_generator_bound(wait_share: float) -> bool:
-    """Return whether a share of waiting time makes a collective generator-bound."""
+    """Return whether a collective with this fraction of waiting is generator-bound."""
     return 100 * wait_share > GENERATOR_BOUND_PERCENT
 
 
 class CollectiveKey(NamedTuple):
-    """Key of a collective within each iteration.
+    """Key of a collective, unique within an iteration.
 
     ``k`` is its index among the collectives of its group.  The group of a
     point-to-point message from rank 3 to rank 5 is ``p2p:3>5``.
@@ -46,9 +46,10 @@ class CollectiveIdentity:
     """Properties of one collective in the plan, equal in every iteration.
 
     ``shares`` is the number of ranks of the plan that take part.  ``root`` is None if
-    there is no root.  For a message between two ranks, ``name`` and ``send_node_id``
-    belong to the sender's node.  ``receive_name`` and ``receive_node_id`` belong to the
-    receiver's node.  Other collectives have no node ids and no ``receive_name``.
+    the collective has no root.  For a message between two ranks, ``name`` and
+    ``send_node_id`` belong to the sender's node.  ``receive_name`` and
+    ``receive_node_id`` belong to the receiver's node.  Other collectives have no node
+    IDs and no ``receive_name``.
     """
 
     key: CollectiveKey
@@ -66,14 +67,14 @@ class CollectiveIdentity:
 
     @property
     def size_bytes(self) -> int:
-        """Size S of nccl-tests in this run."""
+        """Size in this run, as nccl-tests defines size S."""
         return nccl_size_bytes(
             self.op, input_bytes=self.input_bytes, nranks=self.nranks
         )
 
     @property
     def trace_size_bytes(self) -> int:
-        """Size S of nccl-tests in the trace, before ``size_scale``."""
+        """Size in the trace, before ``size_scale``, as nccl-tests defines size S."""
         return nccl_size_bytes(
             self.op, input_bytes=self.trace_bytes, nranks=self.nranks
         )
@@ -84,7 +85,10 @@ class CollectiveIdentity:
 
 
 class CriticalFlow(NamedTuple):
-    """The flow of a collective that was acknowledged last, with ranks of the job."""
+    """The flow of a collective that was acknowledged last.
+
+    ``src`` and ``dst`` are ranks of the job.
+    """
 
     src: int
     dst: int
@@ -96,15 +100,15 @@ class CriticalFlow(NamedTuple):
 class CollectiveRecord(NamedTuple):
     """One collective in one iteration, over all its ranks.
 
-    ``shares`` is the number of ranks that reported.  If it is below the number in the
-    identity, the run ended too early (``complete`` is False).  ``mean_duration_ns`` is
-    the mean time from a rank's start to its end, over all ranks. nccl-tests reports
-    this value by default.  ``start_spread_ns`` is last start minus first start.
-    ``packets`` counts the packets of its messages once each, and ``retransmitted``
-    their retransmissions.  ``ce`` counts received packets with the mark "congestion
-    experienced".  ``slip_ns`` is the largest delay of a rank's start against its
-    recorded time, if the job follows recorded times.  ``wrong`` counts received packets
-    with a wrong payload.
+    ``shares`` is the number of ranks that reported.  If fewer ranks reported than the
+    identity expects, the run ended too early and ``complete`` is False.
+    ``mean_duration_ns`` is the mean time from a rank's start to its end, over all
+    ranks.  nccl-tests reports this value by default.  ``start_spread_ns`` is the last
+    start minus the first start.  ``packets`` counts the packets of its messages once
+    each, and ``retransmitted`` counts retransmissions of these packets.  ``ce`` counts
+    received packets with the mark "congestion experienced".  ``slip_ns`` is the largest
+    delay of a rank's start after its recorded time, if the job follows recorded times.
+    ``wrong`` counts received packets with a wrong payload.
     """
 
     identity: CollectiveIdentity
@@ -138,7 +142,7 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def generator_bound(self) -> bool:
-        """Whether the generator delayed it for more than 5 % of its time."""
+        """Whether the collective waited for the generator for over 5 % of its time."""
         return is_generator_bound(self.generator_wait_ns / max(1, self.duration_ns))
 
 
@@ -170,11 +174,11 @@ class LinkRecord:
     switches).  ``direction`` is ``up`` (away from the hosts) or ``down``.  Byte counts
     are layer-2 bytes.  The next five values are None if they are not counted.
     ``drops`` and ``marked`` are packets dropped, and packets marked when sent into the
-    link.  ``pauses`` are pause frames that its sender received, and ``paused_ns`` is
-    the pause time summed over classes.  ``down_ns`` is how long faults had the link
-    down.  ``port`` is where this direction begins.  ``rate_bps`` is the rate in the
-    experiment (None: no limit, or unknown).  Ports of a switch with the same
-    ``equal_cost`` are alternatives for the same packets.
+    link.  ``pauses`` is the number of pause frames that its sender received, and
+    ``paused_ns`` is the pause time summed over classes.  ``down_ns`` is how long faults
+    kept the link down.  ``port`` is the port at which this direction begins.
+    ``rate_bps`` is the rate in the experiment, None if unlimited or unknown.  Ports of
+    a switch with the same ``equal_cost`` are alternatives for the same packets.
     """
 
     link: str
@@ -198,9 +202,9 @@ class LinkRecord:
 
 
 def generator_wait_share(records: Collection[CollectiveRecord]) -> float:
-    """Return the share of their time that collectives spent waiting for the generator.
+    """Return the fraction of their time that collectives waited for the generator.
 
-    Their mean time is too long by at most this share.
+    The measured mean time of these collectives is too long by at most this fraction.
     """
     waits_ns = sum(record.generator_wait_ns for record in records)
     return waits_ns / max(1, sum(record.duration_ns for record in records))

@@ -1,4 +1,4 @@
-"""Replay of rank programs: it starts ready operations and releases their dependents.
+"""Replay of rank programs: start ready operations, then release their dependents.
 
 The package is pure: it does no I/O and reads no clock.
 """

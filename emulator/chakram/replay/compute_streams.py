@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""The compute streams of a rank; each runs one operation at a time."""
+"""The compute streams of a rank, each of which runs one operation at a time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ComputeStreams:
     def take(
         self, stream: int | None, index: int, ready_ns: int, preference: int = 0
     ) -> bool:
-        """Take *stream* for operation *index*, or queue the operation if it is busy.
+        """Take *stream* for operation *index*, or queue the operation for it.
 
-        Return False if the operation was queued.
+        Return False if the operation was queued because the stream is busy.
         """
         waiting = self._waiting.get(stream)
         if waiting is None:
@@ -39,7 +39,7 @@ class ComputeStreams:
         return False
 
     def release(self, stream: int | None) -> tuple[int, int] | None:
-        """End the operation on *stream*; return (index, ready time) of the next one.
+        """End the operation on *stream*, and return (index, ready time) of the next.
 
         Return None if no operation waits. The stream is then free.
         """

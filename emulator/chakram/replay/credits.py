@@ -1,14 +1,15 @@
-"""Receiver credits, which limit the messages that a sender may send without a grant.
+"""Receiver credits: a sender may send only so many messages without a grant.
 
 A receiver grants a message only after it has started the collective of the message,
 even if the message arrived earlier. A late rank therefore delays its senders, as with
 receive buffers that are posted step by step. A grant is an empty message on a separate
-queue pair (``chakram.plan.queue_pairs``), so it costs as much as a small message.
+queue pair (``chakram.plan.queue_pairs``). It therefore costs as much as a small
+message.
 
 Only messages of collectives need credits. The collectives of a group run one at a time
 and in the same order on all members. A collective that a receiver has not reached can
-therefore never delay one that the receiver waits for, so credits cannot deadlock.
-Point-to-point messages have no such order.
+therefore never delay a collective that the receiver waits for, so credits cannot
+deadlock. Point-to-point messages have no such order.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Credits:
         return qpn in self._data_of
 
     def holds(self, flow: Flow) -> bool:
-        """Use a credit for a message; if none is left, keep it and return True."""
+        """Use a credit for a message. Without one, keep it and return True."""
         qpn = flow.pair.qpn
         left = self._left.get(qpn)
         if left is None:
@@ -85,7 +86,7 @@ class Credits:
         return True
 
     def granted(self, qpn: int) -> Flow | None:
-        """Handle a grant that arrived on *qpn*; return the message it releases."""
+        """Handle a grant that arrived on *qpn*, and return the message it releases."""
         data = self._data_of[qpn]
         held = self._held.get(data)
         if held:

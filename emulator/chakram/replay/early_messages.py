@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["EARLY_LIMIT", "EarlyMessages"]
 
 EARLY_LIMIT = 1 << 20
-"""Maximum number of messages that a rank keeps; a correct peer sends fewer."""
+"""Maximum number of messages that a rank keeps. A correct peer sends fewer."""
 
 
 class EarlyMessages:

@@ -2,8 +2,8 @@
 """One port with its queue pairs and the replays of its ranks.
 
 The same endpoint runs in data-plane processes and in virtual time. The caller passes in
-packets and the current time, and gets packets and the next deadline in return. The loop
-of the caller is::
+packets and the current time, and receives packets and the next deadline. The caller's
+loop is::
 
     engine.receive_...(...)              # packets that have arrived
     endpoint.advance(now_ns)             # handle completions and timers
@@ -82,13 +82,13 @@ class Endpoint:
         port: The port.
         engine: The port's engine.
         destinations: (address, UDP port) by ``Burst.destination``.
-        records: Rows so far; the caller takes them from time to time.
+        records: Rows since the caller last took them.
         replays: One replay per rank.
         local_pairs: Queue pairs whose messages stay within the host.
         dscps: DSCP of data by QPN, for queue pairs with a separate traffic class.
         events: (QPN, event) of queue pairs that belong to no rank, oldest first. The
             code that posts on these queue pairs takes the events.
-        woken: Endpoints of this process that got messages within the host; the caller
+        woken: Endpoints of this process that got messages within the host. The caller
             clears the list.
 
     Raises:
@@ -157,10 +157,11 @@ class Endpoint:
         }
         self.woken: list[Endpoint] = []
         self.replays: list[Replay] = []
-        # Replays with an end; the run does not wait for background jobs.
+        # Replays that the run waits for, which excludes background jobs.
         self._awaited: list[Replay] = []
         self._pair_of_qpn: dict[int, Pair] = {}
-        # By place of the pair. For pairs within the host, the queue pair is None.
+        # Both lists are by place of the pair. For pairs within the host, the queue pair
+        # is None.
         self._replay_of_place: list[Replay] = []
         self._queue_pairs: list[QueuePair | None] = []
         # Empty if every message uses a single queue pair unchanged.
@@ -253,13 +254,13 @@ class Endpoint:
     ) -> None:
         """Add a queue pair that belongs to no rank, for example to a peer's NIC.
 
-        Messages are posted on it through `engine`; its events are in `events`. Call
-        this before the port is opened.
+        Post its messages through `engine`, and take its events from `events`. Call this
+        before the port is opened.
 
         Args:
-            pair: Numbers of the queue pair; its group and peer rank are ignored.
-            transport: Settings of the queue pair; congestion control is that of the
-                port.
+            pair: Numbers of the queue pair. Its group and peer rank are ignored.
+            transport: Settings of the queue pair, except congestion control, which is
+                that of the port.
             remote_memory: Remote address and key for WRITEs.
             memory: Memory that stores received data; None: data are discarded.
 
@@ -412,11 +413,11 @@ class Endpoint:
             )
 
     def next_timer_ns(self) -> int:
-        """Return the next deadline of a replay timer or local event; NEVER if none."""
+        """Return the next deadline of a replay timer or local event, or NEVER."""
         return self._timer_ns
 
     def next_wakeup_ns(self) -> int:
-        """Return when ``advance`` or ``next_burst`` has work; NEVER if none."""
+        """Return when ``advance`` or ``next_burst`` next has work, or NEVER."""
         wakeup_ns = self.engine.next_wakeup_ns()
         return wakeup_ns if wakeup_ns < self._timer_ns else self._timer_ns
 
@@ -451,10 +452,10 @@ class Endpoint:
     def progress_counter(self) -> int:
         """Return a number that grows as long as the endpoint makes progress.
 
-        It grows when a message or operation completes, when new payload is accepted,
-        and with every call while a rank computes or pauses. Packets without effect,
-        such as duplicates, do not count, and neither do background ranks. If the number
-        stays constant for a long time, the endpoint hangs.
+        The number grows when a message or operation completes, when new payload is
+        accepted, and with every call while a rank computes or pauses. Packets without
+        effect, such as duplicates, do not count. Background ranks do not count, either.
+        If the number stays constant for a long time, the endpoint hangs.
         """
         if any(each.next_timer_ns() != _NEVER for each in self._awaited):
             self._computing_calls += 1
@@ -503,7 +504,7 @@ class Endpoint:
         ]
 
     def _ends_of(self, qpn: int) -> tuple[str, int, int]:
-        """Return job, rank and peer of a queue pair."""
+        """Return the job, the rank and the peer rank of a queue pair."""
         pair = self._pair_of_qpn[qpn]
         replay = self._replay_of_place[pair.place]
         return replay.job, replay.rank, pair.peer

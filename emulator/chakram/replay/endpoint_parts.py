@@ -42,7 +42,7 @@ _OF_PORT = notification_scope("port")
 
 
 class CongestionSettings:
-    """Congestion settings of a port; creates controls and CNP limiters of queue pairs.
+    """Creates the congestion controls and CNP limiters of a port's queue pairs.
 
     Args:
         transport: Settings of the queue pairs.
@@ -84,7 +84,7 @@ class CongestionSettings:
         return new_control(self._name, self._kind, self._arguments)
 
     def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
-        """Return the CNP limiter of a queue pair, or None if it never sends CNPs."""
+        """Return the CNP limiter of a queue pair, or None if no CNPs are sent."""
         if self._interval_ns is None:
             return None
         key = limiter_key(self._scope, qpn=qpn, destination=destination)
@@ -176,7 +176,7 @@ def burst_time_ns(
 ) -> int:
     """Return the maximum duration of a paced burst, at the rate of its queue pair.
 
-    It is the duration of the port's largest burst at the port's rate. A queue pair at
+    This is the duration of the port's largest burst at the port's rate. A queue pair at
     half that rate thus sends bursts of half that size. The duration is at least 15 us,
     the burst limit on real switches (``chakram.plan.burst_rule``).
     """

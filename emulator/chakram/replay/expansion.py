@@ -36,7 +36,7 @@ __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 MESSAGES_PER_PAIR = 1 << 16
 """Maximum number of messages from one rank to another in one collective.
 
-Immediate data holds the message number.
+The immediate data contains the message number.
 """
 
 _ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
@@ -98,7 +98,7 @@ class Expansion:
         return len(self.send_pairs) + len(self.receive_steps)
 
     def receive(self, pair: Pair, message: int) -> int:
-        """Return the index of the receive that a message belongs to, or -1 if none."""
+        """Return the index of the receive that a message belongs to, or -1."""
         lane = self._lanes.find(pair.place)
         return -1 if lane < 0 else self._receives.find(lane << 16 | message)
 
@@ -144,7 +144,7 @@ class Expander:
             for pair in plan.queue_pairs
             if pair.index == 0
         }
-        # For each operation: the first operation with the same messages, which is the
+        # For each operation, the first operation with the same messages, which is the
         # cache key.
         self._row_of = self._first_alike()
         self._expansions: dict[int, Expansion] = {}
@@ -198,9 +198,9 @@ class Expander:
         )
 
     def _keep(self, row: int, expansion: Expansion) -> None:
-        """Cache an expansion; evict the oldest ones if the cache is full.
+        """Cache an expansion, and evict the oldest expansions if the cache is full.
 
-        An operation that still uses an evicted expansion holds a reference to it.
+        An operation that still uses an evicted expansion keeps a reference to it.
         """
         expansions = self._expansions
         self._cached_messages += expansion.messages()
@@ -252,7 +252,7 @@ class Expander:
     def _bound(
         self, share: Share, sizes: list[int], group: str, ranks: Sequence[int]
     ) -> Expansion:
-        """Bind a share to the queue pairs of this rank; *ranks* lists the peers."""
+        """Bind a share to the queue pairs of this rank, with the peers in *ranks*."""
         expansion = Expansion()
         numbers: list[int] = []
         for channel, position in share.receive_lanes:

@@ -3,15 +3,15 @@
 
 A queue pair belongs to one (group, channel, peer). In a collective, the immediate data
 of a message is ``(k mod 2**16) << 16 | m``. Here k counts the collectives of the group
-over all iterations, and m counts the messages of the collective from this source to
-this destination. Both ends count in the same order (``chakram.collectives.schedule``).
-A point-to-point message carries its number among all messages from this source to this
-destination, modulo 2**32.
+over all iterations. m counts the messages of the collective from this source to this
+destination. Both ends count in the same order (``chakram.collectives.schedule``). The
+immediate data of a point-to-point message is its number among all messages from this
+source to this destination, modulo 2**32.
 
 A message that arrives before the receiving rank has started the operation is kept until
-then. Messages that overtake each other are distinguished by their numbers. A peer may
-be ahead by any number of collectives: a queue pair delivers in order, so the first of
-several equal immediates belongs to the oldest collective.
+the operation starts. The numbers distinguish messages that overtake each other. A peer
+may be ahead by any number of collectives. A queue pair delivers in order, so the first
+of several messages with equal immediate data belongs to the oldest collective.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _END_RECEIVED = END_RECEIVED
 _SEND_KEYS = -(1 << 62)
 """Upper bound of the keys of sends.
 
-Keys of receives are between this bound and 0; keys of collectives are 0 or higher. No
+Keys of receives are between this bound and 0. Keys of collectives are 0 or higher. No
 lookup uses the key of a send, which only has to be unique.
 """
 
 _STEP_BITS = 24
-"""Bits for the steps of one collective; the rest of 63 bits counts collectives."""
+"""Number of bits for the steps of one collective. The rest of 63 bits is its number."""
 
 
 class IncomingMessages:
@@ -83,7 +83,7 @@ class IncomingMessages:
         self._receives = tables.receives
         # Active operations by key.
         self._active: dict[int, ActiveOperation] = {}
-        # Operation of the last message; usually that of the next message too.
+        # Operation of the last message. The next message usually belongs to it, too.
         self._latest: ActiveOperation | None = None
         self._early = EarlyMessages()
         self._strays = 0
@@ -183,7 +183,7 @@ class IncomingMessages:
             self._strays += 1
             return _NOT_NOW
         if active.arrived[receive]:
-            # The peer is ahead by 2**16 collectives, after which immediates repeat.
+            # The peer is ahead by 2**16 collectives, after which immediate data repeat.
             self._early.keep(active.key, pair, immediate, event)
             return _NOT_NOW
         active.arrived[receive] = 1

@@ -9,7 +9,7 @@ from array import array
 __all__ = ["NumberTable"]
 
 # Fibonacci hashing (D. Knuth, The Art of Computer Programming 3, 6.4). It spreads
-# sequences of numbers with gaps evenly, and the keys usually form such sequences.
+# sequences of numbers with gaps evenly. The keys usually form sequences of that kind.
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _FIRST_BITS = 3
@@ -41,7 +41,7 @@ class NumberTable:
         return self._cells[at + 1]
 
     def _place(self, key: int) -> int:
-        """Return the index of the cell for a key; an empty cell has the value -1."""
+        """Return the index of the cell for a key. An empty cell has the value -1."""
         at = 2 * (((key * _FACTOR) & _WORD) >> self._shift)
         while self._cells[at] >= 0 and self._cells[at] != key:
             at += 2

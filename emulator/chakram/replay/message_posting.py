@@ -4,7 +4,7 @@
 A message is posted when its operation is ready. A message that forwards data is posted
 when the last message that it needs has arrived. With receiver credits, a message may
 have to wait for a grant from the receiver (``chakram.replay.credits``). A `Flow`
-represents the message until it is acknowledged, with the cause and time of its release.
+represents a message until its acknowledgment, with the cause and time of its release.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Posts:
         if active is None:
             return None
         active.posted[flow.send] = 0
-        # Between release and post, a message waits only for the generator.
+        # Between its release and its post, a message waits only for the generator.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns

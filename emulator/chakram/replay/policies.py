@@ -1,8 +1,8 @@
 """Policies of the ready queue: which of several ready operations starts first.
 
-A policy chooses only among ready operations, so it cannot violate a dependency. It
-matters when operations compete: compute operations for a stream, or operations that
-become ready at the same time for the port.
+A policy chooses only among ready operations, so it cannot violate a dependency. The
+policy matters if compute operations compete for a stream, or if operations that become
+ready at the same time compete for the port.
 
 Source: the dependency-aware feeder of the Chakra paper, section 4.1. Its ready queue is
 ordered by measured start time, by communication, or first in, first out.
@@ -20,9 +20,10 @@ _LAST = 1 << 62
 
 
 def preferences(policy: str, columns: OperationColumns) -> list[int]:
-    """Return a preference per operation; the lowest of the ready ones goes first.
+    """Return a preference per operation, by which ready operations are ordered.
 
-    Operations with equal preference go in the order in which they became ready.
+    The lowest preference goes first. Operations with equal preference go in the order
+    in which they became ready.
 
     Raises:
         KeyError: If the policy is unknown (see ``chakram.plan.plan.POLICIES``).
@@ -35,7 +36,7 @@ def _fifo(columns: OperationColumns) -> list[int]:
 
 
 def _start_time(columns: OperationColumns) -> list[int]:
-    """Order by recorded start time; operations without one go last."""
+    """Order by recorded start time, with operations that have none last."""
     if not columns.starts_ns:
         return [_LAST] * len(columns)
     return [_LAST if each == NO_VALUE else each for each in columns.starts_ns]
@@ -45,7 +46,7 @@ def _communication_first(columns: OperationColumns) -> list[int]:
     """Order communication first, then computations by distance to communication."""
     distance = [_LAST if kind == COMPUTE else 0 for kind in columns.kinds]
     reached = [index for index, each in enumerate(distance) if each == 0]
-    for index in reached:  # grows during the loop: breadth first, nearest first
+    for index in reached:  # a breadth-first search: the list grows during the loop
         for dependency in columns.dependencies_of(index):
             if distance[dependency] == _LAST:
                 distance[dependency] = distance[index] + 1

@@ -1,7 +1,7 @@
 """Messages of one position in a collective, independent of the actual ranks.
 
 In many algorithms, all positions have the same messages relative to their own position
-(``Scheduled.turns_by``). All ranks of a process then use the same share, which is
+(``Scheduled.turns_by``). All ranks of a process then use the same `Share`, which is
 created once and never modified. Only the peers and message sizes differ between ranks.
 """
 
@@ -29,7 +29,7 @@ Lane = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Sends and receives in parallel lists; see ``Expansion``.
+    """Sends and receives in parallel lists: see ``Expansion``.
 
     Attributes:
         send_lanes: Lanes of the sends.
@@ -106,8 +106,8 @@ def rotated_share(how: Algorithm, *, nranks: int, root: int) -> Share | None:
         return None
     schedule = build_share(how, position=0, nranks=nranks, root=root)
     transfers = (*schedule.sends, *schedule.receives)
-    # Messages of a step are numbered by their chunks. This order is the same at all
-    # positions only if the chunks are in one part.
+    # Messages of a step are numbered in the order of their chunks. This order is the
+    # same at all positions only if the chunks are in one part.
     parts: dict[tuple[int, int, int], int] = {}
     for each in transfers:
         key = (each.step, each.channel, each.peer)

@@ -11,7 +11,10 @@ from chakram.replay.queue_pair_peer import Pair
 from chakram.trace.nullable_columns import NO_VALUE
 
 MOST_RANKS = 1 << 29
-"""Limit of ranks per job: a peer, a message number and two bits must fit in 64 bits."""
+"""Maximum number of ranks per job.
+
+A peer, a message number and two bits must fit into 64 bits.
+"""
 
 
 class ProgramTables:
@@ -19,14 +22,15 @@ class ProgramTables:
 
     Args:
         plan: The rank with its queue pairs and its program, which must be valid.
-        first_place: Place of the rank's first queue pair; see ``Pair``.
+        first_place: Place of the rank's first queue pair: see ``Pair``.
 
     Attributes:
-        kinds: Kind of each operation; see ``chakram.program.columns``.
+        kinds: Kind of each operation: see ``chakram.program.columns``.
         durations_ns: Compute time of each operation; 0 for communication.
         streams: Compute stream of each operation, or None.
-        targets: Group number of each collective; peer rank of each send or receive.
-        numbers: Number of each operation in its group, or between the two ranks.
+        targets: Group number of each collective, or peer rank of each send or receive.
+        numbers: Number of each collective in its group, or of each send or receive
+            between its two ranks.
         are_barriers: Whether each operation is a barrier.
         groups: Number of each process group, by name.
         point_to_point: Group number of queue pairs for point-to-point messages.
@@ -125,7 +129,7 @@ class ProgramTables:
         )
 
     def _counted(self, rows: list[int], where: str) -> dict[int, int]:
-        """Return the number of messages by peer; their numbers must be 0, 1, 2, ..."""
+        """Return how many messages each peer has, numbered 0, 1, 2, ... as required."""
         numbers: dict[int, list[int]] = {}
         for row in rows:
             numbers.setdefault(self.targets[row], []).append(self.numbers[row])

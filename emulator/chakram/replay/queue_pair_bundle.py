@@ -3,8 +3,8 @@
 The replay uses one queue pair per group, channel and peer, and the messages of the
 schedule. If an experiment uses several queue pairs, a bundle connects the replay to the
 port. The bundle assigns messages to the queue pairs round robin, or divides each
-message among all queue pairs. It posts a long message in several pieces. To the replay,
-it reports the original message.
+message among all queue pairs. It posts a long message in several pieces, but reports
+the original message to the replay.
 
 Reassembly needs no information on the wire. Queue pairs deliver in order, and each
 queue pair carries a part of every message, even if the part is empty. The n-th message
@@ -39,7 +39,7 @@ class _Posted:
     def add(self, qpn: int, event: SendCompleted) -> None:
         """Add the completion of a piece."""
         self.pieces_left -= 1
-        # Waits add up on one queue pair, but overlap between queue pairs.
+        # Waits on one queue pair add up. Waits on different queue pairs overlap.
         self.wait_by_qpn[qpn] = self.wait_by_qpn.get(qpn, 0) + event.generator_wait_ns
         last = self.merged
         if last is None:
@@ -103,7 +103,7 @@ class Bundle:
     """The queue pairs between two ranks for one group and channel.
 
     Args:
-        qpns: QPNs in the order of the plan; the first one identifies the bundle.
+        qpns: QPNs in the order of the plan. The first one identifies the bundle.
         is_even: Whether to divide each message among all queue pairs.
         message_bytes: Maximum size of a posted piece; 0: no limit.
 
@@ -131,7 +131,7 @@ class Bundle:
         self._is_even = is_even and len(qpns) > 1
         self._message_bytes = message_bytes
         self._next = 0
-        # By queue pair: the messages of its posted pieces, in order.
+        # For each queue pair, the messages of its posted pieces, in order.
         self._posted: dict[int, deque[_Posted]] = {qpn: deque() for qpn in qpns}
         # Partially received messages, and the number of complete messages before them.
         self._arriving: deque[_Arriving] = deque()
@@ -165,7 +165,7 @@ class Bundle:
         return posts
 
     def acknowledged(self, qpn: int, event: SendCompleted) -> SendCompleted | None:
-        """Add a piece; return the completion of its message after the last piece."""
+        """Add a completed piece, and return the completion after the last piece."""
         message = self._posted[qpn].popleft()
         message.add(qpn, event)
         return message.merged if message.pieces_left == 0 else None
@@ -179,7 +179,7 @@ class Bundle:
         return self.qpn if self._is_even else qpn
 
     def received(self, qpn: int, event: MessageReceived) -> MessageReceived | None:
-        """Add a part; if it is the last, return the completion event of its message."""
+        """Add a received part, and return the message's event after the last part."""
         if not self._is_even:
             return event
         index = self._arrived[qpn] - self._first_arriving
@@ -198,7 +198,7 @@ class Bundle:
 
 
 def bundles_of(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
-    """Return the bundles of a rank by QPN; empty if no bundle is needed.
+    """Return the bundles of a rank by QPN, or an empty dict if none is needed.
 
     Raises:
         ValueError: If the settings divide messages that cannot be reassembled.

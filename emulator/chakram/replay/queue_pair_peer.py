@@ -15,7 +15,7 @@ class Pair:
     Attributes:
         qpn: Queue pair number.
         group: Number of the process group that uses the queue pair, or the number for
-            point-to-point messages; see ``ProgramTables``.
+            point-to-point messages: see ``ProgramTables``.
         peer: Rank at the other end.
         place: Index among the queue pairs of all ranks of the port.
     """

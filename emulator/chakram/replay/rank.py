@@ -25,7 +25,7 @@ slip of the operation.
 Events are handled in the order in which they happened. An operation that an event
 releases is ready at the time of the event, not when the event is handled. The time of
 an event is the deadline of a timer, or the arrival of a message or acknowledgment. The
-delay until it is handled is recorded as waiting for the generator
+delay until the event is handled is recorded as waiting for the generator
 (``generator_wait_ns``), never as network time.
 """
 
@@ -65,7 +65,7 @@ _NOT_NOW = NOT_NOW
 _COMPUTE = COMPUTE
 
 _ENDLESS = 1 << 62
-"""Iterations of a background job, which runs until the other jobs have ended."""
+"""Number of iterations of a background job, which runs until the other jobs end."""
 
 
 class Replay:
@@ -77,15 +77,15 @@ class Replay:
         rank_numbers: Plan number of every (job, rank).
         records: Destination of the rows of finished flows, shares and iterations.
         has_arrivals: Whether to also record the arrival of messages.
-        first_place: Place of the rank's first queue pair; see ``Pair``.
+        first_place: Place of the rank's first queue pair: see ``Pair``.
 
     Attributes:
         pairs: The rank's queue pairs by QPN, in the order of the plan.
         is_background: Whether the rank continues until all others have finished.
         iteration: Number of the current or next iteration.
-        completed_messages: Own messages acknowledged, over all iterations.
-        completed_operations: Operations done, over all iterations.
-        finished_ns: End of the last iteration; ``NEVER`` until then.
+        completed_messages: Number of own messages acknowledged, over all iterations.
+        completed_operations: Number of operations done, over all iterations.
+        finished_ns: End of the last iteration, or ``NEVER`` before that.
 
     Raises:
         PlanError: If the program is invalid or needs something that the plan lacks.
@@ -177,8 +177,8 @@ class Replay:
         self._rows = RowWriter(records, plan.number)
         self._has_arrivals = has_arrivals
         self._streams = ComputeStreams()
-        # For each compute operation that waited for its stream: the operation that held
-        # the stream.
+        # For each compute operation that waited for its stream, the operation that
+        # occupied the stream.
         self._held_by: dict[int, int] = {}
         self._timers: list[tuple[int, int]] = []
         self._arrivals = IncomingMessages(tables)
@@ -202,7 +202,7 @@ class Replay:
             heappush(self._timers, (start_ns + self._offset_ns, _NOTHING))
 
     def next_timer_ns(self) -> int:
-        """Return when ``handle_timers`` is next due; ``NEVER`` if no timer is set."""
+        """Return when ``handle_timers`` is next due, or ``NEVER`` without a timer."""
         return self._timers[0][0] if self._timers else _NEVER
 
     def handle_timers(self, now_ns: int) -> None:
@@ -314,7 +314,7 @@ class Replay:
             heappush(self._timers, (end_ns + self._gap_ns, _NOTHING))
 
     def _handle_timers_until(self, until_ns: int, now_ns: int) -> None:
-        """Handle the timers due by *until_ns*; the current time is *now_ns*."""
+        """Handle the timers due by *until_ns*, at the current time *now_ns*."""
         timers = self._timers
         while timers and timers[0][0] <= until_ns:
             deadline_ns, index = heappop(timers)
@@ -358,7 +358,7 @@ class Replay:
             self._start_compute(index, ready_ns)
 
     def _done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
-        """Release the dependents of an operation; end the iteration after the last."""
+        """Release an operation's dependents, or end the iteration after the last."""
         self.completed_operations += 1
         self._readiness.done(index, done_ns, takes_no_time)
         if self._readiness.left == 0:
@@ -392,8 +392,8 @@ class Replay:
         expansion = self._expander.expansion(index)
         is_counted = not self._are_barriers[index]
         ready_ns = self._readiness.ready_ns[index]
-        # Without sends, the operation needs no action of the generator: it starts when
-        # ready.
+        # Without sends, the operation needs no action of the generator, so it starts
+        # when it is ready.
         start_ns = now_ns if expansion.send_pairs else ready_ns
         active = self._arrivals.begin(
             index,

@@ -30,7 +30,7 @@ class ActiveOperation:
         missing_needs: Number of arrivals that each send still waits for.
         posted: Whether each send is posted and not acknowledged.
         arrived: Whether each receive has arrived.
-        messages_left: Sends not acknowledged plus receives not arrived.
+        messages_left: Number of sends not acknowledged plus receives not arrived.
         ready_ns: Time when the dependencies were done.
         released_by: Index of the dependency that was done last; ``NOTHING``: the start
             of the iteration, or the recorded start time.
@@ -138,14 +138,14 @@ class Flow:
         pair: Queue pair that the message uses.
         immediate: Immediate data.
         size_bytes: Size of the payload.
-        order: Send order within a process group. Lower values go first: earlier
-            collectives, then earlier steps.
+        order: Send order within a process group. Lower values go first. Earlier
+            collectives have lower values, then earlier steps.
         active: Operation of the message; None: the message is a grant.
         send: Index of the send in the operation.
         ready_ns: Time when the message was released.
         cause_kind: Cause of the release, a ``CAUSE_*`` number.
-        cause_rank: Rank of the cause.
-        cause_number: Number of the cause.
+        cause_rank: Rank that sent the message or the grant that is the cause.
+        cause_number: Number of the message, or index of the operation.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class Activity:
     Attributes:
         compute_ns: Time with at least one compute operation.
         communication_ns: Time with at least one collective or message in flight.
-            Barriers do not count: a rank that waits at one is idle.
+            Barriers do not count: a rank that waits at a barrier is idle.
         exposed_ns: Time with communication but no computation.
         idle_ns: Time with neither.
     """

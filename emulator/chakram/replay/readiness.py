@@ -1,8 +1,8 @@
 # cython: language_level=3, annotation_typing=False
-"""Readiness of operations: which may start, since when, and what released them.
+"""Readiness of operations: which may start, when they became ready, and why.
 
 Completions may be reported out of order. An operation is ready at the latest completion
-time of its dependencies, and the dependency with that time released it.
+time of its dependencies. The dependency with that time released the operation.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Readiness:
 
     Attributes:
         left: Number of operations that are not done.
-        end_ns: Latest completion time so far; initially the start.
+        end_ns: Latest completion time so far, initially the start.
         ready_ns: Time when each operation may start, as far as known.
-        released_by: For each operation, the dependency that completed last; of several,
-            the first in the program. ``NOTHING``: the start.
+        released_by: For each operation, the dependency that completed last, or the
+            first of several in the program. ``NOTHING``: the start.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Readiness:
         self.released_by = [_NOTHING] * self.left
 
     def take(self) -> int:
-        """Remove and return the first ready operation; ``NOTHING`` if there is none."""
+        """Remove and return the first ready operation, or ``NOTHING``."""
         if not self._ready:
             return _NOTHING
         return self._operation_at[heappop(self._ready)]

@@ -1,6 +1,6 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Writes records of a rank as rows of integers; see ``chakram.records.row_layout``.
+"""Writes records of a rank as rows of integers: see ``chakram.records.row_layout``.
 
 Each row is filled in a fixed buffer and appended as bytes. In compiled code, the
 numbers of a row never become Python objects.
@@ -156,7 +156,7 @@ class RowWriter:
     def arrival(
         self, iteration: int, operation: int, peer: int, number: int, received_ns: int
     ) -> None:
-        """Write the arrival of a complete message; see ``ArrivalRow``."""
+        """Write the arrival of a complete message: see ``ArrivalRow``."""
         row = self._arrival
         row[0] = iteration
         row[1] = self._number
@@ -176,7 +176,7 @@ class RowWriter:
         released_by: int,
         held_by: int,
     ) -> None:
-        """Write one computation; see ``ComputationRow``."""
+        """Write one computation: see ``ComputationRow``."""
         row = self._computation
         row[0] = iteration
         row[1] = self._number
@@ -191,7 +191,7 @@ class RowWriter:
     def iteration(
         self, iteration: int, start_ns: int, end_ns: int, activity: Activity
     ) -> None:
-        """Write one iteration and how its time was spent."""
+        """Write one iteration, with its computing, communication and idle time."""
         row = self._iteration
         row[0] = iteration
         row[1] = self._number

@@ -2,9 +2,9 @@
 
 In each bin, every port and queue pair that has changed since its last sample gets a
 row. Counters are cumulative from the start of the run, so skipping a row only reduces
-the resolution. If the number of rows per bin is limited, queue pairs take turns. Bins
-become longer as rows accumulate, so that the table of a long run with many queue pairs
-stays manageable.
+the resolution. If the number of rows per bin is limited, queue pairs get rows in
+rotation. Bins become longer as rows accumulate. This limits the size of the table in a
+long run with many queue pairs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _invalid = itemgetter(
     *(at for at, name in enumerate(_COLUMNS) if name.startswith("invalid_"))
 )
 _PAUSED = _COLUMNS.index("paused_ns")
-# Index of each value in the complete list; for duplicate names, the last index.
+# Index of each value in the complete list. For duplicate names, the last index.
 _PLACES = {
     name: at
     for at, name in enumerate(
@@ -131,8 +131,8 @@ class Sampler:
     def turn(self, now_ns: int) -> None:
         """Take the samples that are due: all ports once per bin, then queue pairs."""
         if self.bin_ns and now_ns >= self._next_ns:
-            # Examine the queue pairs left over from the last bin, if there were too few
-            # turns.
+            # Examine the queue pairs left over from the last bin, which had too few
+            # turns for them.
             self._sample_pairs(self._pairs_left, now_ns)
             self._next_ns = now_ns + self.bin_ns
             self._sample_ports(now_ns)
@@ -160,7 +160,7 @@ class Sampler:
         self._count(rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the final sample of everything; without bins, it is the only one."""
+        """Take the final sample of everything, which without bins is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
             self._sample_pair(entry, now_ns)
@@ -210,11 +210,11 @@ def port_values(
 
     Args:
         counted: Counters of the port that have columns.
-        disturbances: Packets disturbed by faults other than drops.
+        disturbances: Number of packets disturbed by faults other than drops.
         shard: Number of the shard.
-        rx_bytes: Bytes received.
-        socket_drops: Packets dropped because a socket buffer was full.
-        send_retries: Failed sends, for example for lack of buffer space.
+        rx_bytes: Number of bytes received.
+        socket_drops: Number of packets dropped because a socket buffer was full.
+        send_retries: Number of failed sends, for example for lack of buffer space.
         paused_ns: Pause time, if a better value than that in *counted* is known.
     """
     row: tuple[int, ...] = _behind_number(

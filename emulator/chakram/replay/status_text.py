@@ -34,7 +34,7 @@ _LOOK_AT = {
 """What to check, by the kind of retry whose limit was reached."""
 
 _NAMED_MESSAGES = 3
-"""Maximum number of missing messages to list; the others are only counted."""
+"""Maximum number of missing messages to list. The others are only counted."""
 
 
 def operation_words(operation: Operation, iteration: int) -> str:
@@ -73,7 +73,7 @@ def foreign_words(
 def missing_words(missing: Sequence[tuple[int, int]]) -> str:
     """Describe the missing messages, given the step and rank of each.
 
-    The lowest steps come first, because the others depend on them.
+    The lowest steps come first, because later steps depend on them.
     """
     named = [
         f"step {step} from rank {rank}"

@@ -9,12 +9,12 @@ from chakram.console.number_format import MISSING
 
 
 class Link(str):
-    """A text that links to a file or folder; *href* is relative to the page."""
+    """A string with a link to a file or folder: *href*, relative to the page."""
 
     href: str
 
     def __new__(cls, text: str, href: str) -> Link:
-        """Return *text* with its link target."""
+        """Return *text* with *href* as its link target."""
         made = super().__new__(cls, text)
         made.href = href
         return made
@@ -22,22 +22,22 @@ class Link(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Names with their values."""
+    """Facts in rows, each with the name of a fact and its value."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 def facts(*rows: tuple[str, str]) -> Facts:
-    """Return rows of names and values as a block."""
+    """Return a block of facts, one per row of name and value."""
     return Facts(rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table; its first *left* columns contain text, the others numbers.
+    """A table with text in its first *left* columns and numbers in the others.
 
-    ``title`` appears above the table, ``note`` below it. ``bars`` is the column that
-    contains bars drawn with characters.
+    ``title`` appears above the table, ``note`` below it. ``bars`` is the index of the
+    column that contains bars drawn with characters.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Table:
         return replace(self, header=tuple(self.header[at] for at in kept), rows=rows)
 
     def cut(self, limit: int) -> Table:
-        """Return the table with at most *limit* rows; its note mentions the others."""
+        """Return the first *limit* rows, with a note on how many rows are left out."""
         if len(self.rows) <= limit:
             return self
         left_out = f"{len(self.rows) - limit} more rows are left out."
@@ -75,7 +75,10 @@ def table(
     note: str = "",
     limit: int | None = None,
 ) -> Table:
-    """Return a table of at most *limit* rows; ``|`` separates names of columns."""
+    """Return a table of at most *limit* rows.
+
+    *columns* contains the names of the columns, separated by ``|``.
+    """
     header = tuple(map(str.strip, columns.split("|")))
     made = Table(title=title, header=header, rows=tuple(rows), left=left, note=note)
     return made if limit is None else made.cut(limit)

@@ -1,8 +1,8 @@
-"""The page of a run in the eight sections of BMWG's drafts on AI fabrics.
+"""The page of a run in the eight sections that BMWG's drafts on AI fabrics require.
 
 Source: the individual Internet-Drafts of BMWG on benchmarking AI fabrics (terminology,
-training and inference), versions -05. The drafts allow no verdict, so the page has
-none.
+training and inference), versions -05. The drafts do not allow a verdict, so the page
+has none.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def bmwg_page(results: RunResults) -> str:
 def deviations(
     data: RunData, rows: Sequence[run_rows.ReportRow]
 ) -> list[tuple[str, str]]:
-    """Return requirements of the drafts that this run does not meet, and its values."""
+    """Return each requirement of the drafts that the run misses, and what it did."""
     manifest = data.manifest
     found = []
     for measured, least_ns, wanted, did in (
@@ -192,8 +192,8 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             share = percent_text(1 - exposed / communication)
             found.append((f"overlap fraction of {job}", f"{share} %"))
     summary = data.summary
-    # Without counters of queue pairs, packets are those of measured iterations only.
-    # Do not relate them to the time and drops of the whole run.
+    # Without counters of queue pairs, the packet counts cover measured iterations only,
+    # so do not divide them by the time of the whole run or relate its drops to them.
     is_whole = summary.traffic is not None and data.end_ns
     seen = data.seen("b")
     marks = again = drops = balance = MISSING

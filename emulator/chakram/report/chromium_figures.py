@@ -1,4 +1,4 @@
-"""Export of a page's figures to files, drawn by Chromium."""
+"""Export of a page's figures to files: Chromium draws each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
     *("--disable-component-update", "--window-size=1200,900"),
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    # Timers of the page fire at once in virtual time.
+    # In virtual time, the timers of the page fire without a wait.
     "--virtual-time-budget=60000",
 )
 _LIMIT_S = 180
@@ -51,14 +51,14 @@ _FOUND = re.compile(r'<script type="application/json" id="figures">([^<]*)</scri
 
 
 def export_figures(page: str, folder: Path) -> list[Path]:
-    """Write every figure of a page as SVG and PNG, under its name.
+    """Write every figure of a page as an SVG and a PNG file with the figure's name.
 
     Args:
         page: HTML, as ``render_page`` returns it.
-        folder: Output folder; created if missing.
+        folder: Output folder. Created if missing.
 
     Raises:
-        EnvironmentProblem: If there is no browser, or it does not draw the figures.
+        EnvironmentProblem: If no browser is found, or the browser draws no figures.
         RunDirectoryError: If the files cannot be written.
     """
     figures = drawn_figures(page)

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 _TAIL = 100
-"""Number of largest values that a distribution keeps individually."""
+"""Number of the largest values that a distribution keeps individually."""
 
 _INNER = 200
-"""Number of steps that represent all other values."""
+"""Number of steps of a distribution that represent all other values."""
 
 
 def mixed_keys(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return one number per row that identifies its tuple of non-negative integers."""
+    """Return a number for each row, equal only for rows with equal values.
+
+    Values must be non-negative integers.
+    """
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column):
@@ -40,17 +43,17 @@ def percentiles(values: NDArray[Any], percents: Sequence[float]) -> tuple[float,
 
 
 def cdf_points(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return steps of a cumulative distribution: values, and the fraction up to each.
+    """Return a cumulative distribution: values, and the fraction not above each value.
 
-    The smallest value and the ``_TAIL`` largest values are all kept. The others are
-    represented by percentiles, which are values that occur.
+    The smallest value and the ``_TAIL`` largest values are all kept. Percentiles, which
+    are values that occur, represent the others.
     """
     ordered = np.sort(values)
     count = len(ordered)
     inner = np.linspace(0, count - 1, min(count, _INNER)).round().astype(np.int64)
     tail = np.arange(max(0, count - _TAIL), count)
     kept = np.unique(np.concatenate([inner, tail]))
-    # Equal values form one step, which ends at the last of them.
+    # Equal values form one step, at the index of the last one.
     kept = np.unique(np.searchsorted(ordered, ordered[kept], side="right") - 1)
     return ordered[kept], (kept + 1) / count
 
@@ -63,7 +66,7 @@ def spread(
     *,
     shape: tuple[int, int],
 ) -> NDArray[np.float64]:
-    """Return amounts by row and bin, each spread evenly from its start to its end.
+    """Return sums by row and bin, with each amount spread evenly over its time.
 
     Args:
         rows: Row of each amount.
@@ -98,19 +101,19 @@ def spread(
 def under_way(
     keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return distinct keys, the time in which each is in flight, and each row's key.
+    """Return how long each distinct key has at least one row in flight.
 
     Returns:
-        The keys in ascending order; the time in which at least one row of each key is
-        in flight; and the index of each row's key.
+        The distinct keys in ascending order, the time of each key, and the index of
+        each row's key.
     """
     found, places = np.unique(keys, return_inverse=True)
     order = np.lexsort([starts, places])
     own, start, end = places[order], starts[order], ends[order]
     if not len(own):
         return found, np.zeros(0, np.int64), places
-    # Compute the latest end so far of each key. Ends are replaced by ranks, so that the
-    # keys occupy disjoint ranges of one sequence.
+    # Compute the latest end so far of each key. Use the rank of each end among all
+    # ends, so that the keys occupy disjoint ranges of one sequence.
     values, ranks = np.unique(end, return_inverse=True)
     latest = np.maximum.accumulate(ranks + own * len(values)) - own * len(values)
     is_first = np.concatenate([[True], own[1:] != own[:-1]])
@@ -122,7 +125,7 @@ def under_way(
 def joined_spans(
     starts: NDArray[Any], ends: NDArray[Any], *, gap: float
 ) -> list[tuple[float, float]]:
-    """Return the intervals that spans cover; spans closer than *gap* are merged."""
+    """Return the intervals that spans cover, and merge those at most *gap* apart."""
     spans: list[tuple[float, float]] = []
     for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True)):
         if spans and start <= spans[-1][1] + gap:

@@ -1,4 +1,4 @@
-"""The page of several runs side by side, written by ``chakram report A B``."""
+"""The report page that compares several runs, as ``chakram report A B`` writes it."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _DIFFERENCES_SHOWN, _CAUSES_SHOWN, _BARS = 100, 12, 8
 
 
 class _Runs(dict[str, RunData]):
-    """The runs of a page by letter."""
+    """The runs of a page, by the letter that represents each run."""
 
     def seen(self, *letters: str) -> str:
-        """Return the observation points of values, over all runs."""
+        """Return the observation points of some letters, over all runs."""
         return ", ".join(dict.fromkeys(data.seen(*letters) for data in self.values()))
 
     @cached_property
     def rows(self) -> dict[str, tuple[ReportRow, ...]]:
-        """The rows of each run."""
+        """The rows of results of each run."""
         return {letter: report_rows(data) for letter, data in self.items()}
 
     @cached_property
     def compared(self) -> dict[str, Comparison]:
-        """Each other run compared with the first one."""
+        """The comparison of every other run with the first run, by letter."""
         (first, *others) = (
             side_of_runs(data.results.path, [data.results]) for data in self.values()
         )
@@ -54,27 +54,27 @@ class _Runs(dict[str, RunData]):
 
     @cached_property
     def kinds(self) -> list[dict[str, ReportRow]]:
-        """Rows by run, matched by job, collective, ranks and size."""
+        """Rows of results that match in job, collective, ranks and size, by run."""
         by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
         for letter, own in self.rows.items():
             for each in own:
                 row = each.row
                 kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
-                # The algorithm may be the difference to compare, so it does not
-                # distinguish rows unless a run has several.
+                # Runs may differ in the algorithm, so it does not distinguish rows,
+                # unless a run has several algorithms.
                 more = (each.name,) * (letter in by_kind.get(kind, {}))
                 by_kind.setdefault((*kind, *more), {})[letter] = each
         return list(by_kind.values())
 
     def said(self, letter: str) -> list[str]:
-        """Return how a run differs from the first one, as sentences."""
+        """Return sentences about how a run differs from the first run."""
         first, *more = sentences(self.compared[letter])
         first = first.replace(" in B", f" in {letter}")
         return [first, *(each.replace("A -> B", f"A -> {letter}") for each in more)]
 
 
 def compare_page(results: Sequence[RunResults]) -> str:
-    """Return the page of two to 26 runs as HTML; all are compared with the first one.
+    """Return the page that compares up to 25 runs with a first run, as HTML.
 
     Raises:
         RunDirectoryError: If a directory cannot be read.
@@ -116,7 +116,7 @@ def compare_page(results: Sequence[RunResults]) -> str:
 
 
 def _title(runs: Mapping[str, RunData]) -> str:
-    """Return the names of runs; if they are equal, the one setting that differs."""
+    """Return the names of runs, or the setting that differs if the names are equal."""
     names = {letter: title_of(data) for letter, data in runs.items()}
     rows = _settings_that_differ(runs)
     if len(set(names.values())) > 1 or len(rows) != 1:
@@ -129,7 +129,7 @@ def _title(runs: Mapping[str, RunData]) -> str:
 
 
 def _notes(runs: Mapping[str, RunData]) -> list[str]:
-    """Return notes on the runs; a note that applies to all of them appears once."""
+    """Return notes on the runs. A note that applies to all runs appears once."""
     of = {letter: notes_of(data) for letter, data in runs.items()}
     return list(
         dict.fromkeys(
@@ -141,7 +141,7 @@ def _notes(runs: Mapping[str, RunData]) -> list[str]:
 
 
 def _answer(runs: _Runs) -> page.Answer:
-    """Return verdict, iteration times, and collectives of all runs."""
+    """Return the answer: verdict, iteration times and collectives of all runs."""
     tiles = []
     for letter, data in runs.items():
         known = data.summary.iterations
@@ -183,7 +183,7 @@ def _answer(runs: _Runs) -> page.Answer:
 
 @page.section("What differs", "c")
 def _verdicts(runs: _Runs) -> page.Parts:
-    """Return the results of ``chakram compare`` for each run against the first one."""
+    """Return the section that compares each run with the first run in sentences."""
     rows: list[tuple[str, str]] = []
     parts: dict[str, dict[str, float]] = {}
     for letter, found in runs.compared.items():
@@ -211,7 +211,7 @@ def _verdicts(runs: _Runs) -> page.Parts:
 def _each(
     what: str, text: Callable[[Any], str], values: Iterable[object]
 ) -> tuple[str, ...]:
-    """Return a row: a label, and the text of each run's value, if known."""
+    """Return a table row: the label, then the text of each run's value if known."""
     return (what, *(MISSING if each is None else text(each) for each in values))
 
 
@@ -326,7 +326,7 @@ def _iterations(runs: _Runs) -> page.Parts:
 
 
 def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
-    """Return times divided by the first one; None if one of the two is unknown."""
+    """Return each time divided by the first time, or None if either is unknown."""
     first = times_ns[0]
     return [
         None if each is None or first is None else each / max(1.0, first)

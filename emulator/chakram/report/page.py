@@ -1,8 +1,8 @@
 """HTML pages: an answer, then sections of text, facts, tables and plots, in one file.
 
 The file contains Bokeh's JavaScript, compressed, so it opens without a network and does
-not depend on later Bokeh versions. It also contains the numbers, as JSON in the element
-``data``, so that programs can read the same data as people.
+not depend on later Bokeh versions. The element ``data`` contains the numbers of the
+page as JSON, for programs.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ OBSERVED = {
     "f": "not observed, stated in the experiment",
     "v": "the simulated endpoints and switches, in virtual time",
 }
-"""Observation points: letters b and c of the BMWG drafts, and three of Chakram's own.
+"""Observation points: b and c of the BMWG drafts, and three that Chakram defines.
 
-Point (a) of the drafts, an instrument at the boundary of the device, does not occur
-here.
+Point (a) of the drafts does not occur here. It is an instrument at the boundary of the
+device under test.
 """
 
 
@@ -60,7 +60,7 @@ Block: TypeAlias = Facts | Table | Plot
 class Section:
     """A section: heading, text, observation points and blocks.
 
-    A section without blocks is a single line that explains what is missing and why.
+    A section without blocks is a single line. It explains what is missing and why.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sections under one heading that a reader opens and closes."""
+    """Sections below one heading, which you can expand and collapse."""
 
     title: str
     sections: Sequence[Section]
@@ -80,12 +80,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure of the answer and its meaning.
+    """A key number at the top of a page, with its meaning.
 
     Attributes:
-        value: The figure; empty if it does not apply.
-        label: What it is.
-        why: Why it does not apply.
+        value: The number as text, empty if it does not apply.
+        label: Meaning of the number.
+        why: Reason why the number does not apply.
     """
 
     value: str
@@ -95,15 +95,15 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Bars side by side: for each name, a value of each series.
+    """A bar chart with, for each name, the bars of all series side by side.
 
     Attributes:
         title: Heading.
         series: Names of the series.
-        rows: Names, each with the values of the series; None: unknown.
-        text: Function that writes a value.
+        rows: Names, each with the values of the series. None means unknown.
+        text: Function that converts a value to text.
         note: Text below the bars.
-        colours: Number of each series' colour in the palette.
+        colours: Index of each series' color in the palette.
     """
 
     title: str
@@ -115,13 +115,13 @@ class Bars:
 
     @property
     def highest(self) -> float:
-        """The largest value; 1 without any."""
+        """The largest value, or 1 if all values are unknown or zero."""
         values = [value or 0 for _, values in self.rows for value in values]
         return max(values, default=0) or 1
 
     @property
     def words(self) -> str:
-        """All values as text."""
+        """The title and all values as text."""
         rows = (
             f"{name}: "
             + ", ".join(
@@ -136,13 +136,13 @@ class Bars:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a page says first.
+    """The summary at the top of a page.
 
     Attributes:
-        verdict: The answer in plain words.
-        status: Status of the run; empty if it has none.
-        tiles: Figures.
-        bars: Bars; None if there is nothing to draw.
+        verdict: The main results in plain words.
+        status: Status of the run, empty if it has none.
+        tiles: Key numbers.
+        bars: Bar chart, or None if there is nothing to draw.
         heading: Heading of *points*.
         points: Short statements, each with its details.
     """
@@ -156,11 +156,11 @@ class Answer:
 
 
 class Absent(Exception):
-    """Why a section is absent: the run lacks its data."""
+    """The run lacks the data of a section. The message explains why."""
 
 
 class Observed(str):
-    """Observation point of a section's values; overrides the letters of ``section``."""
+    """Observation points of a section, instead of those that ``section`` gets."""
 
 
 Parts: TypeAlias = Iterator[str | Block]
@@ -173,14 +173,14 @@ NO_BANDWIDTHS = "no collective with a bus bandwidth was measured."
 def section(
     title: str, *letters: str
 ) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
-    """Make a function that yields sentences and blocks return a section instead.
+    """Decorate a function that yields sentences and blocks, to return a ``Section``.
 
     The function raises ``Absent`` if the section has no data.
 
     Args:
-        title: Heading of the section; its ID is the heading in lower case.
-        letters: Letters of the observation points of its values. The method ``seen`` of
-            the function's first argument converts them to text.
+        title: Heading of the section. In lower case, it is also the section's ID.
+        letters: Letters of the observation points of the section's values. The method
+            ``seen`` of the function's first argument converts them to text.
     """
 
     def decorate(parts: Callable[P, Parts]) -> Callable[P, Section]:
@@ -223,10 +223,10 @@ def render_page(
     Args:
         title: Title of the page.
         lead: Sentence below the title.
-        groups: Groups of sections in order; a section alone is an open group.
-        document: Numbers for programs; plain values only.
-        answer: What the page says first.
-        warnings: Warnings, folded below the answer.
+        groups: Groups of sections in order. A section alone is an open group.
+        document: Numbers for programs, as plain values that JSON can represent.
+        answer: Summary at the top of the page.
+        warnings: Warnings, in a collapsed list below the answer.
         letters: Letters of ``OBSERVED`` that the legend at the end explains.
     """
     grouped = [
@@ -263,7 +263,7 @@ def render_page(
 
 
 _HIDDEN_IN_SCRIPT = re.compile(r"(?<!\\)((?:\\{4})*)\\\\(u[0-9a-f]{4})")
-"""A JSON escape in a JavaScript string, as Bokeh writes the texts of plots."""
+"""A JSON escape in a JavaScript string. Bokeh writes the texts of plots like this."""
 
 
 def _shown(match: re.Match[str]) -> str:
@@ -278,14 +278,14 @@ _MARK = re.compile(r"\(([bcmfv])\)")
 
 
 def _marked(text: str) -> tuple[str, list[str]]:
-    """Return a text without observation points, and their letters."""
+    """Return a string without its observation points, and the letters of the points."""
     return re.sub(r" ?\([bcmfv]\),?", "", text).strip(), _MARK.findall(text)
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
     """Return the script that draws the plots, and their HTML elements by name."""
     document = Document()
-    # Freeze the models: otherwise Bokeh walks through all of them after each addition.
+    # Freeze the models. Otherwise, Bokeh walks through all of them after each addition.
     with document.models.freeze():
         for plot in plots.values():
             document.add_root(plot)
@@ -294,7 +294,7 @@ def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
 
 
 def _for_script(document: Mapping[str, object]) -> str:
-    """Return JSON whose strings cannot end the enclosing script element."""
+    """Return JSON that is safe in a script element, because it contains no ``<``."""
     text = json.dumps(document, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -313,6 +313,6 @@ def _template() -> Template:
 
 @lru_cache(maxsize=1)
 def _bokeh() -> str:
-    """Return Bokeh's core, compressed; widgets and tables are not used."""
+    """Return Bokeh's core, compressed, without its widgets and tables."""
     (code,) = Resources(mode="inline", components=["bokeh"]).js_raw[:1]
     return base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()

@@ -1,7 +1,7 @@
-"""The colours of all pages; dashboards and the site may use the same ones.
+"""The colors of all pages. Dashboards and the website may use the same colors.
 
-Colours of series have a contrast of at least 3:1 with both the light and the dark
-background, text colours at least 4.5:1 with theirs.
+Colors of series have a contrast of at least 3:1 with both the light and the dark
+background. Text colors have a contrast of at least 4.5:1 with their background.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ SERIES: Final = (
     *("#2b7bba", "#d9730d", "#2f9155", "#cf453d", "#8a63c2"),
     *("#96704f", "#c2559d", "#74808c", "#8f8a1c", "#1793a5"),
 )
-"""Colours of categories, in the order in which plots use them."""
+"""Colors of categories, in the order in which plots use them."""
 
 BLUE, ORANGE, GREEN, RED, *_ = SERIES
 GREY: Final = SERIES[7]
 
 LOADS: Final = tuple(f"{BLUE}{alpha:02x}" for alpha in range(45, 256))
-"""From little to much: transparent to opaque blue, for either background."""
+"""Colors of loads, from transparent (low) to opaque blue (high), on any background."""
 
 _LIGHT: Final = {
     **{"bg": "#ffffff", "ink": "#16202a", "faint": "#5b6875", "line": "#dfe5ea"},
@@ -33,7 +33,7 @@ _DARK: Final = {
 
 
 def variables() -> str:
-    """Return the colours as CSS variables, for light and for dark."""
+    """Return the colors as CSS variables, for the light and the dark color scheme."""
     series = {f"series-{number}": colour for number, colour in enumerate(SERIES)}
     light, dark = (
         ";".join(f"--{name}:{colour}" for name, colour in colours.items())

@@ -3,8 +3,8 @@
 Ranks are processes, and their process groups and streams are threads. Collectives and
 computations are slices. A message is an arrow from the sender's slice to the
 receiver's. Counters show the load of ports and links and the length of queues over
-time. Events are written as they are produced, so a run with a million messages needs no
-more memory than its columns.
+time. Chakram writes events as it produces them. Even for a million messages, it needs
+little memory in addition to the columns of the flows.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.run_directory.message_columns import paths_of_text
 
 _FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
-"""First thread numbers of groups and streams; iterations use their process number.
+"""First thread numbers of groups and streams.
 
-Perfetto treats thread 0 as the process's main thread, so only iterations may use it.
+Iterations use the process number as their thread number, because Perfetto treats that
+thread as the main thread of the process.
 """
 
 _LEAST_NS = 0.01
-"""Offset in ns, larger than the rounding error of a time in us, but not visible.
+"""Offset of times in ns: larger than the rounding error of a time in us, but invisible.
 
-Readers truncate times to whole ns. A slightly smaller time would start before the end
-of the previous event.
+Readers truncate times to whole ns. Without the offset, an event could start before the
+end of the previous event.
 """
 
 _QUEUES = 64
-"""Number of ports and classes with queue counters: those with the longest queues."""
+"""Limit on queue counters: the ports and traffic classes with the longest queues."""
 
 _CHUNK = 20_000
 """Number of messages whose columns are converted to Python numbers at once."""
 
 
 def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[str]:
-    """Write the timeline of a run; return the number of events of each kind.
+    """Write the timeline of a run and return the number of events of each kind.
 
     Args:
         data: The run.
@@ -75,11 +76,11 @@ def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[s
 
 
 def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
-    """Yield events as JSON, several at once with commas between them."""
+    """Yield strings of JSON, each with one or more events separated by commas."""
     shares = shares_of(data.flows)
     threads = _threads(data, shares)
     names = data.flows.names
-    # Include ranks that have not ended an iteration.
+    # The numbers include ranks that have not ended an iteration.
     numbers = data.results.rank_numbers()
     number_of = {place: number + 1 for place, number in numbers.items()}
     number_of |= {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
@@ -149,7 +150,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
 def _computations(
     data: RunData, number_of: Mapping[tuple[str, int], int], counts: Counter[str]
 ) -> Iterator[str]:
-    """Yield the computations of ranks; each stream is a thread, so none overlap."""
+    """Yield the computations of ranks, with a thread for each stream of a rank."""
     names = ("job", "rank", "iteration", "name", "stream", "start_ns", "end_ns")
     table = data.results.table("operations", "kind", *names)
     table = table.filter(pc.field("kind") == "compute")
@@ -174,9 +175,10 @@ def _computations(
 
 
 def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
-    """Return the thread number and name of each share: a free thread of its group.
+    """Return the number and name of the thread that shows each rank's share.
 
-    Slices of one thread must not overlap. A share that overlaps gets another thread.
+    Slices of one thread must not overlap, so a group has several threads if shares of
+    the same rank overlap.
     """
     found: list[tuple[int, str]] = [(0, "")] * len(shares)
     ends: dict[tuple[int, int, int], list[int]] = {}
@@ -189,8 +191,8 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
     for at, (job, rank, group, start, end) in zip(
         order.tolist(), rows.tolist(), strict=True
     ):
-        # Messages of all pairs of a rank share threads, because there may be a thousand
-        # pairs.
+        # The messages of all pairs of a rank share threads, because a rank may have a
+        # thousand pairs.
         is_message = str(groups[group]).startswith("p2p:")
         key = job, rank, -1 if is_message else group
         lanes = ends.setdefault(key, [])
@@ -210,10 +212,10 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
 def _arrows(
     data: RunData, places: Any, pids: Any, tids: Any, end: str, counts: Counter[str]
 ) -> Iterator[str]:
-    """Yield one end of every message's arrow, ``s`` or ``f``, in large batches.
+    """Yield the start (``s``) or end (``f``) of each message's arrow, in batches.
 
-    *places* are the slices of the ranks at that end. An arrow without a slice is not
-    drawn.
+    *places* are the indices of the ranks' slices at that end. Perfetto does not draw an
+    arrow without a slice.
     """
     flows = data.flows
     tail = end == "s"

@@ -1,7 +1,7 @@
 """Plots of pages: curves, bars, distributions, heat maps, time spans.
 
-Every plot shows exact numbers when the pointer is over it. It has at most a few
-thousand points, so pages stay small and open quickly. A named plot can be exported.
+Every plot shows exact numbers under the pointer. A plot has at most a few thousand
+points, so pages stay small and open quickly. Plots with names can be exported.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 MATRIX_CELLS: Final = 256
-"""Maximum rows and columns of a drawn matrix. A larger matrix is drawn in blocks of
-cells."""
+"""Limit on rows and columns of a drawn matrix. The plot of a larger matrix combines
+several ranks in each row and column."""
 
 TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
 WHOLE, HALF = 1100, 540
-"""Widths of figures in pixels: the whole page, and one of two side by side."""
+"""Widths of figures in pixels: over the whole page, and half of it."""
 
 _LEAST_WIDTHS = {WHOLE: 640, HALF: 440}
-"""Widths below which figures scroll in their boxes."""
+"""Least width of each figure, in pixels. In a narrower box, the figure scrolls."""
 
 SINCE: Final = "time since the first rank began"
 
 
 def _ticks(base: int, *units: str) -> str:
-    """Return JavaScript that formats a tick's number in the unit that fits."""
+    """Return JavaScript that formats a tick's number with the unit of its magnitude."""
     return f"""
     const units = {json.dumps(units)};
     let value = tick, unit = 0;
@@ -56,7 +56,7 @@ TICKS: Final = {
     "ns": _ticks(1000, "ns", "us", "ms", "s"),
     "bit/s": _ticks(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
 }
-"""Tick format by unit; other units use plain numbers."""
+"""JavaScript that formats ticks, by unit. Ticks of other units are plain numbers."""
 
 _TEXTS: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": lambda value: about_size(int(value)),
@@ -69,7 +69,7 @@ _TEXTS: Final[Mapping[str, Callable[[float], str]]] = {
 class Curve:
     """Points of a line.
 
-    ``low`` and ``high`` are the ends of whiskers; ``text`` is shown when the pointer is
+    ``low`` and ``high`` are the ends of whiskers. ``text`` appears when the pointer is
     over a point.
     """
 
@@ -92,7 +92,7 @@ def new_figure(
 
     Args:
         width: Width at which the figure is laid out.
-        least: Least width; in a narrower box it scrolls.
+        least: Least width. In a narrower box, the figure scrolls.
         x_label: Quantity on the x axis.
         y_label: Quantity on the y axis.
         look: Other properties, such as ``name`` and ``title``.
@@ -102,7 +102,7 @@ def new_figure(
     look |= {"sizing_mode": "stretch_width", "min_width": least or _LEAST_WIDTHS[width]}
     plot = figure(width=width, **look)
     plot.toolbar.autohide, plot.toolbar.logo = True, None
-    # Colours for either background; the page's style sheet sets more exact ones.
+    # These colors fit both backgrounds. The page's style sheet refines them.
     plot.background_fill_color = plot.border_fill_color = None
     plot.title.text_color = plot.axis.axis_label_text_color = GREY
     plot.axis.major_label_text_color = GREY
@@ -123,7 +123,7 @@ def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
 
 
 def legend_below(plot: figure) -> None:
-    """Move the legend below the plot, where it covers nothing; a click hides a line."""
+    """Move the legend below the plot. A click on an entry hides the entry's line."""
     if not plot.legend:
         return
     legend = plot.legend[0]
@@ -152,12 +152,12 @@ def add_color_bar(plot: figure, colours: Any, unit: str, title: str = "") -> Non
 
 
 def load_colours(high: float, **look: Any) -> models.LinearColorMapper:
-    """Return colours of loads from 0 to *high*."""
+    """Return a map from loads between 0 and *high* to colors."""
     return models.LinearColorMapper(palette=LOADS, high=high, **{"low": 0, **look})
 
 
 def zero_line(plot: figure, dimension: str = "height") -> None:
-    """Draw a line at zero."""
+    """Draw a line at zero, by default a vertical one."""
     line = models.Span(location=0, dimension=dimension, line_color=GREY)
     plot.add_layout(line)
 
@@ -165,8 +165,8 @@ def zero_line(plot: figure, dimension: str = "height") -> None:
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
     """Return a heat map of bytes, with a row per sender and a column per receiver.
 
-    Cells without traffic are empty. With more than ``MATRIX_CELLS`` ranks, neighbors
-    are summed into blocks.
+    Cells without traffic are empty. With more than ``MATRIX_CELLS`` ranks, each cell
+    shows the sum over blocks of neighboring ranks.
     """
     nranks = len(rows)
     block = -(-nranks // MATRIX_CELLS)
@@ -223,8 +223,8 @@ def bars(
 
     Args:
         totals: Series by legend name, each with one number for each of *names*.
-        names: Names of the bar groups, top to bottom; they must be unique.
-        unit: Unit of the numbers, for the axis: a key of ``TICKS``, or another word.
+        names: Unique names of the bar groups, top to bottom.
+        unit: Unit of the numbers, for the axis: a key of ``TICKS`` or another word.
         look: Other properties of the figure, such as ``name`` and ``title``.
     """
     label = unit if unit == "bytes" or unit not in TICKS else ""
@@ -256,8 +256,8 @@ def cdf(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> figure
     Args:
         spreads: The distributions, by legend name.
         title: Title of the plot.
-        unit: Unit of the numbers: a key of ``TICKS``, or another word. Known units have
-            a logarithmic axis.
+        unit: Unit of the numbers: a key of ``TICKS`` or another word. For the keys of
+            ``TICKS``, the axis is logarithmic.
     """
     lines = {}
     for name, spread in spreads.items():
@@ -295,12 +295,12 @@ def curves(
         y: Unit of y.
         x_label: Quantity on the x axis.
         y_label: Quantity on the y axis.
-        x_log: Whether x is logarithmic; zeros are drawn at 1.
-        y_log: Whether y is logarithmic; zeros are drawn at 1.
+        x_log: Whether the x axis is logarithmic. Zeros are drawn at 1.
+        y_log: Whether the y axis is logarithmic. Zeros are drawn at 1.
         steps: Draw steps without points, e.g. for distributions and time series.
         levels: Horizontal lines, by label.
-        bands: Ranges of x in which something is in progress, by name; drawn as bars at
-            the top.
+        bands: Ranges of x in which an activity is in progress, by name of the activity.
+            Each range is a bar at the top.
         look: Other properties of the figure.
     """
     levels, bands = levels or {}, bands or {}
@@ -325,8 +325,8 @@ def curves(
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, SERIES[number % 10], (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
-        # Put labels above the highest line, side by side; curves approach it from
-        # below.
+        # Put labels above the highest level, side by side. Curves approach that level
+        # from below.
         dash = ("dashed", "dotted")[number % 2]
         drawn: dict[str, Any] = {"line_dash": dash, "line_color": GREY}
         plot.add_layout(models.Span(location=at, dimension="width", **drawn))
@@ -345,7 +345,7 @@ def curves(
 def over_time(
     series: Mapping[str, NDArray[Any]], *, x_range: models.Range1d, **look: Any
 ) -> figure:
-    """Return time series as steps; each covers *x_range* in bins of equal length."""
+    """Return a figure of time series, each over *x_range* in bins of equal length."""
     lines = {
         name: Curve(x=np.arange(len(y)) * (x_range.end / len(y)), y=y.round(3))
         for name, y in series.items()
@@ -355,7 +355,7 @@ def over_time(
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
-    """Return sizes whose ticks do not overlap on a logarithmic axis."""
+    """Return the sizes that can have ticks without overlap on a logarithmic axis."""
     least = (sizes[-1] / sizes[0]) ** (1 / 9) if sizes else 1.0
     kept: list[int] = []
     for size in sizes:
@@ -365,7 +365,7 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 
 
 def _one_two_five(top: float) -> list[int]:
-    """Return ticks up to *top*: 1, 2, 5, 10 ...; fewer per decade for many decades."""
+    """Return up to three ticks per decade, over the decades from 1 to *top*."""
     decades = len(str(int(top)))
     steps = (1, 2, 5) if decades <= 2 else (1, 3) if decades == 3 else (1,)
     return [step * 10**decade for decade in range(decades + 1) for step in steps]
@@ -382,7 +382,7 @@ def _curve(
     xs = [max(value, 1) if logs[0] else value for value in map(float, curve.x)]
     ys = [max(value, 1) if logs[1] else value for value in map(float, curve.y)]
     data: dict[str, Any] = {"x": xs, "y": ys}
-    # For time series with many points, the hover tool builds the text from numbers.
+    # Time series have many points, so the hover tool builds their text from numbers.
     if curve.text is not None:
         data["text"] = curve.text
     if has_whiskers := curve.low is not None and curve.high is not None:
@@ -434,14 +434,14 @@ def heat_map(
     high: float,
     **look: Any,
 ) -> figure:
-    """Return a heat map of percentages over time; zeros are empty.
+    """Return a heat map of percentages over time. Cells with zero are empty.
 
     Args:
         cells: Percentages by row and time bin.
         end_ns: Time at the end of the last bin.
-        y_names: Names of the rows, first one at the top. Without names, y is a number
-            from 0.
-        y_end: Value of that number at the end of the last row.
+        y_names: Names of the rows, with the first row at the top. Without names, the y
+            axis is numeric and starts at 0.
+        y_end: End of the numeric y axis.
         legend: Meaning of the colors.
         high: Percentage of the darkest color.
         look: Other properties of the figure.
@@ -483,7 +483,8 @@ def spans(
     Args:
         kinds: By kind, the columns ``row``, ``left``, ``right`` and ``text``.
         rows: Names of the rows, top to bottom.
-        path: A line through the rows: time spans, each with its row and text.
+        path: Critical path, drawn as a line through the rows. Each part has a row, a
+            start, an end and a text.
         look: Other properties of the figure, such as ``x_range``.
     """
     plot = new_figure(
@@ -500,7 +501,7 @@ def spans(
         offset = 0.45 - lane * (number + 0.5)
         source = {**found, "y": [(row, offset) for row in found["row"]]}
         colour = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
-        # The outline keeps bars visible below one pixel.
+        # The outline keeps bars visible that are narrower than a pixel.
         bar = {"fill_color": colour, "line_color": colour, "legend_label": kind}
         ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
         drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **bar)
@@ -512,7 +513,7 @@ def spans(
 
 
 _OF_SPANS = tuple(each for each in SERIES if each not in (RED, GREY))
-"""The critical path is red, and computation is grey."""
+"""Colors of time spans, except the critical path (red) and computation (gray)."""
 
 
 def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
@@ -542,7 +543,7 @@ def parts(
     colours: Sequence[str] = (GREEN, BLUE, GREY),
     **look: Any,
 ) -> figure:
-    """Return parts of a whole as stacked bars, one bar per name, left to right."""
+    """Return stacked bars of *shares* in percent, one bar per name, left to right."""
     plot = new_figure(
         width=WHOLE if len(names) > 16 else HALF,
         height=340,

@@ -1,4 +1,4 @@
-"""The plot of a topology, for pages of runs and of fabrics."""
+"""Plot and facts of a topology, for pages of runs, and the page of a fabric."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 HOSTS_DRAWN = 64
-"""Limit on hosts drawn individually. Above it, one host represents all hosts of a
-switch."""
+"""Limit on hosts to draw individually. If there are more, one host represents all hosts
+of a switch."""
 
 _LINKS_DRAWN, _LINKS_LISTED = 6000, 1000
 
 
 class _Line(NamedTuple):
-    """Links drawn as one line: number, total bytes, rate and name of the first link."""
+    """Parallel links that the plot shows as one line.
+
+    ``rate_bps`` and ``name`` are those of the first link, ``bytes`` is the total.
+    """
 
     links: int
     bytes: int
@@ -38,13 +41,13 @@ class _Line(NamedTuple):
 
 
 def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None:
-    """Return a plot of hosts, switches and links; None if it has too many lines.
+    """Return a plot of hosts, switches and links, or None if it has too many lines.
 
     Args:
         topology: The topology. With many hosts, one host represents all hosts of its
             switch.
-        loads: Bytes of links in both directions, which set the colors. Empty: rates set
-            the colors.
+        loads: Bytes of links in both directions, which set the colors. If empty, rates
+            set the colors.
     """
     drawing = laid_out(topology, most_hosts=HOSTS_DRAWN)
     if len(drawing.lines) > _LINKS_DRAWN:
@@ -136,7 +139,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
 
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
-    """Return a label size at which a tier's labels do not overlap, or None."""
+    """Return a font size at which a tier's labels do not overlap, or None."""
     room = (plots.WHOLE - 120) / len(tier)
     longest = max(len(drawing.labels[node]) for node in tier) + 1
     return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
@@ -149,7 +152,7 @@ def _link_text(a: str, b: str, line: _Line) -> str:
 
 
 def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
-    """Return size and oversubscription of a topology; empty if it is unknown."""
+    """Return size and oversubscription of a topology, empty if it is unknown."""
     if isinstance(topology, str):
         return []
     ratios = []

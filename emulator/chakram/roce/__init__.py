@@ -1,10 +1,11 @@
 """RoCEv2 protocol engine: headers, queue pairs, congestion control.
 
-The engine does no I/O and reads no clock. From the inside out:
+The engine does no I/O and reads no clock. Its modules, from the inside out:
 
 * A `requester` and a `responder` form a `queue_pair`.
-* A `port` holds many queue pairs and schedules their packets.
-* A `burst` is the unit that leaves a port. `events` reports what happened.
+* A `port` has many queue pairs and schedules their packets.
+* A `burst` is the unit that leaves a port.
+* `events` defines the reports: completed sends, received messages and failures.
 * `packet_encoder` encodes bursts as bytes. `datagrams` parses received bytes.
 * `headers` represents packets as values. `icrc` computes the invariant CRC.
 

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Compiled comparison of payloads with the pattern by ``memcmp`` (see `payload`).
 
-It takes 0.05 us for 4 KiB; a loop over bytes takes 1.3 us.
+To compare 4 KiB takes 0.05 us. A loop over bytes takes 1.3 us.
 """
 
 from libc.string cimport memcmp
 
 
 cdef class PayloadPattern:
-    """Pattern comparison; compiled counterpart of `payload.PlainPattern`."""
+    """Compares payloads with the pattern, as `payload.PlainPattern` does."""
 
     def __init__(self, data):
         self.data = data

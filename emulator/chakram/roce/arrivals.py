@@ -46,7 +46,10 @@ _INNER_OPCODES = frozenset(
 
 
 class Arrivals:
-    """Dispatcher of one queue pair; `QueuePair` describes the parameters."""
+    """Passes the packets that arrive for one queue pair to its two halves.
+
+    `QueuePair` describes the parameters.
+    """
 
     __slots__ = ("_memory", "_qpn", "_requester", "_responder")
 
@@ -189,8 +192,8 @@ class Arrivals:
         """Record the arrival of the message of *burst*, if it is now complete.
 
         *last* is the position of the last packet that arrived. *received* is the number
-        of messages that were complete before. If the packet at *last* is kept for
-        later, the parts are attached to it.
+        of messages that were complete before the call. If the responder keeps the
+        packet at *last* for later, the time breakdown is attached to that packet.
         """
         if burst.parts is None:
             return

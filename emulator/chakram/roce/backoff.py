@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Timeouts of a requester that awaits an ACK, by number of retries.
+"""Timeouts of a requester that waits for an ACK, by number of retries.
 
 The timeout is either constant or adaptive, like the adaptive retransmission of NICs. An
-adaptive timeout is a random time between a low value and twice that value. After a
-number of tries, the low value doubles. It doubles at most three times.
+adaptive timeout is a random time between a low value and twice that value. The low
+value doubles after a configured number of tries. It doubles at most three times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Backoff:
         self._jitter = (seed * 2_654_435_761 + 12_345) & 0x7FFFFFFF
 
     def timeout_ns(self, retries: int) -> int:
-        """Return the timeout after *retries* retries; `NEVER`: wait forever."""
+        """Return the timeout after *retries* retries, or `NEVER` without a limit."""
         if self._low_ns > 0:
             number = retries // self._tries
             if number > _RANGES - 1:

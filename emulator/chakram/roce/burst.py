@@ -1,7 +1,7 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """A burst: the packets that leave a port in one send.
 
-It holds packets of one message, several one-packet messages, or one control packet.
+It contains packets of one message, several one-packet messages, or one control packet.
 
 A queue pair creates a burst, and the port paces it. The I/O layer encodes it as bytes
 (`chakram.roce.packet_encoder`), or a simulator delivers it unencoded.
@@ -30,12 +30,12 @@ class Burst:
     A burst fits into one UDP send with segmentation offload. All segments must have the
     same length, except that the last may be shorter. Therefore:
 
-    * The FIRST packet of an RDMA WRITE is longer than later packets. Its burst holds at
-      most one more packet.
+    * The FIRST packet of an RDMA WRITE is longer than later packets. Its burst contains
+      at most one more packet.
     * MIDDLE packets share a burst. The LAST packet joins them unless immediate data
       makes it longer.
-    * An ONLY packet is alone, or shares a burst with the next one-packet messages of
-      the same size. Either all of these messages have immediate data, or none does.
+    * An ONLY packet leaves alone, or shares a burst with the next one-packet messages
+      of the same size. Either all of these messages have immediate data, or none does.
 
     A burst does not change after its creation. It may be kept, delivered in parts, and
     delivered twice.
@@ -47,19 +47,19 @@ class Burst:
         destination_qpn: Queue pair that receives.
         source_port: UDP source port.
         destination: Index of the peer's address, as given to the queue pair.
-        psn: PSN of the first packet. For an ACK, the PSN acknowledged; for a NAK, the
-            PSN expected.
+        psn: PSN of the first packet. For an ACK, the acknowledged PSN. For a NAK, the
+            expected PSN.
         count: Number of packets, at least 1.
         path_mtu: Payload of every packet that does not end the message, in bytes.
-        overhead_bytes: Bytes of a packet without payload and extended headers.
+        overhead_bytes: Size of a packet without payload and extended headers.
         message_id: Immediate data of the first message, 32 bits, or `NO_IMMEDIATE`.
         message_ids: Immediate data of each message, in a burst of several messages;
             otherwise None.
         message_bytes: Size of the whole message, or of each message.
         message_packets: Number of packets of the whole message, or of each message.
         packet_index: Index of the first packet in the message.
-        payload_bytes: Payload of all packets, without pad.
-        wire_bytes: Bytes of all packets, from Ethernet header to ICRC.
+        payload_bytes: Total payload of all packets, without pad.
+        wire_bytes: Total size of all packets, from Ethernet header to ICRC.
         ack_request: Whether the last packet requests an ACK. With several messages,
             whether each packet does.
         is_marked: Whether a fault marks the packets "congestion experienced" as they
@@ -175,7 +175,7 @@ class Burst:
         return length
 
     def psn_at(self, position: int) -> int:
-        """Return the PSN of the packet at *position*; a response has only one."""
+        """Return the PSN of the packet at *position*, which must be 0 in a response."""
         return (self.psn + position) & 0xFFFFFF
 
     def packet_message_id(self, position: int) -> int:

@@ -55,13 +55,13 @@ class BurstKind(IntEnum):
     DATA = 0
     ACK = 1
     NAK = 2
-    """ACK opcode on the wire; a separate kind, to tell lost NAKs from lost ACKs."""
+    """Negative acknowledgment. On the wire, it has the opcode of an ACK."""
 
     CNP = 3
 
 
 def local_ack_timeout_ns(exponent: int) -> int:
-    """Return the local ACK timeout, 4.096 us x 2**exponent; exponent 0 means `NEVER`.
+    """Return the local ACK timeout: 4.096 us x 2**exponent, or `NEVER` for exponent 0.
 
     Raises:
         ValueError: If *exponent* is not in 0..31.
@@ -80,4 +80,4 @@ def local_ack_timeout_ns(exponent: int) -> int:
 PSN_MODULUS = 1 << 24
 
 MAX_OUTSTANDING_PACKETS = 1 << 23
-"""Maximum unacknowledged PSNs; with more, the order of PSNs would be ambiguous."""
+"""Maximum number of unacknowledged PSNs, above which their order is ambiguous."""

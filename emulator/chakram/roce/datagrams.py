@@ -3,8 +3,8 @@
 """Parser of received UDP segments, and runs of consecutive packets.
 
 The kernel delivers many packets of one flow at once (generic receive offload). This
-code runs per packet, so it creates no objects. The parser holds the last packet. A run
-collects packets that can be delivered together.
+code runs per packet, so it creates no objects. The parser's attributes describe the
+last packet. A run collects packets that can be delivered together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chakram.roce.opcodes import Opcode
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]
 
 MALFORMED = 0
-"""Not a packet: too short for its headers, wrong version or pad, or a bad CNP."""
+"""An invalid packet: too short for its headers, wrong version or pad, or a bad CNP."""
 
 SERVED = 1
 """A SEND, WRITE, ACK, NAK or CNP."""
@@ -53,7 +53,7 @@ _ONLY_WITH_IMMEDIATE = int(Opcode.SEND_ONLY_WITH_IMMEDIATE)
 
 
 class SegmentParser:
-    """Parser of UDP segments; its attributes describe the last packet.
+    """Parser of UDP segments, whose attributes describe the last packet.
 
     Attributes:
         opcode: BTH opcode.
@@ -61,11 +61,11 @@ class SegmentParser:
         qpn: Destination QPN.
         psn: PSN of the packet.
         ack_request: Whether the packet requests an ACK.
-        is_data: Whether it is a SEND or WRITE. The attributes from *verb* to
+        is_data: Whether the packet is a SEND or WRITE. The attributes from *verb* to
             *immediate* are valid only then.
         verb: A `Verb`.
-        is_first: Whether it is FIRST or ONLY.
-        is_last: Whether it is LAST or ONLY.
+        is_first: Whether the packet is FIRST or ONLY.
+        is_last: Whether the packet is LAST or ONLY.
         payload_bytes: Payload length without pad.
         payload_at: Offset of the payload in the data.
         dma_length_bytes: DMA length from the RETH; 0 without a RETH.
@@ -189,7 +189,7 @@ class SegmentParser:
 
 
 class Run:
-    """Packets of one message with consecutive PSNs; input of `Responder.receive`.
+    """Packets of one message with consecutive PSNs, for `Responder.receive`.
 
     Attributes:
         count: Number of packets; 0: none, and the other attributes are undefined.
@@ -197,7 +197,7 @@ class Run:
         verb: `Verb` of all packets.
         is_first: Whether the first packet is FIRST or ONLY.
         is_last: Whether the last packet is LAST or ONLY.
-        payload_bytes: Payload of all packets.
+        payload_bytes: Total payload of all packets.
         dma_length_bytes: DMA length from the RETH of the first packet.
         immediate: Immediate data of the last packet.
         ack_request: Whether any packet requests an ACK.
@@ -229,7 +229,7 @@ class Run:
         self._path_mtu = 0
 
     def begin(self, packet: SegmentParser, path_mtu: int) -> None:
-        """Start a run with a data packet; *path_mtu* is that of the queue pair."""
+        """Start a run with a data packet of a queue pair that uses *path_mtu*."""
         self.count = 1
         self.psn = packet.psn
         self.verb = packet.verb
@@ -242,10 +242,10 @@ class Run:
         self._path_mtu = path_mtu
 
     def extend(self, packet: SegmentParser) -> bool:
-        """Add the next packet of the queue pair; return False if it does not fit.
+        """Add the next packet of the queue pair, or return False if it does not fit.
 
-        All packets but the last must hold exactly the path MTU. This is checked at each
-        step, so a long packet cannot make up for a short one.
+        The payload of every packet but the last must be exactly the path MTU. This is
+        checked at each step, so a long packet cannot make up for a short one.
         """
         if (
             self.count == 0

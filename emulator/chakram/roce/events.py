@@ -39,12 +39,13 @@ class MessageParts:
         pause_ns: Time while the sender's port was paused.
         transfer_ns: Time while the port sent earlier packets of the message.
         repair_ns: Time for retransmissions, including the wait for them. Until the last
-            packet left, this covers the whole queue pair, afterwards only the message.
+            packet leaves, this covers the whole queue pair. After that, it covers only
+            the message.
         left_ns: When the last packet left the queue pair for the first time.
         sent_ns: When the packet that completed the message left the queue pair. The
             attributes from *queue_ns* on refer to this packet.
-        departed_ns: When that packet began to leave its host. If this is unknown, the
-            time of the last departure of the last packet from the queue pair.
+        departed_ns: When that packet began to leave its host. If this is unknown, when
+            the last packet left the queue pair for the last time.
         received_ns: When the message was complete at the receiver.
         queue_ns: Time that the packet spent in the queues of switches, without pauses.
         switch_pause_ns: Time that the packet spent in the queues of switches while the
@@ -54,7 +55,7 @@ class MessageParts:
         queue_port: Number of the switch port where the packet queued longest.
         pause_port: Number of the switch port where pauses delayed the packet longest.
         slow_ns: Part of *serialise_ns* that is due to links with a reduced rate.
-        slow_port: Port of the last such link.
+        slow_port: Port of the last link with a reduced rate.
         host_pause_ns: How long the port of the host was paused while the packet waited
             there.
         host_own_ns: Time that the host's port spent on earlier packets of the message
@@ -109,7 +110,10 @@ class MessageParts:
         self.host_own_ns = 0
 
     def conclude(self) -> None:
-        """Attribute the time between first and last departure of the last packet."""
+        """Add the time from the first to the last departure of the last packet.
+
+        Most of that time counts as repair.
+        """
         if self.left_ns < 0:
             return
         if self.received_ns < 0 or self.sent_ns < 0:
@@ -128,15 +132,16 @@ class SendCompleted:
 
     Attributes:
         owner: Owner of the queue pair: see `QueuePair.belong_to`.
-        context: As posted.
-        message_id: As posted.
-        size_bytes: As posted.
-        posted_ns: When it was posted.
+        context: User object, as posted.
+        message_id: Message id, as posted.
+        size_bytes: Payload, as posted.
+        posted_ns: When the message was posted.
         first_sent_ns: When its first packet left for the first time.
         last_acked_ns: When the ACK that covers its last packet arrived.
         packets: Number of packets, not counting retransmissions.
         retransmitted: Number of retransmitted packets.
-        cnps: CNPs that the queue pair received between first packet and completion.
+        cnps: Number of CNPs that the queue pair received between the first packet and
+            completion.
         rate_at_start_bps: Rate that congestion control allowed when the first packet
             left; None: no limit.
         generator_wait_ns: How long packets that were due waited for the data plane (see
@@ -205,7 +210,7 @@ class MessageReceived:
     Attributes:
         owner: Owner of the queue pair: see `QueuePair.belong_to`.
         message_id: Immediate data; None: a SEND without immediate data.
-        size_bytes: Payload.
+        size_bytes: Size of the payload.
         packets: Number of packets.
         ce: Number of accepted packets that were marked "congestion experienced".
         wrong: Number of packets with a wrong payload, among those that were verified.

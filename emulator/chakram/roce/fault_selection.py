@@ -50,7 +50,7 @@ class FaultRule:
         index: Index among the faults of the run; None: not listed there.
         disturbed: Number of packets that the fault has disturbed, counted by the port.
         stream: Random stream of the draws. Equal faults of one port have different
-            streams. Unequal faults and the probability do not affect the stream.
+            streams. Neither the probability nor other faults affect the stream.
     """
 
     fault: PacketFault
@@ -68,11 +68,11 @@ class FaultRule:
         self._share = share_of_draws(self.fault.probability)
 
     def hits(self, seed: int, number: int) -> bool:
-        """Count a packet that matches; return whether the fault hits it.
+        """Count a packet that matches, and return whether the fault hits it.
 
         Args:
             seed: Seed of all draws.
-            number: Number of the packet, see ``packet_number``.
+            number: Number of the packet (see ``packet_number``).
         """
         fault = self.fault
         if fault.nth == 0:
@@ -89,7 +89,7 @@ class Hit(NamedTuple):
 
     Attributes:
         rule: The rule.
-        number: Number of the packet, see ``packet_number``.
+        number: Number of the packet (see ``packet_number``).
     """
 
     rule: FaultRule
@@ -119,7 +119,7 @@ class PacketFaults:
         self._rules = tuple(rules)
         self._seed = seed
         self._first_psns = first_psns or {}
-        # By queue pair and kind of packet.
+        # The keys are the queue pair and the kind of packet.
         self._attempts: dict[tuple[int, int], Attempts] = {}
         alike: dict[str, int] = {}
         for rule in rules:
@@ -212,7 +212,7 @@ def _bits(payload_at: int, size: int, part: str) -> range:
 def class_of_datagram(
     data: bytes | bytearray | memoryview, offset: int, size: int
 ) -> int:
-    """Return the class of a packet, as a bit; invalid packets are `OTHER`."""
+    """Return the class of a packet, as a bit: `OTHER` for an invalid packet."""
     if size <= BTH_BYTES:
         return OTHER
     opcode = data[offset]

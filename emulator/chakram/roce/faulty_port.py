@@ -1,11 +1,12 @@
 """A port that injects faults into its packets.
 
-Fault rules sit between the network and the queue pairs. Arriving packets pass the rules
-first, and departing packets pass them last. Queue pairs and pacing work as in a
+Fault rules apply between the network and the queue pairs. Arriving packets pass the
+rules first, and departing packets pass them last. Queue pairs and pacing work as in a
 `PortEngine`. Ports without faults use that class, so they have no extra cost.
 
-When the rules process a packet, it has already left the queue pair and occupied the
-link. The effects of the rules, and any wait for room in the socket, come later.
+When the rules process a departing packet, it has already left the queue pair and
+occupied the link. The effects of the rules, and any wait for room in the socket, come
+later.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class _Packets(NamedTuple):
         describe: Returns queue pair, class, PSN and source port of a packet.
         forward: Passes on the packets from a first position up to an end position,
             which is excluded.
-        hold: Keeps a packet, and returns a function that releases it.
+        hold: Delays a packet, and returns a function that releases the packet.
         corrupt: Passes on a packet with one bit flipped, in the part that the rule
             selects.
-        refuse: Responds with receiver not ready; returns whether that was possible.
+        refuse: Responds with receiver not ready, and returns whether that was possible.
     """
 
     describe: Callable[[int], tuple[int, int, int, int]]
@@ -86,7 +87,7 @@ class _Held:
 
 
 class FaultyPort(PortEngine):
-    """A port with faults; drive it like any other port."""
+    """A port that injects faults, with the methods of any other port."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class FaultyPort(PortEngine):
         self._at_receive = at_receive
         self._at_send = at_send
         self._injected = dict.fromkeys(FaultAction, 0)
-        # Packets that arrived, minus those that were passed on.
+        # Number of packets that arrived, minus the number that were passed on.
         self._kept = 0
         self._number = counter()
         # Delayed packets of both directions: (time, number, packet).
@@ -152,7 +153,7 @@ class FaultyPort(PortEngine):
         source_high: int = 0,
         source_low: int = 0,
     ) -> None:
-        """Receive bytes from a UDP socket; see `PortEngine`."""
+        """Receive bytes from a UDP socket: see `PortEngine`."""
         receive = super().receive_datagrams
         source = (source_port, source_high, source_low)
 
@@ -215,7 +216,7 @@ class FaultyPort(PortEngine):
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Receive packets of a peer's *burst*; see `PortEngine`."""
+        """Receive packets of a peer's *burst*: see `PortEngine`."""
         take = super().receive_burst
         packets = burst.count - first if count is None else count
         if not self._at_receive:
@@ -254,7 +255,7 @@ class FaultyPort(PortEngine):
     # Departing packets.
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """Return the burst that would leave now; see `PortEngine`."""
+        """Return the burst that would leave now: see `PortEngine`."""
         self._let_go(now_ns)
         while not self._outbox:
             burst = super().peek_burst(now_ns)
@@ -268,13 +269,13 @@ class FaultyPort(PortEngine):
         return self._offered
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
-        """Record that *burst* has left; see `PortEngine`."""
+        """Record that *burst* has left: see `PortEngine`."""
         if self._outbox and burst is self._outbox[0]:
             self._outbox.popleft()
             self._offered = None
             if now_ns > self._offered_ns:
-                # The socket was full, so later bursts were not delayed by the data
-                # plane.
+                # The socket was full, so the delay of later bursts is not due to the
+                # data plane.
                 self._own_line.demand(now_ns)
             return
         super().commit_burst(burst, now_ns)
@@ -304,18 +305,18 @@ class FaultyPort(PortEngine):
     # Clock.
 
     def next_wakeup_ns(self) -> int:
-        """Return the time of the next work; see `PortEngine`."""
+        """Return the time of the next work: see `PortEngine`."""
         if self._outbox:
             return 0
         wakeup_ns = super().next_wakeup_ns()
         return min(wakeup_ns, self._held[0][0]) if self._held else wakeup_ns
 
     def has_news(self) -> bool:
-        """Return whether the port needs a call; see `PortEngine`."""
+        """Return whether the port needs a call: see `PortEngine`."""
         return True
 
     def handle_timers(self, now_ns: int) -> None:
-        """Run the timers that are due; see `PortEngine`."""
+        """Run the timers that are due: see `PortEngine`."""
         super().handle_timers(now_ns)
         self._let_go(now_ns)
 
@@ -329,7 +330,7 @@ class FaultyPort(PortEngine):
         )
 
     def sampled(self) -> tuple[tuple[int, ...], int]:
-        """Return the sampled counters; see `PortEngine`."""
+        """Return the sampled counters: see `PortEngine`."""
         return sampled_of(self.statistics())
 
     def faults_disturbed(self) -> dict[int, int]:
@@ -341,7 +342,7 @@ class FaultyPort(PortEngine):
     def _disturb(
         self, packets: _Packets, is_sent: bool, count: int, now_ns: int
     ) -> bool:
-        """Apply the rules to *count* packets; return False if none has any effect."""
+        """Apply the rules to *count* packets, and return whether any has an effect."""
         describe, forward, hold, corrupt, refuse = packets
         faults = self._at_send if is_sent else self._at_receive
         verdicts = [faults.judge(*describe(position)) for position in range(count)]
@@ -393,7 +394,7 @@ class FaultyPort(PortEngine):
         return True
 
     def _overtake(self, key: tuple[bool, int]) -> list[_Held]:
-        """Let a packet overtake delayed ones; return the packets to release."""
+        """Let a packet overtake delayed ones, and return the packets to release."""
         waiting = self._overtaken.get(key, [])
         for held in waiting:
             held.behind -= 1

@@ -17,7 +17,7 @@ _FIRST_ROOM = 16
 
 
 class Fifo:
-    """First-in, first-out queue with the few operations that are needed.
+    """First-in, first-out queue of objects.
 
     Attributes:
         count: Number of objects in the queue.

@@ -5,7 +5,7 @@
 The registers cover the IP and UDP headers and the first 8 bytes of the BTH. These bytes
 are the same in all packets with the same opcode, length and queue pair.
 
-The cache holds one register per opcode, for the queue pair that sent last. A queue pair
+The cache has one register per opcode, for the queue pair that sent last. A queue pair
 that sends many bursts in a row, or alternates data and ACKs, computes each register
 once.
 """
@@ -67,7 +67,8 @@ class HeaderRegisters:
             raise ValueError(f"UDP port {udp_port} is not in 1..65535")
         self._local = ip_address(local_address).packed
         self.is_ipv4 = len(self._local) == 4
-        # By destination: address, two bytes for the source port, UDP destination port.
+        # For each destination, the address, two bytes for the source port, and the UDP
+        # destination port.
         self._addresses: dict[int, bytes] = {}
         self._udp_port = udp_port
         # Only the destination address, the ports, the lengths and the BTH change.
@@ -83,7 +84,8 @@ class HeaderRegisters:
         # BTH: opcode, flags, partition key 0xFFFF, masked byte, QPN.
         self._bytes = bytearray(template + b"\0\0\xff\xff\xff\0\0\0")
         self._headers = self._bytes
-        # By opcode: the key of the cached register, in two words, and the register.
+        # For each opcode, the key of the cached register, in two words, and the
+        # register.
         self._flows = array("q", (-1 for _ in range(_KINDS)))
         self._packets = array("q", (-1 for _ in range(_KINDS)))
         self._registers = array("I", (0 for _ in range(_KINDS)))

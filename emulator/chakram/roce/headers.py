@@ -184,9 +184,9 @@ _EXTENDED = {
 class Packet:
     """One packet, from the BTH to the ICRC.
 
-    ``icrc`` holds the last four bytes, unchecked. ``payload`` excludes the pad. ``pad``
-    holds the pad bytes, or None if all of them are zero, as senders set them. The
-    payload of a CNP is its 16 reserved bytes.
+    ``icrc`` contains the last four bytes, unchecked. ``payload`` excludes the pad.
+    ``pad`` contains the pad bytes, or None if all of them are zero, as senders set
+    them. The payload of a CNP is its 16 reserved bytes.
     """
 
     bth: Bth

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""Histogram of times, in buckets whose bounds double; cheap enough for every burst."""
+"""Histogram of times in buckets whose bounds double, fast enough for every burst."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Histogram:
         self._sum_ns = 0
 
     def add(self, time_ns: int) -> None:
-        """Count a time; a negative time counts as 0."""
+        """Count a time, or 0 for a negative time."""
         if time_ns < 0:
             time_ns = 0
         self._sum_ns += time_ns
-        # Bounds double from 1 us. Round the time up to microseconds and subtract one;
-        # the bucket is the bit length of the result.
+        # Bounds double from 1 us. Round the time up to microseconds and subtract one.
+        # The bucket is the bit length of the result.
         rest = (time_ns - 1) // 1000 if time_ns > 0 else 0
         bucket = 0
         while rest > 0 and bucket < _LAST:

@@ -45,7 +45,10 @@ ADVANCE_BITS = 13
 """Number of advance tables: for 1, 2, 4 .. 4096 bytes, enough for any path MTU."""
 
 IDENTIFICATION_TABLE_BYTES = 256
-"""Entries of `identification_table`; the kernel sends at most 128 segments at once."""
+"""Number of entries of `identification_table`.
+
+The kernel sends at most 128 segments at once.
+"""
 
 
 def _byte_table() -> array[int]:
@@ -73,7 +76,7 @@ def _look_up(tables: array[int], offset: int, register: int) -> int:
 
 
 def _four_tables(columns: list[int]) -> array[int]:
-    """Return a matrix as four byte tables; *columns* are the images of the 32 bits."""
+    """Return a matrix as four byte tables, from the images of the 32 bits."""
     tables = array("I", bytes(4 * 1024))
     for byte in range(4):
         for bit in range(8):

@@ -19,14 +19,14 @@ class Message(MessageParts):
         size_bytes: Payload, as posted.
         packets: Number of packets.
         first_sequence: Sequence number of the first packet in the requester.
-        first_byte: Total payload of all earlier messages.
+        first_byte: Total payload of all earlier messages, in bytes.
         posted_ns: When the message was posted.
         first_sent_ns: When the first packet left for the first time; -1: not yet.
         rate_at_start_bps: Rate that congestion control allowed when the first packet
             left; 0: no limit.
         retransmitted: Number of retransmitted packets.
         generator_wait_ns: How long the message waited for the data plane.
-        cnps_before: CNPs of the queue pair before the first packet left.
+        cnps_before: Number of CNPs of the queue pair before the first packet left.
         order: Position among the messages of queue pairs that share a `SendOrder`.
             Messages with a lower order go first.
         context: User object, returned with the completion.
@@ -78,10 +78,10 @@ class Message(MessageParts):
         """Record that packets of the message leave.
 
         Args:
-            again: Number of retransmissions among them.
+            again: Number of retransmissions among these packets.
             now_ns: The time.
             rate_bps: Rate that congestion control allows; 0: no limit.
-            cnps: CNPs of the queue pair so far.
+            cnps: Number of CNPs of the queue pair so far.
         """
         if self.first_sent_ns < 0:
             self.first_sent_ns = now_ns
@@ -91,7 +91,7 @@ class Message(MessageParts):
             self.retransmitted += again
 
     def completion(self, now_ns: int, cnps: int) -> SendCompleted:
-        """Return the completion event; the last ACK arrives now.
+        """Return the completion event, with *now_ns* as the time of the last ACK.
 
         *cnps* counts the CNPs of the queue pair so far.
         """

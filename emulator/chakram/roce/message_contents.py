@@ -1,7 +1,7 @@
 """Encoder for bursts whose messages have explicit contents.
 
 `chakram.roce.packet_encoder` sends a fixed pattern with a known effect on the ICRC. Use
-this encoder if a peer must receive specific bytes, as in tests with other
+the encoder below if a peer must receive specific bytes, as in tests with other
 implementations. It computes the CRC over every byte. This takes about ten microseconds
 per packet, which is too slow to generate load.
 """
@@ -52,11 +52,11 @@ class ContentsEncoder:
         self._destinations[destination] = (ip_address(address).packed, udp_port)
 
     def send_unsegmented(self) -> None:
-        """Compute ICRCs for packets sent one by one; see `WireEncoder`."""
+        """Compute ICRCs for packets sent one by one: see `WireEncoder`."""
         self._is_numbered = False
 
     def encode(self, burst: Burst) -> tuple[memoryview, int]:
-        """Return the UDP payloads of *burst* and their size; see `WireEncoder.encode`.
+        """Return the UDP payloads of *burst* and their size: see `WireEncoder.encode`.
 
         Raises:
             ValueError: If the burst has no contents, or its destination is unknown.

@@ -18,7 +18,7 @@ class CnpLimiter:
     __slots__ = ("_after_ns", "_interval_ns")
 
     def __init__(self, interval_ns: int) -> None:
-        """Admit the first CNP; an *interval_ns* of 0 admits all.
+        """Create a limiter. An *interval_ns* of 0 admits all CNPs.
 
         Raises:
             ValueError: If *interval_ns* is negative.
@@ -29,7 +29,7 @@ class CnpLimiter:
         self._after_ns = 0
 
     def admits(self, now_ns: int) -> bool:
-        """Return whether a CNP may be sent now; if so, start the interval."""
+        """Return whether a CNP may be sent now, and if so, start the interval."""
         if now_ns < self._after_ns:
             return False
         self._after_ns = now_ns + self._interval_ns

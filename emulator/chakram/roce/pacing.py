@@ -76,7 +76,7 @@ class Line:
     def __init__(
         self, *, rate_bps: int, burst_bound_ns: int, saves_up: bool = False
     ) -> None:
-        """Create a link that is free; a *rate_bps* of 0 means no limit."""
+        """Create a link that is free. A *rate_bps* of 0 means no limit."""
         self._rate_bps = rate_bps
         self._burst_bound_ns = burst_bound_ns
         self._saves_up = saves_up
@@ -99,7 +99,7 @@ class Line:
         self._paused_since_ns = now_ns
 
     def resume(self, now_ns: int) -> None:
-        """Record the end of a pause by the network; there is something to send."""
+        """Record the end of a pause by the network, with something to send."""
         self._paused_ns = self.paused_ns(now_ns)
         self._paused_since_ns = _NOT_PAUSED
         self.demand(now_ns)
@@ -184,9 +184,9 @@ class Pace:
     idle time if the port does.
 
     With any other congestion control, the queue pair catches up only on data plane
-    delays, by at most `MADE_UP_NS`. After a wait for its own port, it does not catch up
-    at the rate of the port. In any time T, it thus sends at most rate x (T + data plane
-    delay), plus one burst.
+    delays, by at most `MADE_UP_NS`. It does not catch up on time that it waited for its
+    own port. In any time T, it thus sends at most rate x (T + data plane delay), plus
+    one burst.
     """
 
     __slots__ = (
@@ -220,7 +220,7 @@ class Pace:
         # Start time of the last burst according to the rate, and size of that burst.
         self._from_ns = 0
         self._bytes = 0
-        # Since when only the rate or the port has delayed packets.
+        # The time since which only the rate or the port has delayed packets.
         self._since_ns = 0
 
     def demand(self, since_ns: int) -> None:
@@ -228,10 +228,10 @@ class Pace:
         self._since_ns = since_ns
 
     def ready_ns(self) -> int:
-        """Return when the next burst may leave; a time in the past means now.
+        """Return when the next burst may leave. A time in the past means now.
 
         The current rate applies, not the rate at the time of the last burst. After
-        recovery, packets do not wait at the old, lower rate.
+        recovery, packets thus do not wait as long as the old, lower rate required.
         """
         rate_bps = self._congestion_control.rate_bps
         if rate_bps <= 0 or not self._congestion_control.is_pacing:
@@ -249,7 +249,7 @@ class Pace:
         return packets if packets > 1 else 1
 
     def advance(self, wire_bytes: int, now_ns: int, due_ns: int) -> None:
-        """Record that a burst has left; the port could have sent it since *due_ns*."""
+        """Record that a burst has left, which the port could have sent at *due_ns*."""
         from_ns = self.ready_ns()
         if from_ns < self._since_ns and not self._saves_up:
             from_ns = self._since_ns

@@ -51,8 +51,8 @@ _IN_FULL = ICRC_MODES.index("full")
 class WireEncoder:
     """Encoder of the bursts of one port as UDP payloads.
 
-    The encoder owns a buffer with *slots*. Each slot holds one burst, so that a batch
-    of sends can be prepared.
+    The encoder owns a buffer with *slots*. Each slot has room for one burst, so that a
+    batch of sends can be prepared.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class WireEncoder:
             path_mtu: Path MTU of all queue pairs of the port.
             max_burst_packets: Maximum packets per burst, as in the `PortEngine`.
             udp_port: Default UDP destination port for `set_destination`.
-            slots: Number of bursts that the buffer holds.
+            slots: Number of bursts that fit into the buffer.
             icrc: One of `ICRC_MODES`.
 
         Raises:
@@ -137,8 +137,8 @@ class WireEncoder:
         self._cut_answer = _Cut()
         # Segment size of the data that was written last.
         self._segment_bytes = 0
-        # By slot: the packet of the run whose payload was overwritten (-1: none), and a
-        # key for the positions of the payloads in the other data (0: none).
+        # For each slot, the packet of the run whose payload was overwritten (-1: none),
+        # and a key for the positions of the payloads in the other data (0: none).
         self._dirty = [-1] * slots
         self._shapes = array("q", (0 for _ in range(slots)))
         for slot in range(slots):
@@ -245,7 +245,7 @@ class WireEncoder:
             raise ValueError(f"{burst!r} does not fit into one send")
 
     def _put_run(self, burst: Burst, slot: int, at: int) -> int:
-        """Write packets without a RETH; only the last of them may end the message.
+        """Write packets without a RETH, of which only the last may end the message.
 
         Returns:
             The offset after the last packet.
@@ -267,7 +267,7 @@ class WireEncoder:
         return at + self._stamper.put_packet(burst, position, at, False)
 
     def _put_odd(self, burst: Burst, slot: int, at: int) -> int:
-        """Write packets, some with extended headers; return the offset after them."""
+        """Write packets, some with extended headers, and return the end offset."""
         count = burst.count
         last_bytes = burst.packet_payload_bytes(count - 1)
         # All bursts with the same key have their payloads at the same positions.
@@ -275,7 +275,7 @@ class WireEncoder:
             self._stamper.opcode(burst, 0) << 8 | self._stamper.opcode(burst, count - 1)
         )
         is_there = self._shapes[slot] == shape
-        # Until everything is written, the slot holds no valid payload.
+        # Until everything is written, the slot contains no valid payload.
         self._shapes[slot] = 0
         self._segment_bytes = 0
         for position in range(count):

@@ -6,8 +6,8 @@ The payload is a fixed pattern, so its effect on the ICRC is known in advance. F
 packet, the CRC register is updated over a few header bytes. Tables then advance it to
 the end of the packet (`chakram.roce.icrc` explains the algebra).
 
-Compiled code does not check the bounds of the buffer; `chakram.roce.packet_encoder`
-does.
+Compiled code does not check the bounds of the buffer. `chakram.roce.packet_encoder`
+checks them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Stamper:
     def __init__(
         self, *, buffer: bytearray, header_registers: HeaderRegisters, path_mtu: int
     ) -> None:
-        """Prepare the tables; *header_registers* hold the addresses."""
+        """Prepare the tables. *header_registers* contain the addresses."""
         self._bytes = buffer
         self._buffer = buffer
         self._header_registers = header_registers

@@ -65,7 +65,7 @@ INTACT = 0
 """No error was found."""
 
 WRONG_ICRC = 1
-"""The packet was changed in the network; an adapter would drop it."""
+"""The packet was changed in the network. An adapter would drop it."""
 
 WRONG_PAYLOAD = 2
 """The payload is wrong, but nothing shows that the network changed it."""
@@ -285,7 +285,7 @@ class PacketVerifier:
         """Verify a packet.
 
         Args:
-            data: Buffer that holds the packet.
+            data: Buffer that contains the packet.
             offset: Start of the packet in *data*.
             size: Length of the packet, from the BTH to the end of the ICRC.
             packet: The parsed packet, which must be well-formed.

@@ -38,7 +38,10 @@ class Pattern(Protocol):
 
 
 class PlainPattern:
-    """Pattern comparison by slices; `PayloadPattern` replaces it in compiled builds."""
+    """Compares payloads with the pattern by slices.
+
+    In compiled builds, `PayloadPattern` replaces this class.
+    """
 
     __slots__ = ("data",)
 

@@ -104,7 +104,7 @@ class PortEngine:
     def add_queue_pair(
         self, queue_pair: QueuePair, send_order: SendOrder | None = None
     ) -> None:
-        """Add *queue_pair*; from now on, drive only the port.
+        """Add *queue_pair*, which from now on only the port may drive.
 
         Args:
             queue_pair: The queue pair.
@@ -191,11 +191,11 @@ class PortEngine:
         return None if event is None else (event.owner, event)
 
     def take_event(self) -> Event | None:
-        """Return the oldest pending event, or None; its `owner` is set."""
+        """Return the oldest pending event, whose `owner` is set, or None."""
         return self._events.take() if self._events.count > 0 else None
 
     def faults_disturbed(self) -> dict[int, int]:
-        """Return how many packets each fault disturbed; empty without faults."""
+        """Return how many packets each fault disturbed: empty without faults."""
         return {}
 
     def statistics(self) -> PortStatistics:
@@ -208,10 +208,10 @@ class PortEngine:
         )
 
     def sampled(self) -> tuple[tuple[int, ...], int]:
-        """Return the counters that have columns, and how many packets were disturbed.
+        """Return the sampled counters, and how many packets faults have disturbed.
 
-        The counters are in the order of `columns_of`. They include drops, and the
-        second value does not.
+        The counters are in the order of `columns_of`. Packets that faults dropped are
+        part of the counters, but not of the second value.
         """
         return _columns(self._parts()), 0
 
@@ -241,7 +241,7 @@ class PortEngine:
 
         This sends nothing. If the socket accepts the burst, call `commit_burst` before
         anything else. If not, discard the burst and peek again later, because another
-        one may have become more urgent.
+        burst may have become more urgent.
         """
         return self._scheduler.peek_burst(now_ns)
 
@@ -290,7 +290,7 @@ class PortEngine:
     def handle_timers(self, now_ns: int) -> None:
         """Run the timers that are due: retransmission, pacing, congestion control.
 
-        `peek_burst` and `next_burst` do that too.
+        `peek_burst` and `next_burst` run these timers, too.
         """
         self._scheduler.handle_timers(now_ns)
 
@@ -309,7 +309,7 @@ class PortEngine:
         If the network dropped packets, call this for the remaining parts.
 
         Args:
-            burst: Burst of another `PortEngine`; it is not changed.
+            burst: Burst of another `PortEngine`, which is not changed.
             now_ns: When the packets arrive.
             first: Position of the first packet in the burst.
             count: Number of packets; None: the rest.
@@ -361,7 +361,7 @@ class PortEngine:
                 not join marked with unmarked packets.
             source_port: UDP port of the sender; 0: unknown, so packets are not
                 verified.
-            source_high: First half of the source address, see `QueuePair.bind_to`.
+            source_high: First half of the source address (see `QueuePair.bind_to`).
             source_low: Second half of the source address.
         """
         self._receiver.receive_datagrams(
@@ -383,5 +383,5 @@ class PortEngine:
         return self._receiver.is_foreign(qpn, high, low)
 
     def foreign_packets(self) -> int:
-        """Return how many packets did not come from the address of the peer."""
+        """Return how many packets did not come from the address of their peer."""
         return self._receiver.foreign_address

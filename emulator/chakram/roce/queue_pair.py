@@ -74,7 +74,7 @@ class QueuePair:
             it.
         peer_low: Second half of that address.
         is_heard: Whether any packet has come from that address.
-        foreign_packets: Packets to this queue pair from other addresses.
+        foreign_packets: Number of packets to this queue pair from other addresses.
         foreign_high: First half of the source address of the last foreign packet.
         foreign_low: Second half of that source address.
         flow: Cache for the verification of arriving packets; None: no verification.
@@ -185,7 +185,7 @@ class QueuePair:
             cnp_limiter=cnp_limiter,
             memory=memory,
         )
-        # These objects are always used together. The references serve to prefetch them
+        # These references exist to prefetch the objects, which are always used
         # together.
         self._pace = self.requester.pace
         self._queue = self.requester.queue
@@ -204,7 +204,7 @@ class QueuePair:
         self.foreign_high = 0
         self.foreign_low = 0
         self.flow: ArrivingFlow | None = None
-        # The fields that follow belong to the port; only `PortEngine` and its parts use
+        # The fields that follow belong to the port. Only `PortEngine` and its parts use
         # them.
         self.is_in_ring = False
         self.send_order: SendOrder | None = None
@@ -285,15 +285,15 @@ class QueuePair:
         contents: bytes | None = None,
         remote_offset: int = 0,
     ) -> None:
-        """Post a message; `SendCompleted` reports when it has arrived.
+        """Post a message. `SendCompleted` reports when the peer has acknowledged it.
 
-        A queue pair that has failed flushes the message at once. The message is
+        A queue pair that has failed flushes the message immediately. The message is
         counted, but no event follows.
 
         Args:
             message_id: Immediate data, 32 bits, which the `MessageReceived` of the peer
-                reports; or `NO_IMMEDIATE`.
-            size_bytes: Payload; 0 is valid and takes one packet.
+                reports, or `NO_IMMEDIATE`.
+            size_bytes: Size of the payload. 0 is valid and takes one packet.
             now_ns: The time.
             contents: Payload bytes; None: a pattern, which costs less to send.
             remote_offset: Target of a WRITE, relative to the *remote_address* of the
@@ -397,7 +397,7 @@ class QueuePair:
     # Network output.
 
     def next_burst(self, now_ns: int, max_packets: int) -> Burst | None:
-        """Return the packets that leave now, responses first; None: there are none."""
+        """Return the packets that leave now, responses first, or None."""
         burst = self.make_answer()
         if burst is None and self.requester.ready_ns() <= now_ns:
             burst = self.make_burst(max_packets)
@@ -406,7 +406,7 @@ class QueuePair:
         return burst
 
     def make_answer(self) -> Burst | None:
-        """Return the ACK, NAK or CNP to send next, or None; changes nothing."""
+        """Return the ACK, NAK or CNP to send next, or None, without a state change."""
         if not self.responder.has_answer():
             return None
         burst = Burst()
@@ -419,7 +419,7 @@ class QueuePair:
         return burst
 
     def make_burst(self, max_packets: int) -> Burst | None:
-        """Return the data to send next, or None; changes nothing.
+        """Return the data to send next, or None, without a state change.
 
         `Requester.ready_ns` decides whether it may leave *now*.
         """

@@ -23,9 +23,9 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 class QueuePairs:
     """Hash table of the queue pairs of a port, by QPN.
 
-    A lookup takes two memory accesses; a dictionary lookup takes four. The table uses
-    open addressing: the place of a QPN, or a later place, refers to the queue pair. The
-    key is the `qpn` attribute of the queue pair.
+    A lookup takes two memory accesses, compared with four in a dictionary. The table
+    uses open addressing: the place of a QPN, or a later place, refers to the queue
+    pair. The key is the `qpn` attribute of the queue pair.
     """
 
     __slots__ = ("_added", "_mask", "_places", "_shift")

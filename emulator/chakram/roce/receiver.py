@@ -32,7 +32,7 @@ _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 
 
 class Receiver:
-    """The receiving side of a port; `PortEngine` calls the methods.
+    """The receiving side of a port, which `PortEngine` calls.
 
     Attributes:
         packets_received: See `PortStatistics`.
@@ -115,7 +115,7 @@ class Receiver:
             self.unknown_queue_pair += count
             return
         if burst.flipped_bit >= 0:
-            # There are no bytes to verify, but a check would fail.
+            # There are no bytes to verify, but in a real packet the check would fail.
             self.verified += count
             self.icrc_errors += count
             return
@@ -238,7 +238,7 @@ class Receiver:
         offset: int,
         size: int,
     ) -> bool:
-        """Parse a received packet; return whether it is valid and in this partition."""
+        """Parse a packet, and return whether it is valid and in this partition."""
         self.packets_received += 1
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1
@@ -322,9 +322,9 @@ class Receiver:
     ) -> bool:
         """Return whether the last parsed packet is accepted after verification.
 
-        Only one packet in `PacketVerifier.every` is verified; the others are accepted.
+        Only one packet in `PacketVerifier.every` is verified. The others are accepted.
         A packet with a right ICRC and a wrong payload is accepted, as by adapters. It
-        is counted, because the check exists to find such packets.
+        is also counted, because the check exists to find wrong payloads.
         """
         verifier = self._verifier
         flow = queue_pair.flow

@@ -59,7 +59,7 @@ _NO_IMMEDIATE = NO_IMMEDIATE
 _FOR_NAK = FOR_NAK
 _FOR_TIMEOUT = FOR_TIMEOUT
 _FOR_RNR = FOR_RNR
-# States: idle, waiting for the port, for the window, for the pace.
+# States: idle; waiting for the port; waiting for the window; waiting for the pace.
 _IDLE, _TURN, _WINDOW, _PACE = range(4)
 
 NAK_REASONS: dict[int, str] = {
@@ -70,7 +70,7 @@ NAK_REASONS: dict[int, str] = {
 
 
 class Requester:
-    """The sending half of a queue pair; `QueuePair` describes the parameters.
+    """The sending half of a queue pair, created with the parameters of `QueuePair`.
 
     Attributes:
         pace: Pacer at the rate that congestion control sets.
@@ -161,7 +161,8 @@ class Requester:
         self._window_bytes = settings.window_bytes
         self._congestion_control = congestion_control
         self.retries = Retries(settings, seed=pair.qpn)
-        # In effect, rounded up to whole bursts.
+        # The requester decides once per burst, so the actual interval is rounded up to
+        # whole bursts.
         self._ack_interval_packets = settings.ack_interval_packets
         self.pace = Pace(
             congestion_control=congestion_control,
@@ -182,7 +183,8 @@ class Requester:
         # The sequence number of the last go-back, and the number of the attempt.
         self._went_back_to = -1
         self._attempt = 0
-        # While a gap is filled: where it ends, and where to continue; otherwise -1.
+        # The end of the gap that is being filled, and where to continue after it. Both
+        # are -1 if there is no such gap.
         self._reordering_packets = settings.reordering_packets
         self._hole_end = -1
         self._resume = -1
@@ -252,7 +254,7 @@ class Requester:
         remote_offset: int = 0,
         context: object = None,
     ) -> None:
-        """Post a message; `QueuePair.post_send` describes the arguments and errors."""
+        """Post a message: see `QueuePair.post_send` for arguments and errors."""
         self.queue.check(message_id, size_bytes, contents)
         self.messages_posted += 1
         if self.failed:
@@ -310,9 +312,9 @@ class Requester:
         return 0 if self.queue.sending is None else self.queue.sending.order
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
-        """Fill *burst* with the next packets, ignoring the pace; return False if none.
+        """Fill *burst* with the next packets, or return False if there are none.
 
-        This does not change the state. `commit` does.
+        This ignores the pace and does not change the state. `commit` changes it.
         """
         message = self.queue.sending
         if message is None:
@@ -812,7 +814,7 @@ class Requester:
         self.retries.timeout_ns = _NEVER
 
     def _leap(self) -> None:
-        """Continue beyond the peer's window; the missing packets have been sent."""
+        """Continue beyond the peer's window, with the missing packets sent."""
         self._hole_end = -1
         self._most_outstanding = _MAX_OUTSTANDING
         if self._next >= self._resume:

@@ -18,10 +18,10 @@ only if the ACK of the late packet reaches the sender first. The requester count
 case (`Requester.naks_overtaken`).
 
 With a reordering window, a packet that is ahead by less than the window is kept with
-its payload until the gap closes. The responder does not respond to it, because it may
-have overtaken others on another path. A packet further ahead is dropped. The responder
-then considers the expected packet lost and sends a NAK. The MSN of the NAK is the
-number of packets that are missing in a row.
+its payload until the gap closes. The responder does not respond to this packet, because
+the missing packets may still arrive on a slower path. A packet further ahead is
+dropped. The responder then considers the expected packet lost and sends a NAK. The MSN
+of the NAK is the number of packets that are missing in a row.
 
 The responder stores pending responses until the port takes them. A new ACK replaces
 older ones, because an ACK covers all packets before it.
@@ -103,7 +103,7 @@ class EarlyPacket:
 
 
 class Responder:
-    """The receiving half of a queue pair; `QueuePair` calls the methods.
+    """The receiving half of a queue pair, which `QueuePair` calls.
 
     Attributes:
         early: Packets kept until earlier packets arrive, by PSN.
@@ -269,7 +269,7 @@ class Responder:
             verb: A `Verb`.
             is_first: Whether the first packet is FIRST or ONLY.
             is_last: Whether the last packet is LAST or ONLY.
-            payload_bytes: Total payload of the packets. Every packet must hold the path
+            payload_bytes: Total payload of the packets. Every packet must fill the path
                 MTU, except the last one if *is_last*. This method checks the total.
             dma_length_bytes: DMA length from the RETH, if *is_first* and *verb* is
                 WRITE.
@@ -520,7 +520,7 @@ class Responder:
     def set_not_ready(self, psn: int, ce: int, now_ns: int) -> bool:
         """Refuse the packet *psn* for now, as if no receive were posted for it.
 
-        Only the expected packet can be refused; for any other packet, return False.
+        Only the expected packet can be refused. For any other packet, return False.
         Later packets are dropped without a response until *psn* arrives again. *ce* is
         1 if the packet is marked "congestion experienced". The mark counts although the
         packet is refused.
@@ -548,7 +548,7 @@ class Responder:
         return self._ack_pending or self._nak_pending != 0 or self._cnp_pending
 
     def fill(self, burst: Burst) -> None:
-        """Fill *burst* with the next response; call this only if `has_answer`."""
+        """Fill *burst* with the next response, which must exist (`has_answer`)."""
         if self._cnp_pending:
             burst.kind = _CNP
             burst.psn = 0
@@ -663,9 +663,10 @@ class Responder:
             if is_beyond:
                 self._early_last_psn = last_psn
             return
-        # In this case, the requested packet has arrived, and then a new packet instead
-        # of the dropped early packets. The sender has thus not gone back. The requested
-        # packet was only late, and the packet missing now has already arrived once.
+        # If this is true, the requested packet has arrived, followed by a new packet
+        # instead of the dropped early packets. The sender has thus not gone back. The
+        # requested packet was only late, and the packet that is missing now has already
+        # arrived once.
         is_reordering = is_beyond and self._expected_psn == self._early_first_psn
         if not is_reordering:
             self._asked_psn = -1

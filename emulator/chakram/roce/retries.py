@@ -40,9 +40,9 @@ class Retries:
         rnr_limit: Maximum number of consecutive waits for a peer that is not ready;
             `RNR_RETRY_FOR_EVER` means no limit.
         reason: Why packets were last retransmitted.
-        for_nak: Packets retransmitted because of a NAK.
-        for_timeout: Packets retransmitted because of a timeout.
-        for_rnr: Packets retransmitted because the peer was not ready.
+        for_nak: Number of packets retransmitted because of a NAK.
+        for_timeout: Number of packets retransmitted because of a timeout.
+        for_rnr: Number of packets retransmitted because the peer was not ready.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Retries:
     )
 
     def __init__(self, settings: TransportPlan, *, seed: int) -> None:
-        """Create the initial state; see `Backoff` for the *seed*."""
+        """Create the initial state: see `Backoff` for the *seed*."""
         self._backoff = Backoff(settings, seed=seed)
         self._count = 0
         self._rnr_count = 0
@@ -79,12 +79,12 @@ class Retries:
         self._rnr_count = 0
 
     def may_go_back(self) -> bool:
-        """Count a retry; return whether the limit allows it."""
+        """Count a retry, and return whether the limit allows it."""
         self._count += 1
         return self._count <= self.limit
 
     def may_wait(self) -> bool:
-        """Count a receiver-not-ready NAK; return whether to wait for the peer again."""
+        """Count a receiver-not-ready NAK, and return whether to wait again."""
         # The packet has arrived, so earlier retries were successful.
         self._count = 0
         if self.rnr_limit < _RNR_FOR_EVER:

@@ -12,7 +12,7 @@ A queue pair with nothing to send, or blocked by its window or its rate, is in n
 and costs nothing. Queue pairs may share a message order, in which the earliest message
 of all of them goes first (`chakram.roce.send_turns`).
 
-For pacing, and for the accounting of data plane delays, see `chakram.roce.pacing`.
+`chakram.roce.pacing` explains pacing and the accounting of data plane delays.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DATA_PAUSED, _ANSWERS_PAUSED = 1, 2
 
 
 class Scheduler:
-    """The sending side of a port; `PortEngine` calls the methods.
+    """The sending side of a port, which `PortEngine` calls.
 
     Attributes:
         packets_sent: See `PortStatistics`.
@@ -109,7 +109,8 @@ class Scheduler:
         self.control_sent = 0
         self.pacing_errors = Histogram()
         self.has_news = True
-        # What the network has paused, until when, and since when data is paused.
+        # The traffic that the network has paused, the ends of the pauses, and the start
+        # of the pause of data.
         self._paused = 0
         self._data_until_ns = 0
         self._answers_until_ns = 0
@@ -176,7 +177,7 @@ class Scheduler:
             self._answer(queue_pair, is_busy, now_ns)
 
     def _answer(self, queue_pair: QueuePair, is_busy: bool, now_ns: int) -> None:
-        """Queue a pending response, if any; *is_busy*: other packets are waiting."""
+        """Queue a pending response, if any. *is_busy*: other packets are waiting."""
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
@@ -372,7 +373,7 @@ class Scheduler:
         )
 
     def _drop_first(self, queue_pair: QueuePair, time_ns: int) -> bool:
-        """Remove the first entry; return whether any deadline still used it."""
+        """Remove the first entry, and return whether any deadline still used it."""
         self._timers.drop_first()
         is_standing = False
         if time_ns == queue_pair.timeout_entry_ns:

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """The posted messages of a queue pair that are not completely acknowledged.
 
-The messages are in the order of posting. One of them holds the packet to send next. The
-messages before that one wait only for ACKs.
+The messages are in the order of posting. One of them contains the packet to send next.
+Earlier messages wait only for ACKs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["SendQueue"]
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _NO_IMMEDIATE = NO_IMMEDIATE
 _LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
-# Maximum bytes per packet that the kernel gets in addition to the payload: BTH, RETH,
-# immediate data, pad and ICRC.
+# Maximum number of bytes per packet that a send passes to the kernel in addition to the
+# payload: BTH, RETH, immediate data, pad and ICRC.
 _MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
 # Number of finished messages after which they are removed from the front of the list.
 # Each removal moves the rest of the list.
@@ -35,7 +35,7 @@ class SendQueue:
 
     Attributes:
         count: Number of messages.
-        sending: The message that holds the next packet; None: all packets have left.
+        sending: The message that contains the next packet; None: all packets have left.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class SendQueue:
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
         # Most queue pairs have one message at a time. The oldest message has its own
-        # field; the others follow in _behind, from _head on.
+        # field. The others follow in _behind, from _head on.
         self._oldest: Message | None = None
         self._behind: list[Message] = []
         self._head = 0
@@ -168,9 +168,9 @@ class SendQueue:
         return count
 
     def share(self, burst: Burst, most: int) -> int:
-        """Put up to *most* messages into *burst*, if they fit; return how many.
+        """Put up to *most* messages into *burst*, if they fit, and return how many.
 
-        The burst already holds the next message, which has one packet.
+        The burst already contains the next message, which has one packet.
         """
         burst.message_ids = None
         if most < 2 or self._current + 1 >= self.count:
@@ -196,7 +196,7 @@ class SendQueue:
         self._find_sending()
 
     def leap(self, sequence: int) -> int:
-        """Continue with the packet *sequence*; return the total payload before it.
+        """Continue with the packet *sequence*, and return the total payload before it.
 
         The skipped packets were sent earlier.
         """
@@ -252,7 +252,7 @@ class SendQueue:
         return first.first_byte + inside * self._path_mtu
 
     def _find_sending(self) -> None:
-        """Find the message that holds the next packet, if there is one."""
+        """Find the message that contains the next packet, if there is one."""
         if self._current < self.count:
             self.sending = self.following(0)
         else:

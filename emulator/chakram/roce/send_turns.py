@@ -2,14 +2,15 @@
 """Round robin over the queue pairs of a port that may send now.
 
 Queue pairs may share a `SendOrder`. Then only those whose next message has the lowest
-order are in the ring. The others wait outside until these are blocked or done.
+order are in the ring. The others wait until the queue pairs in the ring are blocked or
+done.
 
-For example, a rank that passes a buffer down a tree sends the buffer to its first child
-at the full rate, and then to the second. This keeps a pipeline flowing. Without a
-`SendOrder`, the rank would send to both children at half the rate.
+For example, a rank in a tree sends a buffer to its first child at the full rate, and
+then to the second. A pipeline down the tree thus never stalls. Without a `SendOrder`,
+the rank would send to both children at half the rate.
 
 Only queue pairs that share the `SendOrder` are delayed. Other queue pairs compete only
-with the members of the group that are in the ring.
+with those members of the group that are in the ring.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """Ring of queue pairs that may send, and those that wait outside.
+    """Ring of queue pairs that may send, and the queue pairs that wait outside it.
 
     Attributes:
-        ring: Queue pairs in the ring; the first has its turn.
+        ring: Queue pairs in the ring. The first sends now.
     """
 
     __slots__ = ("_turn", "ring")
@@ -77,7 +78,7 @@ class Turns:
                 self._call_up(order)
 
     def end_turn(self) -> None:
-        """Let the next queue pair send; a single queue pair goes on."""
+        """Let the next queue pair send, or the same one if it is the only one."""
         if self.ring.count > 1:
             self.ring.append(self.ring.take())
 

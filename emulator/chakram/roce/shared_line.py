@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """The link of a port whose queue pairs run in several processes.
 
-Each process has one part: a row of integers in shared memory. All processes read the
-row, but only its own process writes to it. No process waits for another. The words of a
-row are:
+Each process has one part: a row of integers in shared memory. All processes read a row,
+but only the process of that part writes to it. No process waits for another. The words
+of a row are:
 
 ====  ==================================================================================
 word  meaning
@@ -15,8 +15,9 @@ word  meaning
 4     until when no part sends a CNP, if the CNP limit applies per port
 ====  ==================================================================================
 
-The link is free at the sum of all words 0 and the largest word 1. All parts thus take
-the traffic of the others into account at once, and together keep the rate of the port.
+The link is free at the sum of all words 0 and the largest word 1. Each part thus takes
+the traffic of the other parts into account immediately. Together, they keep the rate of
+the port.
 In any time T, they send at most rate x (T + burst bound), plus one burst per part.
 
 A part yields to another part that has something to send and a lower turn. It yields
@@ -54,7 +55,7 @@ class SharedLine(Line):
     """The part of one process in the link of a port.
 
     Args:
-        rate_bps: Rate of the whole port; positive.
+        rate_bps: Rate of the whole port, which must be positive.
         burst_bound_ns: See `Line`.
         saves_up: See `Line`.
         words: Rows of all parts, 64-bit integers, initially all 0.
@@ -94,8 +95,8 @@ class SharedLine(Line):
         self._first = index * _WORDS
         self._end = len(words) // _WORDS * _WORDS
         self._grace_ns = burst_bound_ns // 2
-        # How far the turn of this part may be ahead. Like turns, this is per queue
-        # pair.
+        # How far the turn of this part may be ahead of the others. Like turns, this is
+        # per queue pair.
         self._slack_ns = self._grace_ns
         # When the whole link is free, and when this part last yielded.
         self._line_ns = 0
@@ -160,8 +161,8 @@ class SharedLine(Line):
         *queue_pairs* is the number of queue pairs of this part that share the link.
         """
         self._is_offered = False
-        # Read this once. If another part records the same idle time meanwhile, the idle
-        # time must not count twice.
+        # Read this word once. If another part records the same idle time meanwhile, the
+        # idle time must not count twice.
         still_ns = self._still_ns()
         free_ns = still_ns + self._taken_ns()
         start_ns = free_ns if self._saves_up else self._busy_since()
@@ -205,7 +206,7 @@ class SharedLine(Line):
         return still_ns
 
     def _busy_since(self) -> int:
-        """Return since when any part has had something to send."""
+        """Return the time since which any part has had something to send."""
         words = self._words
         since_ns = self._busy_since_ns
         for at in range(2, self._end, _WORDS):
@@ -251,14 +252,14 @@ class SharedCnpLimiter(CnpLimiter):
         words: MutableSequence[int] | memoryview[int],
         first: int,
     ) -> None:
-        """Use the rows of a `SharedLine`; *first* is the start of this part's row."""
+        """Use the rows of a `SharedLine`. This part's row starts at *first*."""
         super().__init__(interval_ns)
         self._words = words
         self._first = first
         self._end = len(words) // _WORDS * _WORDS
 
     def admits(self, now_ns: int) -> bool:
-        """Return whether a CNP may be sent now; if so, start the interval."""
+        """Return whether a CNP may be sent now, and if so, start the interval."""
         words = self._words
         for at in range(4, self._end, _WORDS):
             after_ns = words[at]

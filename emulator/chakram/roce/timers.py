@@ -36,7 +36,7 @@ class Timers:
         self.first_qpn = 0
 
     def add(self, time_ns: int, qpn: int) -> None:
-        """Add an entry; the queue pair may have others."""
+        """Add an entry for a queue pair, which may have other entries."""
         place = self._count
         if 2 * place == len(self._heap):
             self._grow()

@@ -1,7 +1,8 @@
-"""Conversion between records of collectives and tables.
+"""Conversion of records of collectives to tables, and of tables to records.
 
 A job may have hundreds of thousands of point-to-point messages. Both conversions
-therefore work column by column, because a mapping per row takes several times as long.
+therefore work column by column. With a mapping per row, they would take several times
+as long.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from chakram.records.run_records import (
 )
 from chakram.run_directory.schemas import COLLECTIVES
 
-# Columns, by the object whose attributes they store: the identity, the record itself,
-# or its critical flow.
+# Three sets of columns: those with attributes of the identity, of the record itself,
+# and of the critical flow.
 _OF_IDENTITY = {
     "job": "key.job",
     "group": "key.group",
@@ -59,7 +60,7 @@ _OF_CRITICAL = CriticalFlow._fields
 
 
 def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
-    """Return the rows of ``COLLECTIVES``."""
+    """Return a table of records, with the schema ``COLLECTIVES``."""
     rows = list(records)
     made: dict[str, pa.Array] = {}
 
@@ -68,7 +69,7 @@ def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         made[name] = pa.array(list(values), plain)
 
-    # Convert the properties of a collective once for all of its iterations.
+    # A collective has the same properties in all iterations, so convert them once.
     place_of: dict[int, int] = {}
     identities: list[CollectiveIdentity] = []
     places = []
@@ -115,7 +116,7 @@ def collective_records(table: pa.Table) -> list[CollectiveRecord]:
 
 
 def _identities(table: pa.Table) -> list[CollectiveIdentity]:
-    """Return the identity of every row; rows of one collective share it."""
+    """Return the identity of each row. Rows of one collective share one object."""
     made: dict[CollectiveKey, CollectiveIdentity] = {}
     names = ("job", "group", "k", "collective", *_STORED)
     columns = {name: column_values(table[name]) for name in names}
@@ -142,8 +143,8 @@ def _criticals(table: pa.Table) -> list[CriticalFlow | None]:
 def column_values(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as Python objects, with None for null.
 
-    Equal names are one object. pyarrow's ``to_pylist`` creates two objects for each
-    value of a dictionary, which takes fifty times as long.
+    Rows with equal names share one string. pyarrow's ``to_pylist`` creates two objects
+    for each row of a dictionary column, which takes fifty times as long.
     """
     if not pa.types.is_dictionary(column.type):
         return list(column.to_pylist())

@@ -1,4 +1,4 @@
-"""The table ``faults``: deliberate faults, their times, and when traffic recovered."""
+"""The table ``faults``: injected faults, their times, and when traffic recovered."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def faults_table(
     link_faults: Sequence[Mapping[str, Any]] = (),
     packet_faults: Sequence[Mapping[str, Any]] = (),
 ) -> pa.Table:
-    """Return the rows of ``FAULTS``.
+    """Return the table of a run's injected faults, with the schema ``FAULTS``.
 
     Args:
-        folder: Run directory, with its flows.
+        folder: Run directory, which contains the flows.
         links: Links of the fabric.
         host_of: Host of each rank, by job and rank.
-        link_faults: Link faults as in ``run.json``.
-        packet_faults: Packet faults as in ``run.json``.
+        link_faults: Entries of ``link_faults`` in ``run.json``.
+        packet_faults: Entries of ``packet_faults`` in ``run.json``.
 
     Raises:
         OSError: If flows cannot be read.

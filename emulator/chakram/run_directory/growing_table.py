@@ -1,10 +1,11 @@
 """A Parquet table that grows during a run and is readable at any time.
 
-A Parquet file is readable only after its footer is written, when the file is closed. A
-table therefore grows as a folder of small closed files, each put in place by a rename:
-``flows/part-00000.parquet`` ... If a run is killed, only rows that were not flushed are
-lost. At the end, the parts are merged into ``flows.parquet``, again by a rename, and
-removed. A reader uses the merged file if it exists, otherwise the parts.
+A Parquet file is readable only after it is closed, because its footer is written last.
+A table therefore grows as a folder of small closed files such as
+``flows/part-00000.parquet``. A rename puts each part in place. If a run is killed, only
+rows that were not flushed are lost. At the end, the writer merges the parts into
+``flows.parquet``, again with a rename, and removes the parts. A reader uses the merged
+file if it exists, otherwise the parts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ROWS_PER_GROUP = 1 << 18
 
 
 class PartedTable:
-    """The writer of one table.
+    """The writer of one table that grows in parts.
 
     Args:
         folder: The run directory.
@@ -58,7 +59,7 @@ class PartedTable:
         """Write one part, unless *table* is empty.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the part cannot be written.
         """
         if table.num_rows == 0:
             return
@@ -79,12 +80,14 @@ class PartedTable:
         self.rows += rows
 
     def merge(self, complete: Callable[[pa.Table], pa.Table] | None = None) -> None:
-        """Merge all parts into one file, passing each through *complete*.
+        """Merge all parts into one file.
 
-        If there is one part and no *complete*, the part itself becomes the file.
+        Args:
+            complete: Function that adds columns to each part. If it is None and there
+                is only one part, that part becomes the file.
 
         Raises:
-            OSError: If it cannot be written. The parts then remain.
+            OSError: If the file cannot be written. The parts then remain.
         """
         parts = sorted(self._parts.glob("part-*.parquet"))
         if complete is None and len(parts) == 1:
@@ -111,14 +114,14 @@ def read_table(
     column_names: list[str] | None = None,
     where: Mapping[str, object] | None = None,
 ) -> pa.Table | None:
-    """Return the table *name* of a run directory; None if it was never started.
+    """Return a table of a run directory, or None if the run never started the table.
 
     Args:
         folder: The run directory.
         name: Name of the table.
-        column_names: Only these columns.
-        where: Column values that select rows. Other rows are never all in memory at
-            once.
+        column_names: Names of the columns to read. None selects all columns.
+        where: Column values that select rows. The function never has all other rows in
+            memory at once.
 
     Raises:
         OSError: If a file cannot be read.
@@ -153,7 +156,7 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def column_names(folder: Path, name: str) -> list[str]:
-    """Return the columns of a table; some are added only when the run ends.
+    """Return the columns of a table. The end of a run may add columns.
 
     Raises:
         OSError: If a file cannot be read.
@@ -169,12 +172,12 @@ def _read(
     names: list[str] | None = None,
     filters: list[tuple[str, str, object]] | None = None,
 ) -> pa.Table:
-    """Read a file like ``pq.read_table``, which takes longer for small files."""
+    """Read a Parquet file, for small files faster than ``pq.read_table``."""
     with pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
         for name in (*(names or ()), *(column for column, *_ in filters or ())):
-            # Arrow silently omits missing columns, or raises an error with too much
-            # detail.
+            # Otherwise, Arrow silently omits missing columns, or raises an error with
+            # too much detail.
             if there.count(name) != 1:
                 often = "more than once" if name in there else "missing"
                 raise pa.ArrowInvalid(f"column {name} is {often}")
@@ -186,7 +189,7 @@ def _read(
 
 @contextmanager
 def _new_file(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Write a file and put it in place as a whole; on failure, remove it.
+    """Write a file atomically, and remove the partial file after a failure.
 
     On a full disk, the partial file would take the space that ``run.json`` needs.
     """

@@ -1,10 +1,10 @@
-"""Lock that shows whether a run directory is being written or its writer was killed.
+"""Lock that shows whether a process still writes a run directory.
 
 The writer holds a lock (``flock``) on the directory itself. The kernel releases the
-lock when the writer ends for any reason, and a reused process ID causes no confusion.
-All processes under one kernel see the lock, including those in containers. ``run.json``
-contains the boot ID of that kernel, because a reader on another machine cannot see the
-lock.
+lock when the writer ends for any reason. Unlike a process ID, a lock cannot belong to a
+later process by mistake. All processes under one kernel see the lock, including
+processes in containers. A reader on another machine cannot see the lock, so
+``run.json`` contains the boot ID of the writer's kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KILLED = "its process was killed, its machine went down, or its disk was full"
 class RunLock:
     """The writer's lock on its directory, until ``release`` or the end of the process.
 
-    On systems and file systems without such locks, no lock is held.
+    On systems and file systems without ``flock``, ``is_held`` is False.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class RunLock:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # A reader that checks the lock holds it briefly, so this may wait.
+            # A reader holds the lock briefly while it checks it, so this may wait.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
             os.close(descriptor)
@@ -44,11 +44,11 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is held."""
+        """Whether this object holds the lock."""
         return self._descriptor is not None
 
     def release(self) -> None:
-        """Release the lock; later calls have no effect."""
+        """Release the lock. Later calls have no effect."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -61,7 +61,7 @@ def is_locked(folder: Path) -> bool:
     """Return whether a process under this kernel is writing the directory.
 
     Raises:
-        OSError: If this cannot be determined.
+        OSError: If locks do not work here, so the answer is unknown.
     """
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
@@ -76,7 +76,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def boot_id() -> str | None:
-    """Return the identifier of this boot of the kernel."""
+    """Return the kernel's boot ID, which changes with every boot."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
     except OSError:
@@ -86,19 +86,19 @@ def boot_id() -> str | None:
 def read_current_manifest(folder: Path) -> RunManifest:
     """Return ``run.json`` with its current status, which may be ``killed``.
 
-    A run was killed if its status is running and the lock of its writer is no longer
-    held. If the machine with the recorded hostname has rebooted since, the run was
-    killed, too. For a run on another machine or without a lock, the recorded status is
-    returned.
+    A run was killed if its recorded status is running, but no process holds the lock.
+    It was also killed if the machine with the recorded hostname has rebooted since. For
+    a run on another machine or without a lock, the function returns the recorded
+    status.
 
     Raises:
-        NoRunDirectory: If it is missing, invalid, or of a newer version.
-        RunDirectoryError: If it cannot be read.
+        NoRunDirectory: If ``run.json`` is missing, invalid, or of a newer version.
+        RunDirectoryError: If ``run.json`` cannot be read.
     """
     manifest = read_manifest(folder)
     if _may_still_run(folder, manifest):
         return manifest
-    # The run may have ended between the two reads.
+    # The run may have ended after the first read, so read its status again.
     manifest = read_manifest(folder)
     if manifest.status != RUNNING:
         return manifest

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 2
 MANIFEST = "run.json"
 
 SIMULATE = "simulate"
-"""World of runs in virtual time."""
+"""World of simulations, which run in virtual time."""
 
 RUNNING = "running"
 COMPLETE = "complete"
@@ -30,8 +30,8 @@ PARTIAL = "partial"
 FAILED = "failed"
 KILLED = "killed"
 STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED, KILLED)
-"""Possible statuses. The file of a killed run still has ``running``, because its writer
-cannot update it. ``chakram.run_directory.lock`` detects such runs."""
+"""Possible statuses. For a killed run, ``run.json`` still contains ``running``, because
+the writer cannot update it. ``chakram.run_directory.lock`` detects killed runs."""
 
 
 _TIME_NS = 1 << 60
@@ -40,7 +40,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 56)]
 
 
 def _members(*needed: str, **kinds: Any) -> AfterValidator:
-    """Return a check of a mapping's members; members not in *needed* may be missing."""
+    """Return a check of a mapping's members, of which only *needed* must exist."""
     readers = {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
     def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ _Experiment = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """Offset from an agent's clock to the controller's, with its uncertainty."""
+    """Offset from an agent's clock to the controller's clock, with its uncertainty."""
 
     offset_ns: int
     uncertainty_ns: int
@@ -109,13 +109,13 @@ class RunManifest:
     Attributes:
         run_id: Identifier of the run, contained in every file of its directory.
         name: Name of the experiment.
-        case: Case of the suite; None outside suites.
+        case: Case of the suite, or None outside suites.
         world: ``namespaces``, ``loopback``, ``external`` or ``simulate``.
         status: One of ``STATUSES``.
-        reason: Why the run is partial or failed; otherwise None.
-        started_at: Wall-clock time in UTC, ISO 8601. For display only, never for
-            durations.
-        ended_at: Wall-clock time of the end, in the same format; None while the run is
+        reason: Why the run is partial or failed, otherwise None.
+        started_at: Wall-clock time of the start in UTC, ISO 8601. Use it for display
+            only, not to compute durations.
+        ended_at: Wall-clock time of the end, in the same format. None while the run is
             in progress.
         unix_offset_ns: Offset from times in records to Unix time. None in virtual time,
             before traffic starts, and in runs of versions that did not record it.
@@ -123,50 +123,53 @@ class RunManifest:
         family: Address family of all ports: ``ipv4`` or ``ipv6``.
         transport: One-line description of the transport.
         seed: Seed of all random numbers.
-        psn_seed: Seed of the initial PSNs. None in a simulation, which uses ``seed``,
-            and until a run has ended, because a reader could use it to forge packets.
+        psn_seed: Seed of the initial PSNs. None in a simulation, which uses ``seed``.
+            Also None until a run has ended, because you could forge packets with it.
         size_scale: Factor on all message sizes, as a fraction such as ``1/64``.
-        dilation: Factor by which time was stretched. Records contain raw times.
+        dilation: Factor by which the run stretched time. Records contain raw times.
         warmup: Iterations before the measured ones.
         measured: Measured iterations.
         sync: Synchronization between iterations.
         traces: Replayed traces by job.
-        jobs: By job: its ranks, start time, iterations (None: until all other jobs have
-            ended), order of nodes, and changes to its trace.
-        experiment: The experiment with all defaults filled in.
+        jobs: By job: its number of ranks, start time, iterations, order of nodes, and
+            changes to its trace. If iterations is None, the job repeats until all other
+            jobs have ended.
+        experiment: The experiment, with a value for every default.
         versions: Versions of Python, Chakram, the kernel and the libraries.
         compiled: Hot modules that ran compiled, and reasons why others did not.
         host: Facts about the controller's machine.
-        lock: ``hostname`` and ``boot_id`` of the controller's machine if it locked the
-            directory while writing it; empty if it could not.
+        lock: ``hostname`` and ``boot_id`` of the controller's machine. Empty if the
+            controller could not lock the directory.
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
             ``host`` and ``compiled``. Empty in simulations, before traffic starts, and
             in runs of versions that did not record it.
         clocks: Clock offsets by agent.
         generator: By agent, how well the generator kept up. Empty while the run is in
             progress, and in runs of versions that did not record it.
-        keeping_up: Rate or dilation at which the generator would have kept up; empty if
+        keeping_up: Rate or dilation at which the generator would have kept up. Empty if
             it did keep up.
         banners: Warnings that every report shows at its top.
         samples_dropped: Records lost in transfer.
-        injected: Packets that ports disturbed on purpose, counted by kind of
-            disturbance.
-        invalid: Packets that ports rejected, counted by reason.
-        verification: How received packets were checked: ``every`` (one in this many
-            packets; 0: none), ``has_icrcs``, and the numbers of packets checked
-            (``packets``), dropped for a wrong ICRC (``icrc_errors``), and accepted with
-            a wrong payload (``wrong_payloads``). Empty in simulations.
-        packet_faults: Per entry of ``faults.packets``: a description (``fault``), its
-            ``kind``, and the number of packets disturbed (``packets``).
-        link_faults: Per entry of ``faults.links``: a description (``fault``), its
+        injected: Numbers of packets that ports disturbed because of injected faults, by
+            kind of disturbance.
+        invalid: Numbers of packets that ports rejected, by reason.
+        verification: How ranks checked received packets. ``every``: they checked one in
+            this many packets, or none if 0. ``has_icrcs``: whether packets had an ICRC.
+            ``packets``, ``icrc_errors`` and ``wrong_payloads``: the numbers of packets
+            checked, dropped for a wrong ICRC, and accepted with a wrong payload. Empty
+            in simulations.
+        packet_faults: For each entry of ``faults.packets``, a description (``fault``),
+            its ``kind``, and the number of packets disturbed (``packets``).
+        link_faults: For each entry of ``faults.links``, a description (``fault``), its
             ``kind``, its ``link`` and ``ports``, and its times ``at_ns`` and
-            ``until_ns`` on the clock of the tables (None: to the end).
+            ``until_ns`` on the clock of the tables. If ``until_ns`` is None, the fault
+            lasts to the end.
         rows: Number of rows by table.
         digests: SHA-256 of every other file that the run wrote, by file name. Empty
             while the run is in progress, and in runs of versions that did not record
             it.
-        preflight: Result and findings of the preflight before the run; empty if there
-            was none.
+        preflight: Result and findings of the preflight before the run. Empty if there
+            was no preflight.
     """
 
     run_id: str
@@ -218,14 +221,14 @@ class RunManifest:
 
     @property
     def clock_uncertainty_ns(self) -> int:
-        """Largest uncertainty of any agent's clock; 0 on one machine."""
+        """Largest uncertainty of any agent's clock offset, 0 on one machine."""
         return max(
             (reading.uncertainty_ns for reading in self.clocks.values()), default=0
         )
 
 
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
-    """Write ``run.json`` atomically: readers see the old or the new file, never a part.
+    """Write ``run.json`` atomically, so that readers never see a partial file.
 
     Raises:
         OSError: If it cannot be written.
@@ -236,7 +239,7 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically: readers see the old or the new file, never a part.
+    """Write a file atomically, so that readers see either the old or the new file.
 
     Raises:
         OSError: If it cannot be written.
@@ -250,8 +253,8 @@ def read_manifest(folder: Path) -> RunManifest:
     """Return the contents of ``run.json`` in *folder*.
 
     Raises:
-        NoRunDirectory: If it is missing, invalid, or of a newer version.
-        RunDirectoryError: If it cannot be read.
+        NoRunDirectory: If ``run.json`` is missing, invalid, or of a newer version.
+        RunDirectoryError: If ``run.json`` cannot be read.
     """
     path = folder / MANIFEST
     try:
@@ -280,7 +283,7 @@ def read_manifest(folder: Path) -> RunManifest:
             "read it with a newer Chakram",
         )
     try:
-        # Fields unknown to this version are ignored.
+        # This call ignores fields that this version does not know.
         return _READER.validate_python(document)
     except ValidationError as error:
         raise NoRunDirectory(str(path), *_damage(error)) from error
@@ -290,7 +293,7 @@ _READER = TypeAdapter(RunManifest)
 
 
 def _damage(error: ValidationError) -> tuple[str, str | None]:
-    """Return the problem in the contents of a manifest, and a hint."""
+    """Return the problem in the contents of ``run.json``, and a hint."""
     mistakes = error.errors()
     lacking = [
         str(each["loc"][0])

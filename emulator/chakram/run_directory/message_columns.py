@@ -1,4 +1,4 @@
-"""Columns of flows that are computed when a run ends: fair times and paths."""
+"""Columns that the end of a run adds to flows: fair times and paths of messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from chakram.run_directory.growing_table import read_table
 from chakram.run_directory.schemas import kinds_of
 
 FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
-"""Function that returns the fair times in ns of all messages of a job, given sender,
-receiver, bytes and posted_ns."""
+"""Function that returns the fair times in ns of a job's messages. Its arguments are the
+job and, for each message, sender, receiver, bytes and ``posted_ns``."""
 
 PathsOf = Callable[[str, int, int], Sequence[Sequence[str]] | None]
-"""Function that returns the paths of the messages on a queue pair, given job, rank and
-QPN; None if unknown. A path is the list of switch ports toward other switches."""
+"""Function that returns the paths of the messages on a queue pair, or None if unknown.
+Its arguments are job, rank and QPN. A path is the list of switch ports toward other
+switches."""
 
 _PORT_SEPARATOR = " "
 _WAY_SEPARATOR = " | "
@@ -33,11 +34,11 @@ _PATHS = pa.dictionary(pa.int32(), pa.string())
 
 
 class MessageColumns:
-    """Appends ``fair_ns`` and ``path`` to the parts of a run's flows.
+    """Converter that appends ``fair_ns`` and ``path`` to the parts of a run's flows.
 
     Args:
-        fair_times: Computes fair times; None: unknown.
-        ways: Computes paths; None: unknown.
+        fair_times: Function that computes fair times. None if they are unknown.
+        ways: Function that computes paths. None if they are unknown.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class MessageColumns:
         self._known: dict[tuple[Any, ...], str | None] = {}
 
     def prepare(self, folder: Path) -> None:
-        """Compute the fair times of all messages in the parts of a run directory.
+        """Compute the fair times of all point-to-point messages of a run.
 
         Raises:
             OSError: If the parts cannot be read.
@@ -73,7 +74,7 @@ class MessageColumns:
         self._times_ns = pa.array(times_ns, pa.int64())
 
     def append_to(self, part: pa.Table) -> pa.Table:
-        """Return the next part with both columns; parts must come in order."""
+        """Return *part* with both columns. Call this for all parts in their order."""
         times_ns = self._next_times(point_to_point(part))
         part = part.append_column("fair_ns", times_ns)
         return part.append_column("path", self._paths(part))
@@ -106,7 +107,7 @@ def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:
 
 
 def paths_of_text(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the paths encoded in a text of column ``path``."""
+    """Return the paths that a value of column ``path`` encodes."""
     return tuple(
         tuple(way.split(_PORT_SEPARATOR)) if way else ()
         for way in text.split(_WAY_SEPARATOR)
@@ -114,5 +115,5 @@ def paths_of_text(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def point_to_point(flows: pa.Table) -> pa.ChunkedArray:
-    """Return a mask of the rows of flows that are point-to-point messages."""
+    """Return a mask that selects the point-to-point messages among flows."""
     return pc.starts_with(flows["group"].cast(pa.string()), f"{POINT_TO_POINT}:")

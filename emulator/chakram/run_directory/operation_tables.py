@@ -1,4 +1,4 @@
-"""Rows of operations: when each became ready, started and ended, and why."""
+"""The table of operations: when each became ready, started and ended, and why."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NUMBERS = ("iteration", "rank", "operation", "ready_ns", "start_ns", "end_ns")
 
 
 class OperationTables:
-    """Converter from rows of shares and computations to a table, column by column.
+    """Converter from rows of shares and computations to the table of operations.
 
     Args:
-        plan: Plan under which the rows were recorded.
+        plan: Plan of the run.
         operations: Operations of the plan.
-        warmup: Iterations that are not measured.
+        warmup: Number of iterations that are not measured.
         offsets_ns: Offset to add to the times of each rank's clock, by rank number.
     """
 
@@ -81,7 +81,9 @@ class OperationTables:
         self._nominal = pa.array(nominal_times(weighted), pa.int64())
 
     def table(self, rows: RecordRows) -> pa.Table:
-        """Return the table of shares (checked by the joiner) and computations.
+        """Return the operations in rows of shares and computations.
+
+        ``CollectiveJoiner`` must have checked the shares.
 
         Raises:
             ValueError: If a row does not match the plan.
@@ -138,11 +140,11 @@ def _rows(each: OperationColumns) -> range:
 def nominal_times(
     programs: Iterable[tuple[str, OperationColumns, int]],
 ) -> list[int | None]:
-    """Return the nominal times of operations: those on a rank that is not slow.
+    """Return the nominal times of operations, as on a rank that is not slow.
 
-    For a computation, this is its duration or, if smaller, a median over ranks of its
-    job. The median covers ranks with a computation of the same name at the same index.
-    Communication has no nominal time (None).
+    The nominal time of a computation is its duration or, if smaller, a median over
+    ranks of the job. The median covers the ranks that have a computation of the same
+    name at the same index. Communication has no nominal time (None).
 
     Args:
         programs: Job, operations, and number of ranks with these operations.
@@ -166,7 +168,7 @@ def nominal_times(
 
 
 def _low_median(found: list[tuple[int, int]]) -> int:
-    """Return the weighted median; of two medians, the lower one."""
+    """Return the weighted median, or the lower of two medians."""
     half = sum(weight for _, weight in found)
     passed = 0
     for value, weight in sorted(found):

@@ -1,7 +1,7 @@
 """Counters of a run, named as in the Open Traffic Generator's RoCEv2 models.
 
-The last sample of every queue pair is joined with its ends and their ports, with the
-counters of the other end, and with its messages.
+The module joins the last sample of every queue pair with both ends and their ports, the
+counters of the other end, and the times of the messages.
 docs/reference/run-directory.md explains each name.
 """
 
@@ -49,10 +49,10 @@ def queue_pair_metrics(
     family: str,
     are_divided: bool = False,
 ) -> pa.Table:
-    """Return one row per queue pair, in the order of *ends*.
+    """Return one row of counters per queue pair, in the order of *ends*.
 
-    Times are those of the messages that the queue pair carried. If messages are divided
-    among several queue pairs, each queue pair has the times of the whole messages.
+    Times refer to the messages that the queue pair carried. If several queue pairs
+    carry parts of each message, each queue pair has the times of whole messages.
 
     Args:
         ends: Table ``queue_pair_ends``.
@@ -60,8 +60,8 @@ def queue_pair_metrics(
         flows: Table ``flows``, with the columns job, src, qpn, times and ``fct_ns``.
         ports: Ports of ``plan.json``, by number.
         family: Address family of all ports.
-        are_divided: Whether each message is divided among the queue pairs between two
-            ranks.
+        are_divided: Whether the run divided each message among the queue pairs between
+            two ranks.
     """
     if not ends.num_rows:
         return pa.table({})
@@ -77,7 +77,7 @@ def queue_pair_metrics(
     )
     arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
     table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
-    # The other end was sending while packets arrived here.
+    # Packets arrived here while the other end was sending.
     incoming = times.select(["job", "src", "qpn", *_SPAN]).rename_columns(
         ["job", "src", "qpn", *(f"incoming_{name}" for name in _SPAN)]
     )
@@ -120,7 +120,7 @@ def port_metrics(
     *,
     ports: Mapping[int, Mapping[str, Any]],
 ) -> pa.Table:
-    """Return one row per port: its own counters, and the sums of its queue pairs.
+    """Return one row per port: the port's counters, and the sums of its queue pairs.
 
     Args:
         ends: Table ``queue_pair_ends``.
@@ -159,7 +159,7 @@ TRAFFIC_COLUMNS = (
 
 
 def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
-    """Return the traffic of a run's queue pairs; None if it was not counted.
+    """Return the traffic of a run's queue pairs, or None if it was not counted.
 
     Args:
         samples: Table ``queue_pairs``, with at least the key columns and
@@ -189,10 +189,10 @@ def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
 
 
 def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
-    """Return *ends* with the recorded queue pair of each end, and of its peer.
+    """Append the QPN under which ``flows`` records the messages, for both ends.
 
-    The recorded queue pair is the one in the table ``flows``: the queue pair that
-    carried the message. For a divided message, it is the first of several.
+    The table ``flows`` records the queue pair that carried the message. For a divided
+    message, it records the first of several queue pairs.
     """
     if not are_divided:
         return ends.append_column("recorded", ends["qpn"]).append_column(
@@ -217,7 +217,7 @@ def _summed(
 
 
 def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
-    """Return the last counters of each queue pair, which are the largest."""
+    """Return the last counters of each queue pair, which are also the largest."""
     found = (
         plain_names(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
     )
@@ -226,7 +226,7 @@ def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
 
 
 def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return rates in Gbit/s; null if no time passed."""
+    """Return rates in Gbit/s, or null if no time passed."""
     positive = pc.if_else(pc.greater(time_ns, 0), time_ns, None)
     bits = pc.multiply(pc.cast(nbytes, pa.float64()), 8.0)
     return pc.divide(bits, pc.cast(positive, pa.float64()))

@@ -1,4 +1,4 @@
-"""``plan.json``: the placement of ranks, validated on reading."""
+"""Reader of ``plan.json``, which contains the placement of ranks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PlannedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRank:
-    """Placement of a rank of a job; see ``chakram.plan.plan.RankPlan``.
+    """Placement of a rank of a job (see ``chakram.plan.plan.RankPlan``).
 
-    ``within_host`` are the ranks that it reaches without a port.
+    ``within_host`` contains the ranks that this rank reaches without a port.
     """
 
     number: _Number
@@ -56,7 +56,7 @@ class PlannedTransport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument:
-    """The contents of ``plan.json``, as far as readers need them."""
+    """The contents of ``plan.json`` that readers need."""
 
     agents: tuple[PlannedAgent, ...] = ()
     ports: tuple[PortPlan, ...]
@@ -91,10 +91,10 @@ _READER = TypeAdapter(PlanDocument)
 
 
 def read_plan(path: Path) -> PlanDocument | None:
-    """Return the contents of a ``plan.json``; None if the file does not exist.
+    """Return the contents of a ``plan.json``, or None if the file does not exist.
 
     Raises:
-        RunDirectoryError: If it cannot be read, or its contents are invalid.
+        RunDirectoryError: If the file cannot be read, or its contents are invalid.
     """
     try:
         return _READER.validate_json(path.read_bytes(), strict=True)

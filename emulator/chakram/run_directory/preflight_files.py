@@ -45,7 +45,7 @@ PREFLIGHT_SCHEMA = pa.schema(
         *_fields(pa.list_(pa.string()), "failed", nullable=False),
     ]
 )
-"""One row per pair and direction; ``failed``: the checks that it did not pass."""
+"""One row per pair and direction. ``failed`` lists the checks that the pair failed."""
 
 
 def preflight_document(report: PreflightReport) -> dict[str, Any]:
@@ -66,10 +66,10 @@ def ended_by_preflight(manifest: RunManifest) -> bool:
 
 
 def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
-    """Return the report in *folder*, and the dilation of its times and rates.
+    """Return the report in *folder*, and the dilation of the report's times and rates.
 
     Raises:
-        NoRunDirectory: If there is no report, or it is invalid.
+        NoRunDirectory: If there is no report, or the report is invalid.
     """
     path = folder / f"{PREFLIGHT}.json"
     try:
@@ -105,14 +105,14 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
         ) from error
 
 
-# Fields unknown to this version are ignored.
+# These readers ignore fields that this version does not know.
 _PAIRS = TypeAdapter(tuple[PairReport, ...])
 _FINDINGS = TypeAdapter(tuple[Finding, ...])
 _SETTINGS = TypeAdapter(PreflightSettings)
 
 
 def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Return the classes of a pair from a row of ``preflight_document``."""
+    """Return the probes of each class that arrived, as sent and as arrived."""
     return [
         (
             each["dscp"] << 2 | each["ecn"],
@@ -124,7 +124,7 @@ def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
 
 
 def preflight_summary(report: PreflightReport) -> dict[str, Any]:
-    """Return the preflight results for the record of a run."""
+    """Return the preflight results that ``run.json`` contains."""
     return {
         "passed": report.passed,
         "pairs": len(report.pairs),
@@ -159,10 +159,12 @@ def _classes(pair: PairReport) -> list[dict[str, int]]:
 def save_preflight(
     folder: Path, report: PreflightReport, *, run_id: str, dilation: int
 ) -> None:
-    """Write both files into *folder*; *dilation* is that of their times and rates.
+    """Write ``preflight.json`` and ``preflight.parquet`` into *folder*.
+
+    *dilation* is the dilation of the report's times and rates.
 
     Raises:
-        RunDirectoryError: If they cannot be written.
+        RunDirectoryError: If the files cannot be written.
     """
     failed: dict[tuple[str, str], list[str]] = {}
     for finding in report.failures:

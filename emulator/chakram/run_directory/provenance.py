@@ -1,4 +1,4 @@
-"""Provenance of a run's numbers: machine and versions."""
+"""Provenance of a run's numbers: properties of the machine and versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIBRARIES = (
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all components involved, by name."""
+    """Return the versions of Chakram, Python, the kernel and the libraries, by name."""
     found = {
         "chakram": chakram.__version__,
         "python": platform.python_version(),
@@ -43,13 +43,13 @@ def _installed(library: str) -> str:
 
 
 def compiled() -> dict[str, Any]:
-    """Return which hot modules run compiled."""
+    """Return the hot modules that run compiled, and why others do not."""
     status = _compiled.status()
     return {**asdict(status), "all_compiled": status.is_compiled()}
 
 
 def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
-    """Return the properties of this machine that limit a run; None if unreadable."""
+    """Return properties of this machine that limit a run, or None if unreadable."""
     return {
         "hostname": platform.node(),
         "machine": platform.machine(),

@@ -1,7 +1,7 @@
 """Names of queue pairs and their ends, as in the Open Traffic Generator.
 
-Rows of counters identify a queue pair by rank number and QPN only. The names are added
-when the rows are read.
+Rows of counters identify a queue pair by rank number and QPN only. Readers add the
+names to the rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ PORT_SUMS = {
     name: f"payload_{name}" if name in ("tx_bytes", "rx_bytes") else name
     for name in COUNTED
 }
-"""Port column that contains the sum of each queue pair counter, by counter.
+"""Column of ports that contains the sum of a queue pair counter, by counter.
 
-The byte counters of the port itself count layer 2, so the payload sums have other
-names.
+Ports have separate counters of layer-2 bytes, so the sums of payload have other names.
 """
 
 _RANKS_AT_HAND = 64
@@ -33,14 +32,15 @@ _RANKS_AT_HAND = 64
 def flow_name(
     job: str, group: str, channel: int, index: int, *, rank: int, peer: int
 ) -> str:
-    """Return the name of the messages on one queue pair, in one direction."""
+    """Return the flow name for the messages of a queue pair in one direction."""
     return f"{job}/{group}/{channel}.{index}/{rank}>{peer}"
 
 
 class QueuePairEnds(NamedTuple):
-    """A queue pair with the names of the Open Traffic Generator, and its peer.
+    """Names and addresses of a queue pair's ends, and the queue pair at the other end.
 
-    ``peer`` is the number of the rank at the other end.
+    ``document`` has the names of the Open Traffic Generator. ``peer`` is the number of
+    the rank at the other end.
     """
 
     document: dict[str, object]
@@ -60,8 +60,8 @@ class QueuePairNames:
         self._ports = {port.number: port for each in agents for port in each.ports}
         self._ranks = {rank.number: rank for each in agents for rank in each.ranks}
         self._numbers = agents[0].numbers() if agents else {}
-        # A page shows only a few ranks of a run. A thousand ranks may have a million
-        # queue pairs in total.
+        # A thousand ranks may have a million queue pairs in total, but a page shows the
+        # queue pairs of only a few ranks.
         self._pairs = lru_cache(_RANKS_AT_HAND)(self._pairs_of)
 
     def hosts(self) -> dict[int, str]:
@@ -69,12 +69,12 @@ class QueuePairNames:
         return {number: port.host for number, port in sorted(self._ports.items())}
 
     def place(self, number: int) -> tuple[int, int] | None:
-        """Return port and shard of the rank with *number*; None if it is unknown."""
+        """Return port and shard of rank *number*, or None if the rank is unknown."""
         rank = self._ranks.get(number)
         return None if rank is None else (rank.port, rank.shard)
 
     def ends(self, number: int, qpn: int) -> QueuePairEnds | None:
-        """Return the ends of a queue pair of rank *number*; None if it is unknown."""
+        """Return the ends of a queue pair of rank *number*, or None if unknown."""
         rank = self._ranks.get(number)
         pair = self._pairs(number).get(qpn)
         return None if rank is None or pair is None else self._ends(rank, pair)

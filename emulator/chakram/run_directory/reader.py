@@ -1,4 +1,4 @@
-"""Reader of run directories, including those of killed runs."""
+"""Reader of run directories, including directories of killed runs."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _PREDICTED = "predicted_"
 
 
 class RunResults:
-    """The contents of a run directory; created by ``open_run``.
+    """The contents of a run directory, as ``open_run`` returns them.
 
-    Tables are read on demand. All methods may raise ``RunDirectoryError``.
+    Methods read tables on demand. All of them may raise ``RunDirectoryError``.
     """
 
     def __init__(self, path: Path, manifest: RunManifest) -> None:
@@ -68,7 +68,7 @@ class RunResults:
 
         Args:
             name: One of ``chakram.run_directory.schemas.SCHEMAS``.
-            columns: Names of columns; empty: all columns.
+            columns: Names of columns. Without any name, return all columns.
         """
         return self._table(name, list(columns) or None)
 
@@ -99,7 +99,7 @@ class RunResults:
         return table
 
     def _whole(self, table: pa.Table, name: str) -> pa.Table:
-        """Add missing nullable columns as nulls; older versions did not write them."""
+        """Add nullable columns that older versions did not write, filled with nulls."""
         written = (table.schema.metadata or {}).get(b"chakram.schema_version")
         for field in SCHEMAS[name]:
             if field.name in table.column_names or written == b"1":
@@ -122,7 +122,7 @@ class RunResults:
 
         Args:
             name: One of ``chakram.run_directory.schemas.SCHEMAS``.
-            wanted: Names of columns; None: all columns.
+            wanted: Names of columns. None selects all columns.
             where: Column values that select rows.
         """
         try:
@@ -143,14 +143,14 @@ class RunResults:
         )
 
     def columns(self, name: str) -> frozenset[str]:
-        """Return the column names of a table; empty if the table was never started."""
+        """Return the column names of a table, empty if the run never started it."""
         try:
             return frozenset(column_names(self.path, name))
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(name, str(error)) from error
 
     def missing(self) -> list[str]:
-        """Return the names of files that the run wrote and that are now missing."""
+        """Return the names of missing files that the run wrote."""
         gone = [
             f"{name}.parquet"
             for name, rows in self.manifest.rows.items()
@@ -168,15 +168,15 @@ class RunResults:
 
     @property
     def incomplete(self) -> str | None:
-        """How an incomplete run ended, in words; None if the run is complete."""
+        """How an incomplete run ended, in words. None if the run is complete."""
         return incomplete(self.manifest.status, self.manifest.reason)
 
     def ranks(self, *, whole: bool = False) -> list[run_records.RankRecord]:
         """Return the iterations of all ranks.
 
         Args:
-            whole: Only return iterations that all ranks of their job have ended. Start
-                and end of other iterations are unknown.
+            whole: Only return iterations that all ranks of their job have ended. The
+                start and end of other iterations are unknown.
         """
         with self._explained_table("ranks"):
             table = self.table("ranks", *RANKS.names)
@@ -247,7 +247,7 @@ class RunResults:
         return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
 
     def message_transport(self) -> MessageTransport | None:
-        """Return the transport of messages; None if the run never had a plan."""
+        """Return the transport of messages, or None if the run never had a plan."""
         plan = self.plan()
         if plan is None:
             return None
@@ -263,7 +263,7 @@ class RunResults:
             verb=plan.transport.verb,
             window_bytes=plan.transport.window_bytes,
             burst_packets=plan.transport.max_burst_packets,
-            # A fixed rate is also the lowest rate.
+            # If the rate is fixed, it is also the lowest rate.
             least_rate_bps=control.get("min_rate_bps") or control.get("rate_bps") or 0,
             overhead_bytes=overhead_bytes_of(self.manifest.family),
             ports={(rank.job, rank.rank): facts[rank.port] for rank in plan.ranks},
@@ -275,7 +275,7 @@ class RunResults:
         )
 
     def plan(self) -> PlanDocument | None:
-        """Return the contents of ``plan.json``; None if the run never had a plan."""
+        """Return the contents of ``plan.json``, or None if the run had no plan."""
         return self._plan
 
     @cached_property
@@ -283,7 +283,7 @@ class RunResults:
         return read_plan(self.path / PLAN)
 
     def rank_numbers(self) -> dict[tuple[str, int], int]:
-        """Return rank numbers in the plan, by job and rank; empty without a plan."""
+        """Return rank numbers in the plan, by job and rank, empty without a plan."""
         plan = self.plan()
         return {
             (rank.job, rank.rank): rank.number
@@ -291,7 +291,7 @@ class RunResults:
         }
 
     def queue_pair_metrics(self) -> pa.Table:
-        """Return one row per queue pair, named as in the Open Traffic Generator."""
+        """Return counters per queue pair, named as in the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
         ends = self.table("queue_pair_ends")
         plan = self.plan()
@@ -308,7 +308,7 @@ class RunResults:
             )
 
     def port_metrics(self) -> pa.Table:
-        """Return one row per port, with the sums of its queue pairs."""
+        """Return counters per port, with the sums of the port's queue pairs."""
         ends = self.table("queue_pair_ends")
         ports = self._ports(ends)
         with self._explained_table("queue_pair_ends", "queue_pairs", "ports"):
@@ -317,12 +317,12 @@ class RunResults:
             )
 
     def ports(self) -> list[PortPlan]:
-        """Return the ports in ``plan.json``; empty if the run never had a plan."""
+        """Return the ports in ``plan.json``, empty if the run never had a plan."""
         plan = self.plan()
         return [] if plan is None else list(plan.ports)
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
-        """Return the ports in ``plan.json`` by number; queue pairs need this file."""
+        """Return the ports by number. If *ends* has rows, ``plan.json`` must exist."""
         if ends.num_rows and self.plan() is None:
             raise RunDirectoryError(
                 str(self.path / PLAN),
@@ -336,7 +336,7 @@ class RunResults:
 
     @contextmanager
     def _explained_table(self, *names: str) -> Iterator[None]:
-        """Report unexpected table contents, e.g. of replaced files, as errors."""
+        """Convert errors from unexpected table contents to ``RunDirectoryError``."""
         try:
             yield
         except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
@@ -378,9 +378,9 @@ class RunResults:
         )
 
     def traffic(self) -> Traffic | None:
-        """Return the traffic of the queue pairs; None if it was not counted."""
+        """Return the traffic of the queue pairs, or None if it was not counted."""
         columns = ("job", "rank", "qpn", *TRAFFIC_COLUMNS)
-        # Older versions did not distinguish lost packets from late ones.
+        # Older versions did not distinguish late packets from lost packets.
         if not self.columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
             return None
         return traffic_of(
@@ -393,10 +393,10 @@ class RunResults:
         return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
 
     def summary(self, measurements: Measurements | None = None) -> Summary:
-        """Return the summary, with the reference times known when the run ended.
+        """Return the summary, with the reference times that the run recorded.
 
         Args:
-            measurements: Data for the summary, if already read.
+            measurements: Data for the summary, if you have already read it.
         """
         bounds, alone = self.bounds(), self.alone()
         return summarize_run(
@@ -407,19 +407,19 @@ class RunResults:
         )
 
     def bounds(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the known lower bounds in ns, recorded when the run ended."""
+        """Return the recorded lower bounds of collectives in ns."""
         return self._reference("bound_ns")
 
     def alone(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the known times of isolated collectives in ns, recorded at the end."""
+        """Return the recorded times of isolated collectives in ns."""
         return self._reference("alone_ns")
 
     def ceilings(self) -> dict[run_records.CollectiveKey, int]:
-        """Return the known times in ns that no algorithm beats, recorded at the end."""
+        """Return the recorded times in ns that no algorithm can beat."""
         return self._reference("ceiling_ns")
 
     def predictions(self) -> dict[str, dict[run_records.CollectiveKey, int]]:
-        """Return the predicted times in ns by source, recorded when the run ended."""
+        """Return the recorded predictions of times in ns, by source."""
         return {
             name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
             for name in self.table("collectives").column_names
@@ -441,9 +441,10 @@ class RunResults:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run directories in a folder, oldest first, or *path* if it is one.
+    """Return the run directories in a folder, oldest first.
 
-    Any other path is returned unchanged, so that opening it reports the problem.
+    If *path* is itself a run directory, or contains none, return only *path*. In the
+    latter case, ``open_run`` reports the problem.
     """
     if (path / MANIFEST).exists():
         return [path]
@@ -453,11 +454,11 @@ def runs_in(path: Path) -> list[Path]:
 def open_run(path: Path) -> RunResults:
     """Return the results in a run directory, even while it is being written.
 
-    A folder that contains exactly one run directory represents that directory.
+    If *path* contains exactly one run directory, open that directory.
 
     Raises:
-        NoRunDirectory: If it is not a run directory, or of a newer version.
-        RunDirectoryError: If it cannot be read.
+        NoRunDirectory: If *path* is not a run directory, or is of a newer version.
+        RunDirectoryError: If the directory cannot be read.
     """
     first, *others = runs_in(path)
     if others:
@@ -468,6 +469,6 @@ def open_run(path: Path) -> RunResults:
 
 
 def _verification(found: Mapping[str, Any]) -> Verification:
-    """Return the verification in ``run.json``, without fields that are unknown here."""
+    """Return the verification in ``run.json``, without fields of newer versions."""
     names = {item.name for item in fields(Verification)}
     return Verification(**{name: found[name] for name in found if name in names})

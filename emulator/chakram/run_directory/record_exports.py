@@ -1,6 +1,7 @@
-"""Exports of a run's records: by ns-3 node, by pair of ranks, by link.
+"""Exports of a run's records, by node for ns-3, by pair of ranks, and by link.
 
-Queues and pauses come from samples of links and have the format of ns-3's output.
+Queue lengths and pauses come from samples of links. They have the format of ns-3's
+output.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _flows(results: RunResults, *names: str) -> pa.Table:
     """Return the messages of measured iterations.
 
     Raises:
-        ResultsError: If none was recorded.
+        ResultsError: If no message was recorded.
     """
     table = results.table("flows", *names, "measured").filter(pc.field("measured"))
     if not table.num_rows:
@@ -44,9 +45,10 @@ def _flows(results: RunResults, *names: str) -> pa.Table:
 def flow_times(results: RunResults) -> list[ns3.FlowTime]:
     """Return the messages of measured iterations in ns-3's format, ordered by end time.
 
-    A node is a port. Times are undilated and start with the first message. ``alone_ns``
-    is the lower bound of a message. If the bound is unknown, it is the shortest time of
-    a message of the same size between the same ports.
+    Each port is a node. Times are undilated and start with the first message.
+    ``alone_ns`` is the lower bound of a message's time. If the bound is unknown,
+    ``alone_ns`` is the shortest time of a message of the same size between the same
+    ports.
 
     Raises:
         ResultsError: If no message was recorded, or the ports of ranks are unknown.
@@ -100,7 +102,7 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
 
 
 def pairs_csv(results: RunResults) -> bytes:
-    """Return messages and bytes of all pairs of ranks, over the measured iterations.
+    """Return messages and bytes of all pairs of ranks in measured iterations, as CSV.
 
     Raises:
         ResultsError: If no message was recorded.
@@ -114,7 +116,7 @@ def pairs_csv(results: RunResults) -> bytes:
 
 
 def links_csv(results: RunResults) -> bytes:
-    """Return the traffic counters of each direction of every link."""
+    """Return the traffic counters of each direction of every link, as CSV."""
     table = results.table("links")
     own = [name for name in table.column_names if name not in ("run_id", "world")]
     return _csv(table.select(own))
@@ -129,7 +131,10 @@ def _csv(table: pa.Table) -> bytes:
 
 
 class _Place(NamedTuple):
-    """Location of a port in ns-3's numbering: hosts first, interfaces from 1."""
+    """Node and interface of a port in ns-3's numbering.
+
+    Hosts have the first node numbers. Interfaces start with 1.
+    """
 
     node: int
     is_switch: bool
@@ -140,7 +145,7 @@ def _places(results: RunResults) -> dict[str, _Place]:
     """Return the locations of all ports of the fabric, by port name.
 
     Raises:
-        ResultsError: If the run ended before it wrote links.
+        ResultsError: If the run ended before it wrote the table of links.
     """
     links = results.table("links", "kind", "direction", "port").to_pylist()
     ports = [each["port"] for each in links if each["port"]]
@@ -166,14 +171,14 @@ def _places(results: RunResults) -> dict[str, _Place]:
 
 
 def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], int]:
-    """Return samples of links in order of time, and the start of measured messages.
+    """Return samples of links by time, and the time of the first measured message.
 
     Raises:
         ResultsError: If there are no samples, or no measured message.
     """
     columns = ["time_ns", "port", "traffic_class", *names]
     table = results.table("link_samples", *columns)
-    # One final sample exists even in runs without sampling.
+    # Even runs without sampling have a final sample.
     if pc.count_distinct(table["time_ns"]).as_py() < 2:
         raise ResultsError(
             str(results.path),
@@ -198,7 +203,7 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
 
 
 def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
-    """Return the queues of switches at every sample in which any queue changed.
+    """Return the queue lengths of switches, at each sample with a changed queue.
 
     Raises:
         ResultsError: If there are no samples.
@@ -226,8 +231,8 @@ def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
 def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
     """Return when ports were paused and resumed, in order of time.
 
-    Samples contain only pause durations. Several pauses between two samples are
-    therefore reported as one pause of their total length.
+    Samples contain only the total duration of pauses. If a port had several pauses
+    between two samples, the result has one pause of their total duration.
 
     Raises:
         ResultsError: If there are no samples.
@@ -257,7 +262,7 @@ def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
             rests = True
         before[key] = time_ns, row["paused_ns"], rests
     for (port, _), (last_ns, _, rests) in before.items():
-        # The end of a pause that outlasts an incomplete run is unknown.
+        # If the run is incomplete, the end of the last pause is unknown.
         if rests and not results.incomplete:
             tell(last_ns, port, False)
     return sorted(found, key=lambda each: each.time_ns)

@@ -1,4 +1,4 @@
-"""List of the runs in a folder, with status and key figures."""
+"""List of the runs in a folder, with their status and key figures."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from chakram.summary.bandwidth import bus_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """Key figures of a run's measured iterations; times and rates are undilated.
+    """Key figures of a run's measured iterations, with undilated times and rates.
 
     Attributes:
         ranks: Number of ranks of all jobs.
-        iterations: Iterations that all ranks of their job completed, over all jobs.
+        iterations: Number of iterations that all ranks of their job completed, over all
+            jobs.
         iteration_ns: Median duration of these iterations, from first start to last end
-            over the ranks of the job; None if there are none.
+            over the ranks of the job. None without iterations.
         busbw: Bus bytes of finished collectives and messages divided by the sum of
-            their times, in bytes per second; None if there are none.
-        retransmitted_share: Fraction of packets that are retransmissions; None if there
-            are no packets.
+            their times, in bytes per second. None without collectives and messages.
+        retransmitted_share: Fraction of packets that are retransmissions. None without
+            packets.
     """
 
     ranks: int
@@ -40,7 +41,10 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """One run of a folder; *problem* is why its tables cannot be read, or None."""
+    """One run of a folder.
+
+    *problem* is the reason why the tables of the run cannot be read, or None.
+    """
 
     directory: Path
     manifest: RunManifest
@@ -51,10 +55,10 @@ class ListedRun:
 def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
     """Return the runs below *folder*, oldest first, and errors of unreadable runs.
 
-    Folders without a ``run.json``, such as those of preflights, are skipped.
+    The list skips folders without a ``run.json``, such as folders of preflights.
 
     Raises:
-        NoRunDirectory: If there is no such folder.
+        NoRunDirectory: If *folder* does not exist.
         RunDirectoryError: If the folder cannot be read.
     """
     try:

@@ -18,12 +18,12 @@ _NAME = pa.dictionary(pa.int32(), pa.string())
 
 
 def _of_type(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
-    """Return columns of one type."""
+    """Return the names of columns, each with the same type."""
     return [(name, kind) for name in names]
 
 
 OF_EVERY_TABLE = pa.schema([("run_id", _NAME), ("world", _NAME)])
-"""Columns that are equal in all rows of a run. They distinguish it from other runs."""
+"""Columns with the same value in all rows of a run, to distinguish runs."""
 
 OWN_PARTS = (
     "own_port_ns",
@@ -33,10 +33,13 @@ OWN_PARTS = (
     "transfer_ns",
     "repair_ns",
 )
-"""Parts of a message's time at its sender; columns of flows."""
+"""Columns of flows with the parts of a message's time at its sender."""
 
 PATH_PARTS = ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
-"""Parts of a message's time on its path, known in virtual time."""
+"""Columns of flows with the parts of a message's time on its path.
+
+They are known in virtual time only.
+"""
 
 FLOWS = pa.schema(
     [
@@ -200,7 +203,7 @@ QUEUE_PAIRS = pa.schema(
         *_of_type(pa.int64(), *row_layout.QUEUE_PAIR_FIELDS[7:]),
     ]
 )
-"""One row per sample of a queue pair. Counters start at the start of the run."""
+"""One row per sample of a queue pair. Counters are 0 at the start of the run."""
 
 PORTS = pa.schema(
     [
@@ -211,7 +214,7 @@ PORTS = pa.schema(
         *_of_type(pa.int64(), *row_layout.PORT_FIELDS[3:]),
     ]
 )
-"""One row per sample of a port. Counters start at the start of the run."""
+"""One row per sample of a port. Counters are 0 at the start of the run."""
 
 LINK_SAMPLES = pa.schema(
     [
@@ -221,7 +224,7 @@ LINK_SAMPLES = pa.schema(
         *_of_type(pa.int64(), *row_layout.LINK_SAMPLE_FIELDS[3:]),
     ]
 )
-"""One row per sample of a traffic class at a fabric port. Counters start at the start
+"""One row per sample of a traffic class at a fabric port. Counters are 0 at the start
 of the run."""
 
 QUEUE_PAIR_ENDS = pa.schema(
@@ -260,7 +263,7 @@ _PARTS = row_layout.FLOW_FIELDS[row_layout.FLOW_FIELDS.index("number") :]
 def known_numbers(
     columns: Mapping[str, pa.Array], names: Iterable[str]
 ) -> dict[str, pa.Array]:
-    """Return some columns of rows, with null for unknown values."""
+    """Return the columns *names*, with null for unknown values."""
     return {
         name: pc.if_else(pc.greater_equal(columns[name], 0), columns[name], None)
         for name in names
@@ -268,11 +271,11 @@ def known_numbers(
 
 
 class FlowTables:
-    """Converter from rows of flows to tables, column by column.
+    """Converter from rows of flows to the table ``flows``.
 
     Args:
-        operations: Operations of the plan under which the rows were recorded.
-        warmup: Iterations that are not measured.
+        operations: Operations of the run's plan.
+        warmup: Number of iterations that are not measured.
         family: Address family of all ports.
         offsets_ns: Offset to add to the times of each rank's clock, by rank number.
         ports: Port names, indexed by the port numbers in rows.
@@ -305,7 +308,10 @@ class FlowTables:
         self._ports = names_of(ports)
 
     def table(self, rows: array[int]) -> pa.Table:
-        """Return the table of *rows* (of ``FLOW_FIELDS``, checked by the joiner)."""
+        """Return the table of *rows* (of ``FLOW_FIELDS``).
+
+        ``CollectiveJoiner`` must have checked the rows.
+        """
         raw = arrays(rows, row_layout.FLOW_FIELDS)
         rank = raw["rank"]
         identity = pc.take(
@@ -331,7 +337,7 @@ class FlowTables:
         made["bytes"] = raw["size_bytes"]
         made["fct_ns"] = pc.subtract(raw["last_acked_ns"], raw["posted_ns"])
         made["cause"] = pc.take(self._causes, raw["cause_kind"])
-        # Only a message or a grant has a rank that sent it.
+        # Causes other than messages and grants do not have a rank.
         from_message = pc.greater_equal(raw["cause_kind"], CAUSES.index("message"))
         made["cause_rank"] = pc.take(
             self._ranks, pc.if_else(from_message, raw["cause_rank"], None)
@@ -348,14 +354,17 @@ class FlowTables:
 def kinds_of(
     rows: pa.Table, names: Iterable[str]
 ) -> tuple[list[tuple[Any, ...]], pa.Array]:
-    """Return the distinct value tuples of some columns, and each row's tuple index.
+    """Return the distinct combinations of values in some columns.
 
     Args:
-        rows: Table with millions of rows, but few distinct tuples.
+        rows: Table, possibly with millions of rows, but with few combinations.
         names: Names of the columns.
+
+    Returns:
+        The combinations as tuples, and for each row the index of its combination.
     """
-    # Encode each tuple as a number in mixed radix, so that Arrow can find distinct
-    # tuples.
+    # Encode each combination as a number in mixed radix, so that Arrow can find the
+    # distinct ones.
     kinds: list[tuple[Any, ...]] = [()]
     number = pa.array([0] * rows.num_rows, pa.int64())
     for name in names:
@@ -382,8 +391,8 @@ def with_bounds(
 
     Args:
         flows: The rows.
-        bound: Returns the lower bound from job, sender, receiver and size; None:
-            unknown.
+        bound: Function that returns the lower bound, given job, sender, receiver and
+            size. None if lower bounds are unknown.
     """
     kinds, number = kinds_of(flows, ("job", "src", "dst", "bytes"))
     times = [None if bound is None else bound(*kind) for kind in kinds]
@@ -392,7 +401,7 @@ def with_bounds(
 
 
 class SampleTables:
-    """Converter from samples of queue pairs, ports and links to tables.
+    """Converter from samples of queue pairs, ports and links to the tables of a run.
 
     Args:
         plan: Plan of the run.
@@ -416,7 +425,7 @@ class SampleTables:
         self._rank_offsets = pa.array(
             [offset_of.get(rank.number, 0) for rank in ranks], pa.int64()
         )
-        # Some ports have no ranks, and the plan of one isolated job leaves ports out.
+        # Port numbers may have gaps, because the plan of an isolated job omits ports.
         host_of = {port.number: port.host for port in ports}
         numbers = range(max(host_of, default=-1) + 1)
         self._hosts = names_of([host_of.get(number, "") for number in numbers])
@@ -456,17 +465,17 @@ class SampleTables:
 
 
 def arrays(rows: array[int], fields: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of rows, without copying their memory."""
+    """Return the columns of rows as Arrow arrays."""
     return {name: int64(column) for name, column in columns(rows, fields).items()}
 
 
 def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
-    """Return a table of the columns, with the types and the order of a schema."""
+    """Return a table with the columns of *schema*, in their types and order."""
     return pa.table([made[item.name].cast(item.type) for item in schema], schema=schema)
 
 
 def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
-    """Return the rows of ``QUEUE_PAIR_ENDS`` for some ranks."""
+    """Return a table of the ranks' queue pairs, with the schema ``QUEUE_PAIR_ENDS``."""
     rows = [
         (
             rank.program.job,
@@ -494,7 +503,7 @@ def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
 def records_table(
     records: Iterable[RankRecord | LinkRecord], schema: pa.Schema
 ) -> pa.Table:
-    """Return the rows of ``RANKS`` or ``LINKS``."""
+    """Return a table of records, with the schema ``RANKS`` or ``LINKS``."""
     return from_rows(
         [{name: getattr(record, name) for name in schema.names} for record in records],
         schema,
@@ -502,17 +511,17 @@ def records_table(
 
 
 def from_rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return a table with the given rows and schema; missing values are null."""
+    """Return a table with the given rows and schema. Missing values are null."""
     return pa.Table.from_pylist(rows, schema=_plain(schema)).cast(schema)
 
 
 def plain_names(table: pa.Table) -> pa.Table:
-    """Return a table with names as strings, because dictionaries differ by part."""
+    """Return a table with plain strings. Parts of a table differ in dictionaries."""
     return table.cast(_plain(table.schema))
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with names as strings."""
+    """Return a schema with plain strings instead of dictionaries."""
     return pa.schema(
         (each.name, pa.string() if pa.types.is_dictionary(each.type) else each.type)
         for each in schema
@@ -525,5 +534,5 @@ def int64(values: array[int]) -> pa.Array:
 
 
 def names_of(values: Sequence[str]) -> pa.DictionaryArray:
-    """Return texts as a dictionary array, which stores each text once."""
+    """Return strings as a dictionary array, which stores each distinct string once."""
     return pa.array(values, pa.string()).dictionary_encode()

@@ -1,7 +1,7 @@
-"""Checks of tables from a run directory: types, ranges, words and ranks.
+"""Checks of tables from a run directory: types, ranges, allowed strings and ranks.
 
-A table may have been cut, edited or written by another program. The rest of the code
-can safely sum, plot and look up tables that pass these checks.
+A table may be damaged, edited, or from another program. If a table passes these checks,
+the rest of the code can safely sum, plot and look up its values.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from chakram.run_directory.plan_document import PlanDocument
 
 _MOST_NS = 1 << 60
-"""36 years in ns. The sum of seven such times is less than 2**63."""
+"""Limit on times in ns, about 36 years. The sum of seven such times is below 2**63."""
 
 _MOST = 1 << 56
-"""Limit on bytes, packets and rates. The sum of a hundred of them is less than
+"""Limit on bytes, packets and rates. The sum of a hundred such values is below
 2**63."""
 
 _MOST_RANKS = 1 << 20
@@ -32,7 +32,7 @@ _RANK_COLUMNS = {
     *("rank", "peer", "src", "dst", "cause_rank", "end_rank", "nranks", "root"),
     *("number", "port", "peer_port", "critical_src", "critical_dst"),
 }
-"""Columns of type int32 with numbers of ranks and ports."""
+"""Columns of type int32 that contain the numbers of ranks and ports, or counts."""
 
 _MAY_BE_NULL = {
     "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}
@@ -56,8 +56,8 @@ _MAY_BE_NEGATIVE = {
     *("critical_posted_ns", "critical_last_acked_ns", "duration_ns", "slip_ns"),
     *schemas.PATH_PARTS,
 }
-"""Columns with points in time, whose zero is arbitrary, or with differences between the
-clocks of two hosts."""
+"""Columns of times with an arbitrary zero, or of differences between the clocks of two
+hosts."""
 
 _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("flows", "collective"): frozenset(CollectiveOp),
@@ -68,7 +68,7 @@ _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("links", "kind"): frozenset(("host", "uplink")),
     ("links", "direction"): frozenset(("up", "down")),
 }
-"""Columns with a fixed set of words."""
+"""Allowed strings, by table and column."""
 
 _PORTS_OF = {"ports": ("port",), "queue_pair_ends": ("port", "peer_port")}
 _RANKS_OF = {
@@ -78,11 +78,11 @@ _RANKS_OF = {
     "queue_pairs": ("rank", "peer"),
     "queue_pair_ends": ("rank", "peer"),
 }
-"""Columns with ranks of the row's job, by table."""
+"""Columns that contain ranks of the row's job, by table."""
 
 
 def column_type(table: str, column: str) -> pa.DataType | None:
-    """Return the type of a table's column; None: the table has no such column."""
+    """Return the type of a table's column, or None if the table has no such column."""
     at = schemas.SCHEMAS[table].get_field_index(column)
     if at >= 0:
         return schemas.SCHEMAS[table].field(at).type
@@ -157,7 +157,7 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
     if kind == pa.int32():
         return 0, (_MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1)
     if not name.endswith("_ns"):
-        # A message's number has its channel in the upper half.
+        # The number of a message contains the channel in its upper half.
         return 0, ((1 << 63) - 1 if name.endswith("number") else _MOST)
     return (-_MOST_NS if name in _MAY_BE_NEGATIVE else 0), _MOST_NS
 
@@ -166,7 +166,8 @@ def check_references(table: pa.Table, name: str, plan: PlanDocument) -> Iterator
     """Yield a clause for each rank or port in a table that is missing from the plan.
 
     Args:
-        table: A table with any columns. Ranks are checked only if it has a job column.
+        table: A table with any columns. Ranks are checked only if the table has the
+            column ``job``.
         name: One of ``SCHEMAS``.
         plan: Plan of the run.
     """

@@ -2,7 +2,7 @@
 
 The checks cover everything that other tools may rely on: files and their digests,
 columns and types, identity and number of rows, sums of parts, and references between
-tables. All problems are returned at once, not raised.
+tables. ``check_run`` returns all problems at once and does not raise them.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _ORDERS = {
     "ranks": (("start_ns", "end_ns"),),
     "faults": (("start_ns", "end_ns"), ("end_ns", "recovered_ns")),
 }
-"""Pairs of columns by table: the first time must not be later than the second, on the
-clock of one rank."""
+"""Pairs of columns by table. The first time must not be later than the second. Both are
+on the clock of the same rank."""
 
 
 class Finding(NamedTuple):
-    """A deviation from the expected content of a run directory: file and problem."""
+    """A deviation from the expected contents of a run directory: file and problem."""
 
     where: str
     found: str
@@ -58,9 +58,10 @@ class Finding(NamedTuple):
 
 
 def check_run(results: RunResults) -> list[Finding]:
-    """Return all deviations from the expected content; empty: the directory is valid.
+    """Return all deviations from the expected contents of a run directory.
 
-    For a run that is in progress or was killed, only existing data is checked.
+    If the result is empty, the directory is valid. For a run that is in progress or was
+    killed, the checks cover only existing data.
     """
     manifest = results.manifest
     found = [
@@ -99,14 +100,14 @@ def check_run(results: RunResults) -> list[Finding]:
 
 def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
     for name, expected in digests.items():
-        # The name is untrusted, so it must not lead to another folder.
+        # The file name in run.json is untrusted. Reject names in other folders.
         path = folder / name
         if path.parent == folder and path.is_file() and file_digest(path) != expected:
             yield Finding(name, "was changed since the run wrote it (SHA-256)")
 
 
 def _form(results: RunResults, name: str) -> Iterator[str]:
-    """Yield format problems of a table: unreadable files and wrong columns."""
+    """Yield format problems of a table: unreadable files, metadata, wrong columns."""
     expected = {"chakram.run_id": results.manifest.run_id, "chakram.table": name}
     try:
         schemas = [pq.read_schema(path) for path in table_files(results.path, name)]
@@ -160,7 +161,7 @@ def _orders(table: pa.Table, name: str) -> Iterator[str]:
 
 
 def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
-    """Yield messages whose parts do not sum to their time."""
+    """Yield a clause for each error in the parts of messages' times."""
     parts = [name for name in (*OWN_PARTS, *PATH_PARTS) if name in flows.column_names]
     for name in parts:
         if is_virtual or name not in PATH_PARTS:
@@ -175,7 +176,7 @@ def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
         left_ns = pc.subtract(flows["departed_ns"], flows["posted_ns"])
     for name in parts:
         left_ns = pc.subtract(left_ns, flows[name])
-    # On a network, time that no clock of the queue pair measured remains unattributed.
+    # On a network, the parts may be shorter in total than the message's time.
     wrong = pc.not_equal(left_ns, 0) if is_virtual else pc.less(left_ns, 0)
     yield from _rows(flows, wrong, "have parts that do not sum to their time")
 
@@ -264,7 +265,7 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
 
 
 def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
-    """Return the ranks and ports in tables that are missing from the plan."""
+    """Return findings about ranks and ports in tables that are not in the plan."""
     try:
         plan = results.plan()
     except RunDirectoryError as error:
@@ -279,7 +280,10 @@ def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
 
 
 def _rows(table: pa.Table, wrong: Any, what: str) -> Iterator[str]:
-    """Yield a clause about the rows that are *wrong* (None: all), if there are any."""
+    """Yield a clause about wrong rows, if there are any.
+
+    *wrong* is a mask of these rows. If it is None, all rows are wrong.
+    """
     if wrong is not None:
         table = table.filter(wrong)
     if table.num_rows:

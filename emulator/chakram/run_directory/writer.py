@@ -15,7 +15,7 @@
         queue_pairs.parquet   one row per sample of a queue pair
         ports.parquet         one row per sample of a port
         link_samples.parquet  one row per sample of a port of the fabric
-        queue_pair_ends.parquet   one row per queue pair: its constant properties
+        queue_pair_ends.parquet   one row per queue pair, with its constant properties
 
 The directory name of a simulation ends with ``-simulate``.
 
@@ -69,26 +69,27 @@ LAST_METRICS = "metrics.txt"
 """File with the final metrics, as OpenMetrics text."""
 
 ROWS_PER_PART = 100_000
-"""Rows of a table that are kept in memory before a part is written."""
+"""Number of rows in memory at which the writer writes a part of each table."""
 
 RANKS_PER_PART = 128
-"""Ranks whose queue pairs are written at once. Each rank may have a thousand."""
+"""Number of ranks per part of ``queue_pair_ends``. A rank may have a thousand rows."""
 
 _MAX_SAME_SECOND = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecords:
-    """Collectives and rank iterations that a batch of rows completed."""
+    """Records of the collectives and rank iterations that a batch of rows completed."""
 
     collectives: Sequence[run_records.CollectiveRecord]
     ranks: Sequence[run_records.RankRecord]
 
 
 class RunDirectory:
-    """The writer of one run directory; created by ``create``.
+    """The writer of one run directory, as ``create`` returns it.
 
-    Only one thread may call it at a time. All methods may raise ``RunDirectoryError``.
+    Only one thread may call methods at a time. All methods may raise
+    ``RunDirectoryError``.
     """
 
     def __init__(
@@ -131,16 +132,17 @@ class RunDirectory:
         started: datetime,
         experiment_text: str = "",
     ) -> RunDirectory:
-        """Create a new directory below *parent*; call this before anything else starts.
+        """Create a new directory below *parent*. Call this first in a run.
 
         Args:
-            parent: Folder of all runs; created if missing.
-            manifest: Manifest of the run. Its name is part of the directory's name.
-            started: Start time in UTC; first part of the directory's name.
+            parent: Folder of all runs. Created if missing.
+            manifest: Manifest of the run. The directory's name contains the name of the
+                run.
+            started: Start time in UTC, which is the first part of the directory's name.
             experiment_text: The experiment file, unchanged.
 
         Raises:
-            RunDirectoryError: If it cannot be created or written.
+            RunDirectoryError: If the directory cannot be created or written.
         """
         path = make_folder(
             parent,
@@ -158,7 +160,7 @@ class RunDirectory:
         return cls(path, manifest, lock)
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the manifest."""
+        """Change fields of the manifest and write it."""
         self.manifest = replace(self.manifest, **changes)
         with _explained(self.path):
             manifests.write_manifest(self.path, self.manifest)
@@ -170,16 +172,16 @@ class RunDirectory:
         offsets_ns: Sequence[int] = (),
         ports: Sequence[str] = (),
     ) -> OperationTable:
-        """Record the plan; rows can be added afterwards.
+        """Write the plan. Afterwards, you can add rows.
 
         Args:
             plan: Plan to be executed.
-            offsets_ns: Offset from a rank's clock to the controller's, by rank number;
-                empty: no offsets.
+            offsets_ns: Offset to add to times of each rank's clock, to convert them to
+                the controller's clock, by rank number. Empty if all offsets are 0.
             ports: Names of the fabric's ports, indexed by the port numbers in rows.
 
         Returns:
-            Table of the operations that numbers in rows refer to.
+            Operations of the plan, by the numbers in rows.
         """
         operations = OperationTable(plan)
         warmup = self.manifest.warmup
@@ -261,10 +263,10 @@ class RunDirectory:
             self._tables["link_samples"].append(self._sample_tables.links(rows))
 
     def flush(self) -> None:
-        """Write pending rows; call this every few seconds.
+        """Write pending rows. Call this every few seconds.
 
-        After a failed write, nothing more is written. Otherwise, iterations would be
-        recorded without their messages.
+        After a failed write, the writer writes no further rows. Otherwise, the
+        directory could contain iterations without their messages.
 
         Raises:
             PeerError: If a row does not match the plan. All rows since the last call
@@ -276,13 +278,13 @@ class RunDirectory:
         if self._is_full:
             return
         with self._written():
-            # Written last, so that recorded collectives always have their flows, even
+            # Write these last. Then recorded collectives always have their flows, even
             # in a killed run.
             self._tables["collectives"].append(collectives_table(collectives))
             self._tables["ranks"].append(records_table(ranks, RANKS))
 
     def _write(self, rows: RecordRows) -> None:
-        """Write a part of each table; its cost hardly depends on the number of rows."""
+        """Write a part of each table. The cost hardly depends on the number of rows."""
         if (
             self._is_full
             or not len(rows)
@@ -304,7 +306,7 @@ class RunDirectory:
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        """Explain a failed write and record that nothing more can be written."""
+        """Stop all further writes of rows after a failed write."""
         try:
             with _explained(self.path):
                 yield
@@ -340,16 +342,17 @@ class RunDirectory:
         Args:
             status: ``complete``, ``partial`` or ``failed``.
             ended: End time in UTC.
-            reason: Why the run is not complete.
+            reason: Why the run is not complete. None if it is complete.
             links: Traffic counters of links.
             bound: Lower bound in ns, by collective.
             alone: Time in ns of the isolated collective on the fabric, by collective.
             ceiling: Time in ns that no algorithm beats, by collective.
             predictions: Time in ns, by source (e.g. ``simulate``) and collective.
-            flow_bound: Returns a message's lower bound in ns, from its job, sender,
-                receiver and size in bytes.
-            messages: Additional columns of point-to-point messages; None: no data.
-            changes: Further fields of the manifest.
+            flow_bound: Function that returns the lower bound of a message in ns, given
+                job, sender, receiver and size in bytes.
+            messages: Converter that appends fair times and paths to flows. With None,
+                these columns contain nulls.
+            changes: Further fields of the manifest to change.
         """
         if self._joiner is not None:
             self._pending.flows.extend(self._joiner.waiting())
@@ -425,7 +428,7 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -434,7 +437,7 @@ def file_digest(path: Path) -> str:
 def _with_references(
     table: pa.Table, references: Mapping[str, Mapping[run_records.CollectiveKey, int]]
 ) -> pa.Table:
-    """Append one column per reference, with the time of each row's collective."""
+    """Append a column per kind of reference time, e.g. bounds, to collectives."""
     names = (table[name].to_pylist() for name in ("job", "group", "k"))
     keys = [run_records.CollectiveKey(*key) for key in zip(*names, strict=True)]
     for name, times_ns in references.items():
@@ -444,7 +447,7 @@ def _with_references(
 
 
 def _describe_plan(plan: Plan) -> dict[str, Any]:
-    """Return the placement of ranks, without programs and queue pairs."""
+    """Return the plan without programs and queue pairs, for ``plan.json``."""
     first = plan.agents[0] if plan.agents else None
     return {
         "schema_version": manifests.SCHEMA_VERSION,
@@ -490,14 +493,14 @@ def make_folder(
     """Create a new folder below *parent* with the experiment file, and return it.
 
     Args:
-        parent: Parent folder; created if missing.
-        name: Name of the experiment; part of the folder's name.
-        started: Start time in UTC; first part of the folder's name.
+        parent: Parent folder. Created if missing.
+        name: Name of the experiment, which is part of the folder's name.
+        started: Start time in UTC, which is the first part of the folder's name.
         experiment_text: The experiment file, unchanged.
-        kind: Last part of the folder's name; empty for a run on a network.
+        kind: Last part of the folder's name. Empty for a run on a network.
 
     Raises:
-        RunDirectoryError: If it cannot be created or written.
+        RunDirectoryError: If the folder cannot be created or written.
     """
     with _explained(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -508,7 +511,7 @@ def make_folder(
 
 
 def _make_new(parent: Path, stem: str) -> Path:
-    """Create a new directory; the name differs if several runs start in one second."""
+    """Create a new directory, with a suffix if several runs start in one second."""
     for number in range(1, _MAX_SAME_SECOND):
         path = parent / (stem if number == 1 else f"{stem}-{number}")
         try:
@@ -522,14 +525,14 @@ def _make_new(parent: Path, stem: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """Return *name* without characters that file names should not contain."""
+    """Return *name*, with hyphens for characters that file names should not have."""
     safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
     return safe.strip(".-")[:80] or "run"
 
 
 @contextmanager
 def _explained_rows() -> Iterator[None]:
-    """Report invalid rows as ``PeerError``, because agents created them."""
+    """Convert errors in rows to ``PeerError``, because agents sent the rows."""
     try:
         yield
     except (ValueError, pa.ArrowException) as error:
@@ -538,7 +541,7 @@ def _explained_rows() -> Iterator[None]:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Report failures of files below a folder as ``RunDirectoryError``."""
+    """Convert errors of files below a folder to ``RunDirectoryError``."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Converts an experiment to the inputs of ASTRA-sim.
+"""Conversion of an experiment to the inputs of ASTRA-sim.
 
 The inputs are workload, system, network and memory. The analytical networks support
-rings, switches and full meshes; the ns-3 network takes any topology of switches.
-Chakram's cost models ``astra-sim-*`` simulate the same inputs, so that results can be
-compared. Source: code and observed behavior of ASTRA-sim at commit 518bd51.
+rings, switches and full meshes. The ns-3 network supports any topology of switches.
+Chakram's cost models ``astra-sim-*`` simulate the same inputs, so that you can compare
+results. Source: code and observed behavior of ASTRA-sim at commit 518bd51.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AstraSimInputs:
 
     Attributes:
         workload: The trace records by NPU.
-        files: All other files, by name.
+        files: Contents of all other files, by name.
         notes: Notes for the user, one sentence each.
     """
 
@@ -185,7 +185,7 @@ def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
         "ns3/topology.txt": _ns3_topology(topology).encode(),
         "ns3/config.txt": _ns3_config(experiment, topology).encode(),
         "ns3/logical.json": _json({"logical-dims": [str(len(topology.hosts))]}),
-        # No further flows, no traced nodes.
+        # No additional flows, no traced nodes.
         "ns3/flow.txt": b"0\n",
         "ns3/trace.txt": b"0\n",
     }
@@ -217,7 +217,8 @@ def _rate(link: Link) -> str:
 
 
 _CC_MODES: Final = {"none": 12, "dcqcn": 1}
-"""Mode 12 does not exist in ns-3, so only the window limits a queue pair."""
+"""Mode of ns-3 by congestion control. ns-3 has no mode 12, so that only the window
+limits a queue pair."""
 
 _NS3_FIXED: Final = {
     "DCTCP_RATE_AI": "1000Mb/s",
@@ -301,7 +302,7 @@ _NEVER_MARKS: Final = EcnThresholds(kmin_bytes=10**9, kmax_bytes=10**9, probabil
 
 
 def _dcqcn(arguments: Mapping[str, int]) -> dict[str, object]:
-    """Return the parameters of DCQCN; without DCQCN, return unused defaults."""
+    """Return the parameters of DCQCN, or unused defaults if DCQCN is off."""
 
     def micros(name: str, default_us: int) -> str:
         return _number(arguments.get(name, default_us * 1000) / 1000)

@@ -1,7 +1,7 @@
-"""Simulates an experiment at message or flow level, or with ASTRA-sim's cost models.
+"""Simulation of an experiment at message or flow level, or with ASTRA-sim's costs.
 
-These levels are for jobs of thousands of ranks. They use no queue pairs, and they do
-not record individual messages of large jobs. The run directory has the usual format.
+These levels are for jobs of thousands of ranks. They use no queue pairs, and do not
+record individual messages of large jobs. The run directory has the usual format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MOST_FLOWS = 250_000
-"""Most messages to record individually; this many take some seconds and 50 MB."""
+"""Maximum number of messages to record individually, in some seconds and 50 MB."""
 
 
 def simulate_at_level(request: RunRequest) -> RunOutcome:
@@ -134,7 +134,7 @@ def _level_run(
 def _costs(
     experiment: Experiment, transport: TransportPlan
 ) -> tuple[LevelTimes, Division, str]:
-    """Return message costs, divisions of collectives, and their description."""
+    """Return message costs, how collectives are divided, and a description of both."""
     settings = experiment.simulation
     if not _is_foreign(experiment):
         times = WireTimes(

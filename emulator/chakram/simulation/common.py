@@ -39,7 +39,8 @@ def simulated_topology(resolved: ResolvedRun) -> Topology:
 
 
 _GARBAGE_THRESHOLDS = 100_000, 10, 1 << 30
-"""Disables full collections, which block signal handlers for seconds on large heaps."""
+"""Thresholds that disable full garbage collections, because these block signal handlers
+for seconds on large heaps."""
 
 
 @contextmanager
@@ -74,9 +75,9 @@ def ended(
         directory: The run directory.
         topology: The simulated topology.
         link_bytes: Bytes up and bytes down of each link, in the order of the links.
-        counted: Further counters by field of ``LinkRecord``, then by port. Missing
-            ports count as 0.
-        more: Further arguments of ``RunDirectory.finish``.
+        counted: Additional counters by field of ``LinkRecord``, then by port. A missing
+            port counts as 0.
+        more: Additional arguments of ``RunDirectory.finish``.
     """
     links = []
     for each, carried in zip(directions_of(topology), link_bytes, strict=True):

@@ -1,4 +1,4 @@
-"""Packet level with the hosts of ns-3's RDMA model on modeled switches."""
+"""Packet-level simulation with the hosts of ns-3's RDMA model on modeled switches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def packet_level(
     times: LevelTimes,
     transport: TransportPlan,
 ) -> PacketLevel:
-    """Return modeled switches with the hosts of ns-3.
+    """Return a packet-level model with modeled switches and the hosts of ns-3.
 
     The switches have profile ``ns3`` unless the experiment sets one.
 

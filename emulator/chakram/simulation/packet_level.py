@@ -1,4 +1,4 @@
-"""Simulates an experiment at packet level, in virtual time."""
+"""Simulation of an experiment at packet level, in virtual time."""
 
 from __future__ import annotations
 

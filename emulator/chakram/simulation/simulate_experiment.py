@@ -1,4 +1,4 @@
-"""Simulates an experiment at the configured level of detail."""
+"""Simulation of an experiment at the configured level of detail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         ConfigError: If the topology of an external fabric is not given.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
-    # Import only the module in use: the imports of the other one take half a second.
+    # Import only the module in use, because the imports of the other take half a
+    # second.
     settings = request.experiment.simulation
     if settings.level == "packet" and settings.cost_model == "chakram":
         from chakram.simulation.packet_level import simulate_experiment as simulate

@@ -1,1 +1,1 @@
-"""Summaries of a run: bandwidths, messages, generator health. No I/O."""
+"""Summaries of a run: bandwidths, messages, generator health (without I/O)."""

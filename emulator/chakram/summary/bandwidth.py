@@ -8,21 +8,22 @@ ranks.
 limits busbw to B, for every collective and every n.  An all_reduce moves at least
 2(n - 1)S bytes, and n ports move nB per unit of time.  So t >= S/B x 2(n - 1)/n, and
 the factor is 2(n - 1)/n.  For all_gather, reduce_scatter, all_to_all, gather and
-scatter, the busiest port carries at least (n - 1)/n of S: factor (n - 1)/n.  For
-broadcast, reduce and send_recv, all of S crosses the root's port: factor 1.
+scatter, the busiest port carries at least (n - 1)/n of S, so the factor is (n - 1)/n.
+For broadcast, reduce and send_recv, all of S crosses the root's port, so the factor is
+1.
 
 all_to_all_v has the factor of all_to_all, as in rccl-tests.  Its splits may keep more
 or less than 1/n of the bytes on the rank itself.  So the port rate does not limit its
 busbw.
 
-Source: nccl-tests, doc/PERFORMANCE.md and the ``*GetBw`` functions of its sources
-(factors of gather, scatter and sendrecv, which are missing in the document).
+Source: nccl-tests, doc/PERFORMANCE.md.  The factors of gather, scatter and sendrecv are
+missing in this document, and come from the ``*GetBw`` functions in the source code.
 
 Percentiles are nearest rank: the smallest sample that at least p percent of the samples
 do not exceed, at index ceil(n p / 100) - 1.  A percentile is always a measured value.
-p95 and p99 of nccl-tests are the same.  Its p50 is ``sorted[n / 2]``, one sample later
-if n is even.  The coefficient of variation uses the population's standard deviation, as
-in nccl-tests.
+nccl-tests computes p95 and p99 in the same way.  Its p50 is ``sorted[n / 2]``, one
+sample later if n is even.  The coefficient of variation uses the population's standard
+deviation, as in nccl-tests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _WHOLE = frozenset(
 
 
 def bus_factor(op: CollectiveOp, *, nranks: int) -> Fraction:
-    """Return busbw / algbw of *op*; 0 for a barrier, which has no bandwidth.
+    """Return busbw / algbw of *op*, or 0 for a barrier, which has no bandwidth.
 
     Raises:
         ValueError: If *nranks* is not positive.
@@ -58,9 +59,9 @@ def algorithm_bandwidth(*, size_bytes: int, elapsed_ns: int) -> float:
     """Return the algorithm bandwidth of one collective, in bytes per second.
 
     Args:
-        size_bytes: nccl-tests' S: the whole buffer of one rank, for all_gather and
-            gather the concatenation of all shards.
-        elapsed_ns: First start to last end over the ranks.
+        size_bytes: nccl-tests' S, which is the whole buffer of one rank.  For
+            all_gather and gather, it is the concatenation of all shards.
+        elapsed_ns: Time from the first start to the last end over the ranks.
 
     Raises:
         ValueError: If *elapsed_ns* is not positive.
@@ -78,7 +79,7 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
     """
     if not samples:
         raise ValueError("a percentile needs at least one sample")
-    # 99.9 has no exact binary form; a float would select the last of 1,000 samples.
+    # 99.9 has no exact binary form, so a float would select the last of 1,000 samples.
     exact = percent if isinstance(percent, Fraction) else Fraction(str(percent))
     if not 0 < exact <= 100:
         raise ValueError(f"{percent} is not a percentage above 0")
@@ -86,7 +87,7 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
 
 
 def coefficient_of_variation(samples: Sequence[float]) -> float:
-    """Return population standard deviation divided by mean; 0 if the mean is 0.
+    """Return population standard deviation divided by mean, or 0 if the mean is 0.
 
     Raises:
         ValueError: If there are no samples.
@@ -102,7 +103,7 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 def jain_index(loads: Sequence[float]) -> float | None:
     """Return Jain's fairness index (sum x)^2 / (n sum x^2), or None if all are 0.
 
-    1 means equal loads; 1/n means that one member has the whole load.
+    1 means equal loads, and 1/n means that one member has the whole load.
 
     Source: Jain, Chiu and Hawe, A quantitative measure of fairness, DEC-TR-301 (1984).
     """

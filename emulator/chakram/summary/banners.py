@@ -12,11 +12,11 @@ from chakram.summary.run_summary import COMPLETE, RunFacts, SummaryRow
 
 
 def incomplete(status: str, reason: str | None) -> str | None:
-    """Describe how an incomplete run ended; return None if the run is complete.
+    """Describe how an incomplete run ended, or return None if the run is complete.
 
     Args:
         status: Status in ``run.json``.
-        reason: Why the run is incomplete; None if unknown.
+        reason: Why the run is incomplete, or None if unknown.
     """
     if status == COMPLETE:
         return None
@@ -37,11 +37,11 @@ def banners(
     """Return the warnings that precede all numbers, most important first.
 
     Args:
-        facts: Facts of the run; the banners in them come last.
+        facts: Facts of the run. Banners in them come last.
         judged: Rows of collectives that move data.
-        unfinished: Number of collectives that some of their ranks have not finished.
-        generator: Health of the generator; None if unknown.
-        remedy: Rates at which it would have kept up; None if it did.
+        unfinished: Number of collectives that at least one rank has not finished.
+        generator: Health of the generator, or None if unknown.
+        remedy: Rates at which the generator would have kept up, or None if it kept up.
     """
     found = []
     if (ended := incomplete(facts.status, facts.reason)) is not None:
@@ -92,7 +92,7 @@ def banners(
 
 
 def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
-    """Return advice as the end of a banner."""
+    """Return advice on how the generator could keep up, to append to a banner."""
     if remedy is None:
         return ""
     if remedy.port_rate_bps is None:

@@ -1,4 +1,4 @@
-"""Progress of a run: the collective that ends next in each process group.
+"""Progress of a run: the collective in flight in each process group.
 
 A collective is recorded only when it has ended.  The collectives of a group end in
 order, so the number of ended collectives identifies the one in flight.
@@ -20,13 +20,13 @@ _LEAST_SHARE = 0.02
 """Minimum share of the work that must be done to predict the remaining time."""
 
 _Group = tuple[str, str]
-"""Job and process group; all point-to-point messages of a job form one group."""
+"""Job and process group.  All point-to-point messages of a job form one group."""
 
 
 class CollectivesInFlight:
     """Counter of collectives that have ended.
 
-    One thread writes it; other threads read it.
+    One thread writes the counter, and other threads read it.
 
     Args:
         identities: The collectives of an iteration of all jobs.
@@ -57,7 +57,7 @@ class CollectivesInFlight:
                 self._done_bytes += _weight(record.identity)
 
     def left_ns(self, elapsed_ns: int) -> int | None:
-        """Return the remaining time at the rate so far, or None if little is done."""
+        """Return the expected remaining time, or None if too little work is done."""
         share = self._done_bytes / self._all_bytes if self._all_bytes else 0.0
         if share < _LEAST_SHARE:
             return None

@@ -1,16 +1,16 @@
 """Advice for a traffic generator that did not keep up, from its own measurements.
 
-A collective takes a time T.  During a part W of that time, the data plane delays due
-packets.  On a fabric slower by a factor d, the network's part grows.  The generator's
-part stays the same, because the number of packets is the same.  So the collective takes
-d (T - W) + W.  It is no longer generator-bound if W is at most p = 5 % of that time.
-The minimum factor for this is
+A collective takes a time T.  During a part W of T, the data plane delays due packets.
+On a fabric slower by a factor d, the network's part grows.  The generator's part stays
+the same, because the number of packets is the same.  So the collective takes
+d (T - W) + W.  The collective is no longer generator-bound if W is at most p = 5 % of
+that time.  So the minimum factor is
 
     d = W (1 - p) / (p (T - W))
 
-The factor of a run suffices for 95 of 100 of its collectives.  Rarer delays are not
-caused by the rate, for example if another process briefly takes the processor.  If a
-process was busy for more than 90 % of the time, the factor is at least its busy share
+The factor of a run suffices for 95 of 100 of its collectives.  Rarer delays have other
+causes than the rate, for example another process that briefly takes the processor.  If
+a process was busy for more than 90 % of the time, the factor is at least the busy share
 divided by 90 %.
 
 If ports have no rate, all data is due at once, and the network has no part.  Then the
@@ -50,7 +50,7 @@ _CREDIBLE_SLOWDOWN = 10.0
 """Maximum credible factor if the processes were mostly idle."""
 
 _MOST_SLOWDOWN = 100_000.0
-"""Maximum factor, that of the largest dilation."""
+"""Maximum factor, which is also the largest dilation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +58,15 @@ class KeepingUp:
     """Slowdown and rates at which this machine would have kept up.
 
     Attributes:
-        slowdown: Factor by which the fabric should be slower, rounded to two digits. 1:
-            the rate was not the cause.  None: ports have no rate, or the factor is
-            unknown.
-        dilation: Equivalent total dilation, including that of the run; None if time
+        slowdown: Factor by which the fabric should be slower, rounded to two digits.  1
+            means that the rate was not the cause.  None means that ports have no rate,
+            or that the factor is unknown.
+        dilation: Equivalent total dilation, including that of the run.  None if time
             cannot be dilated, or ports have no rate.
-        port_rate_bps: Equivalent undilated rate of the slowest port; None if unknown.
+        port_rate_bps: Equivalent undilated rate of the slowest port, or None if
+            unknown.
         idle_share: Share of the time in which the busiest process was idle, although
-            packets waited; None if unknown.
+            packets waited.  None if unknown.
     """
 
     slowdown: float | None
@@ -93,7 +94,7 @@ def slowdown_needed(
         / (part * max(1, each.duration_ns - each.generator_wait_ns))
         for each in collectives
     ]
-    # Nearest rank, in millionths because percentiles take integers.
+    # Convert factors to millionths, because percentiles take integers.
     millionths = [round(1e6 * factor) for factor in factors]
     waits = percentile(millionths, _ENOUGH_PERCENT) / 1e6 if factors else 1.0
     busy = busy_share / SATURATED_SHARE if busy_share > SATURATED_SHARE else 1.0
@@ -109,7 +110,7 @@ def keeping_up(
     dilation: int,
     stretches: bool,
 ) -> KeepingUp | None:
-    """Return the rates at which this machine would have kept up; None if it did.
+    """Return the rates at which this machine would have kept up, or None if it did.
 
     Args:
         collectives: Collectives of the run.
@@ -167,8 +168,8 @@ def _whole_rate(rate_bps: float) -> int | None:
 
 
 def _two_digits(value: float, *, up: bool) -> float:
-    """Return *value* with two digits, rounded up or down."""
+    """Round *value* up or down to two significant digits."""
     unit = 10.0 ** (floor(log10(value)) - 1)
-    # 3.2 has no exact binary form; without rounding it would become 3.3.
+    # 3.2 has no exact binary form.  Without this rounding, it would become 3.3.
     near = round(value / unit, 6)
     return round((ceil(near) if up else floor(near)) * unit, 6)

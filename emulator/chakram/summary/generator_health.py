@@ -1,8 +1,8 @@
 """Health of the traffic generator: whether it limited the results of a run.
 
 Every agent keeps histograms of loop delays, pacing errors and round-trip times.  Each
-bucket is twice as wide as the previous one.  So percentiles are known only as the upper
-bounds of buckets.
+bucket is twice as wide as the previous one.  Only the bucket of a percentile is known,
+so its upper bound is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _TIMES = (
 class TimeBounds:
     """Upper bounds of percentiles of times.
 
-    The bounds are None without times, or above the bound of the last bucket, 67 s.
+    A bound is None if there are no times, or if the time exceeds the bound of the last
+    bucket (67 s).
 
     Attributes:
         count: Number of times.
@@ -58,15 +59,15 @@ class ShardHealth:
 
     Attributes:
         shard: Number of the process.
-        wall_ns: Time since it received its start time.
-        cpu_ns: CPU time during ``wall_ns``; the process spins while packets flow.
-        busy_ns: Time in which it sent or received.
-        measured_ns: Time in which its ranks communicated in measured iterations; 0 in
-            runs of versions that did not record it.
+        wall_ns: Time since the process received its start time.
+        cpu_ns: CPU time during ``wall_ns``.  The process spins while packets flow.
+        busy_ns: Time in which the process sent or received.
+        measured_ns: Time in which its ranks communicated in measured iterations. 0 in
+            runs of versions that did not record this time.
         measured_busy_ns: Busy time within ``measured_ns``.
         max_lag_ns: Longest time that due work waited for the loop.
         late_rounds: Number of such waits above 1 ms.
-        rounds: All rounds of the loop.
+        rounds: Number of all rounds of the loop.
     """
 
     shard: int
@@ -81,29 +82,30 @@ class ShardHealth:
 
     @property
     def busy_share(self) -> float:
-        """Busy share of the time measured for its ranks, or else of its whole time."""
+        """Busy share of ``measured_ns``, or of ``wall_ns`` if ``measured_ns`` is 0."""
         if self.measured_ns:
             return self.measured_busy_ns / self.measured_ns
         return self.busy_ns / self.wall_ns if self.wall_ns else 0.0
 
     @property
     def is_saturated(self) -> bool:
-        """Whether it was busy for nearly all of the time measured for its ranks."""
+        """Whether the busy share exceeds ``SATURATED_SHARE``."""
         return self.measured_ns > 0 and self.busy_share > SATURATED_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorHealth:
-    """Health of one agent; raw times of the whole run, including warm-up.
+    """Health of one agent, with raw times of the whole run, including warm-up.
 
     Attributes:
         round_trip: Time from a packet that requests an acknowledgment to the ACK.
-        pacing_error: Delay of bursts against their pace.
-        generator_lag: Wait of due work for the loop.
+        pacing_error: Delay of bursts relative to their scheduled times.
+        generator_lag: Time that due work waited for the loop.
         generator_wait_ns: Total time that ports waited for the data plane.
-        socket_drops: Packets dropped because the kernel's receive buffer was full.
-        send_retries: Failed sends because the kernel's send buffer was full, or the
-            interface was down.
+        socket_drops: Number of packets dropped because the kernel's receive buffer was
+            full.
+        send_retries: Number of sends that failed because the kernel's send buffer was
+            full, or the interface was down.
         shards: Load of each process.
     """
 
@@ -127,10 +129,10 @@ class SaturatedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSummary:
-    """The worst values of all agents and their processes; undilated times.
+    """The worst values of all agents and their processes, with undilated times.
 
-    Times are upper bounds in ns; None if nothing was counted.  Times named in
-    ``beyond`` exceed the last bucket, so their bound is unknown.
+    Times are upper bounds in ns, or None if nothing was counted.  Times named in
+    ``beyond`` exceed the last bucket, so their bounds are unknown.
 
     Attributes:
         pacing_error_p99_ns: Largest value of any agent.
@@ -140,7 +142,7 @@ class GeneratorSummary:
         round_trip_p99_ns: Largest value of any agent.
         busy_share: Largest busy share of any process, in the time in which its ranks
             communicated in measured iterations.
-        cpu_share: Largest share of its whole time for which any process used the CPU.
+        cpu_share: Largest CPU share of any process, over its whole time.
         saturated: Saturated processes, busiest first.
         beyond: Names of the times that exceed the last bucket.
         socket_drops: Sum over all agents.
@@ -164,7 +166,7 @@ def time_bounds(counts: Sequence[int]) -> TimeBounds:
     """Return the bounds of the percentiles of a histogram.
 
     Args:
-        counts: Counts by bucket, not cumulative; the bounds of the buckets are
+        counts: Counts by bucket, not cumulative.  The bounds of the buckets are
             ``FCT_BUCKET_BOUNDS_NS``.
     """
     total = sum(counts)

@@ -2,7 +2,8 @@
 
 Agents send their counters about once per second, each at its own time.  A line is due
 when all known agents have sent counters since the last line, and most of an interval
-has passed.  Times are those of this machine; rates are those of the undilated fabric.
+has passed.  Times are those of this machine, and rates are those of the undilated
+fabric.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HEADING = (
 )
 
 _NEARLY = 0.75
-"""Share of an interval that must pass; counters may arrive slightly early."""
+"""Share of an interval that must pass, because counters may arrive slightly early."""
 
 _SENT_AGAIN = (
     "retransmitted_packets_nak",
@@ -55,7 +56,7 @@ def agent_sample(values: Sequence[int], busy_ns: Mapping[int, int]) -> AgentSamp
 
 
 class Intervals:
-    """Converter of samples to lines.
+    """Converter of agents' samples to progress lines.
 
     Args:
         every_ns: Time between two lines.
@@ -69,7 +70,7 @@ class Intervals:
         self._begin_ns = begin_ns
         self._line_ns = begin_ns
         self._last: dict[str, AgentSample] = {}
-        # Samples of the last line, with their times.
+        # Samples that the last line used, with their times.
         self._before: dict[str, tuple[int, AgentSample]] = {}
         self._times_ns: dict[str, int] = {}
         self._fresh: set[str] = set()
@@ -84,7 +85,7 @@ class Intervals:
         total: int,
         work: CollectivesInFlight | None = None,
     ) -> str | None:
-        """Take a sample of an agent; return a line if one is due.
+        """Take a sample of an agent, and return a line if one is due.
 
         Args:
             agent: Name of the agent.
@@ -92,7 +93,7 @@ class Intervals:
             now_ns: Current time, on the clock of ``begin_ns``.
             done: Number of iterations that all ranks have completed.
             total: Total number of iterations.
-            work: Progress that predicts the remaining time; None: no prediction.
+            work: Progress that predicts the remaining time.  None: no prediction.
         """
         self._last[agent] = sample
         self._times_ns[agent] = now_ns
@@ -137,7 +138,7 @@ class Intervals:
 
 
 def time_left(left_ns: int | None) -> str:
-    """Format a time in at most six characters; ``-`` means unknown."""
+    """Format a time in at most six characters, as ``-`` if it is unknown."""
     if left_ns is None:
         return "-"
     seconds = -(-left_ns // 10**9)

@@ -4,12 +4,12 @@ Definitions:
 
 busy period
     A span of time in which at least one message through one direction of a port is in
-    flight.  A message is in flight from its post to its last acknowledgment.  The
-    measured times determine which messages share a period; the program does not.  For
-    example, pipeline stages post when they are ready; some of their messages never
+    flight.  A message is in flight from its post to its last acknowledgment.  Which
+    messages share a period depends on the measured times, not on the program.  For
+    example, pipeline stages post when they are ready, so some of their messages never
     share the port.
 goodput
-    Payload divided by the time of the busy periods.  ``wire`` is the same with all
+    Payload divided by the time of the busy periods.  ``wire`` is the rate with all
     headers, as a share of the port's rate.  Each packet counts once.  A port that
     exceeds its rate by more than 5 % has no shares.  Its busy periods are so short that
     a shaper passes them as bursts, or its actual rate is higher.
@@ -50,7 +50,7 @@ from typing import NamedTuple
 
 
 class SentMessage(NamedTuple):
-    """One point-to-point message of a measured iteration; raw times of one clock.
+    """One point-to-point message of a measured iteration, with raw times of one clock.
 
     ``fair_ns`` is None if unknown.  ``ways`` are the paths of the message, or of its
     parts if it was split.  A path lists the ports through which switches forwarded it
@@ -81,7 +81,7 @@ class SentMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
-    """The port of a rank; ``host`` is the name of its host in the topology."""
+    """The port of a rank, where ``host`` is the name of its host in the topology."""
 
     number: int
     host: str
@@ -111,7 +111,7 @@ class MessageTransport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FctPercentiles:
-    """Completion times of messages; percentiles by nearest rank."""
+    """Completion times of messages, with nearest-rank percentiles."""
 
     min_ns: float
     p50_ns: float
@@ -129,8 +129,8 @@ class PortSummary:
     ``time_ns`` their mean.  ``is_faster`` means that the port exceeded its rate, so
     that there are no shares.  ``marked`` counts packets that arrived with a congestion
     mark, and ``cnp`` the congestion notifications to their senders.  ``drops`` counts
-    all packets that the queue of the port's link dropped in the whole run; None if
-    unknown.
+    all packets that the queue of the port's link dropped in the whole run.  It is None
+    if unknown.
     """
 
     job: str
@@ -169,7 +169,7 @@ class SharedPath:
 
     The other pair has another sender and another receiver, or belongs to another job.
     ``at`` is the first port that their paths share.  ``share`` is the share of this
-    pair's time in flight in which the other pair had messages there.
+    pair's time in flight in which the other pair had messages at that port.
     """
 
     at: str
@@ -185,7 +185,8 @@ class PairSummary:
 
     ``rate_bps`` is the lower rate of the two ports.  ``paths`` are all paths of the
     messages as ports of switches, most used first.  ``met`` lists the other pairs at
-    these ports, for the slowest pairs only.  Both are empty if paths are unknown.
+    these ports, for the slowest pairs only.  ``paths`` and ``met`` are empty if paths
+    are unknown.
     """
 
     job: str
@@ -210,9 +211,9 @@ class PairSummary:
 class MessageSummary:
     """Summary of all point-to-point messages that crossed a port.
 
-    It covers the measured iterations.  ``pairs`` starts with the slowest by % of fair.
-    Pairs without a fair time come last, by time per byte.  ``receivers`` and
-    ``senders`` are in the order of the ports.
+    The summary covers the measured iterations.  ``pairs`` starts with the pair that has
+    the lowest % of fair.  Pairs without a fair time come last, ordered by time per
+    byte.  ``receivers`` and ``senders`` are in the order of the ports.
     """
 
     messages: int

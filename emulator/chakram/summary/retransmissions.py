@@ -1,8 +1,8 @@
 """Packets that the queue pairs of a run sent, and reasons for retransmissions.
 
 Messages and collectives are recorded only when they complete.  Queue pairs count from
-the start to the end of a run, however it ends.  So only these counters include
-retransmissions for messages that never arrived.
+the start to the end of a run, even of an interrupted one.  So only the counters of
+queue pairs include retransmissions for messages that never arrived.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ class Traffic:
     """Sums over the queue pairs of a run, including warm-up iterations.
 
     Attributes:
-        packets: Data packets, each counted once, without retransmissions.
-        retransmitted: Retransmitted data packets; the next three count parts of these.
-        for_nak: Retransmitted because of a NAK for a missing packet.
-        for_timeout: Retransmitted because no acknowledgment came in time.
-        for_rnr: Retransmitted because the peer was not ready.
-        timeouts: Timeouts without an acknowledgment.
-        naks: NAKs that requested a missing packet.
-        reordered: NAKs among these whose packet was late but not lost.
-        marked: Data packets that arrived with the mark "congestion experienced".
-        corrupted: Packets that ports dropped because of a wrong ICRC.
+        packets: Number of data packets, each counted once, without retransmissions.
+        retransmitted: Number of retransmitted data packets.  The next three attributes
+            are parts of this number.
+        for_nak: Packets that were retransmitted because of a NAK for a missing packet.
+        for_timeout: Packets that were retransmitted because no acknowledgment came in
+            time.
+        for_rnr: Packets that were retransmitted because the peer was not ready.
+        timeouts: Number of timeouts without an acknowledgment.
+        naks: Number of NAKs that requested a missing packet.
+        reordered: Those of *naks* whose packet was late but not lost.
+        marked: Number of data packets that arrived with the mark "congestion
+            experienced".
+        corrupted: Number of packets that ports dropped because of a wrong ICRC.
     """
 
     packets: int
@@ -40,5 +43,5 @@ class Traffic:
 
     @property
     def lost(self) -> int:
-        """NAKs whose packet was lost on the path, or dropped as corrupted."""
+        """Number of NAKs whose packet was lost on the path, or dropped as corrupted."""
         return max(0, self.naks - self.reordered)

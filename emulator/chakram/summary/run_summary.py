@@ -3,27 +3,29 @@
 Definitions:
 
 time
-    First start to last end over the ranks of the group.  It is the mean over the
-    measured iterations and over all collectives of the row.  It excludes warm-up
-    iterations and collectives that some rank has not finished.  The time of a barrier
-    begins at its last start, so it does not include the wait for the last rank.
+    Time from the first start to the last end over the ranks of the group.  It is the
+    mean over the measured iterations and over all collectives of the row.  It excludes
+    warm-up iterations and collectives that at least one rank has not finished.  The
+    time of a barrier begins at its last start, so it does not include the wait for the
+    last rank.
 skew
-    First start to last start, averaged in the same way.  It is None for point-to-point
-    messages, which one rank starts.
+    Time from the first start to the last start, averaged in the same way.  It is None
+    for point-to-point messages, which one rank starts.
 algbw, busbw
     Bandwidths for that time, defined as in nccl-tests (``chakram.summary.bandwidth``).
 cv
     Coefficient of variation of the times of the row.
 bound, % of bound
     Mean lower bound of the collectives' times (``chakram.predict.bound``).  If a
-    collective completes sooner, its measured time replaces the bound, because a shaper
-    passes short bursts.  The share is the bound divided by the measured time.  It is at
-    most 100 %, and a fast collective does not offset the delay of another.
+    collective completes before its bound, because a shaper passes short bursts, its
+    measured time replaces the bound.  The share is the bound divided by the measured
+    time.  It is at most 100 %, and a fast collective does not offset the delay of
+    another collective.
 alone, % of alone
-    Mean simulated time of the collectives if each runs alone on the fabric, with the
-    paths of the run.  The share is that time divided by the measured time.
-    Point-to-point messages have no schedule, so their fair times are used
-    (``chakram.summary.message_summary``).
+    Mean time of the collectives in simulations in which each collective is alone on the
+    fabric, with the paths of the run.  The share is that time divided by the measured
+    time.  Point-to-point messages have no schedule, so this column uses their fair
+    times (``chakram.summary.message_summary``).
 deviation
     Measured time divided by predicted time, minus 1.  If paths are unknown, several
     random draws of paths give a range of predicted times.  The deviation is 0 within
@@ -35,8 +37,9 @@ completion times
 
 ``chakram.summary.summarize_run`` calculates the summary.
 
-A run with *dilation* is stretched in time.  Its records hold raw times.  A summary
-divides them by the dilation, so times and bandwidths are those of the undilated fabric.
+A run with *dilation* is stretched in time.  Its records contain raw times.  A summary
+divides raw times by the dilation, so times and bandwidths are those of the undilated
+fabric.
 """
 
 from __future__ import annotations
@@ -78,11 +81,12 @@ class Verification:
     """Checks of received packets, and their results.
 
     Attributes:
-        every: One in this many packets is checked; 0: none.
-        has_icrcs: Whether packets carry ICRCs; if not, only payloads are checked.
+        every: One in this many packets is checked. 0: none.
+        has_icrcs: Whether packets carry ICRCs.  If not, only payloads are checked.
         packets: Number of packets that were checked.
-        icrc_errors: Checked packets that were dropped for a wrong ICRC.
-        wrong_payloads: Checked packets that were accepted with a wrong payload.
+        icrc_errors: Number of checked packets that were dropped for a wrong ICRC.
+        wrong_payloads: Number of checked packets that were accepted with a wrong
+            payload.
     """
 
     every: int = 0
@@ -94,11 +98,11 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """Facts about a run other than its measurements.
+    """Facts about a run that are not measurements.
 
     ``fabric`` and ``transport`` are descriptions of one line.  ``banners`` are warnings
     from other parts of the program.  ``rate_key`` is the key of the port rate in the
-    experiment file.  ``stretches`` is whether time can be dilated in this world.
+    experiment file.  ``stretches`` states whether time can be dilated in this world.
     """
 
     run_id: str
@@ -125,7 +129,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Input of a summary; all times are raw."""
+    """Input of a summary, with raw times."""
 
     facts: RunFacts
     collectives: Sequence[CollectiveRecord]
@@ -137,7 +141,7 @@ class Measurements:
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
     """Health of the traffic generator by agent."""
     traffic: Traffic | None = None
-    """Counters of the queue pairs; None if unknown."""
+    """Counters of the queue pairs, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +149,8 @@ class Prediction:
     """Mean predicted time of a row, and the deviation of the measured time from it.
 
     ``deviation`` is None for barriers.  If paths were drawn at random, ``time_ns`` is
-    the median of the draws.  ``least_ns`` and ``most_ns`` are their range, and the
-    deviation is 0 within it.
+    the median of the draws.  ``least_ns`` and ``most_ns`` are the range of the draws,
+    and the deviation is 0 within that range.
     """
 
     time_ns: float
@@ -172,14 +176,14 @@ class CompletionTimes:
 class SummaryRow:
     """One row of the table.
 
-    Bandwidths are bytes per second; None for barriers and groups of one rank.
+    Bandwidths are bytes per second, or None for barriers and groups of one rank.
 
     ``job`` is the job of the collectives.  An iteration has ``per_iteration``
     collectives of the row, in ``groups`` process groups.  ``samples`` is the number of
     measured collectives, and ``generator_bound`` of them were generator-bound.
-    ``generator_wait_share`` is the share of their total time spent waiting for the
-    generator.  The mean time is too long by at most this share.  ``wrong`` counts
-    packets accepted with a wrong payload; None if none were checked.
+    ``generator_wait_share`` is the share of their total time in which packets waited
+    for the generator.  The mean time is too long by at most this share.  ``wrong``
+    counts packets accepted with a wrong payload.  It is None if no packet was checked.
     """
 
     job: str
@@ -245,10 +249,10 @@ class IterationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlipSummary:
-    """Delays of one job's measured collectives against their recorded start times.
+    """Delays of one job's measured collectives after their recorded start times.
 
-    Exists only for jobs that follow recorded start times and have at least one late
-    collective.  ``late`` is the number of late collectives.
+    A job has such a summary only if it follows recorded start times and has at least
+    one late collective.  ``late`` is the number of late collectives.
     """
 
     job: str
@@ -263,8 +267,8 @@ class SlipSummary:
 class Balance:
     """Load balance of the links of one kind.
 
-    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2).  1 means equal loads;
-    1/n means that one link has the whole load.
+    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2).  1 means equal loads,
+    and 1/n means that one link has the whole load.
     """
 
     links: int
@@ -279,20 +283,21 @@ class Summary:
     Attributes:
         banners: Warnings that precede all numbers, most important first.
         rows: Rows by job, collective, group size and size.
-        average_busbw: Mean over the rows, as in nccl-tests; None without rows.
-        generator_bound: Generator-bound collectives, out of ``verdicts``.
+        average_busbw: Mean over the rows, as in nccl-tests, or None without rows.
+        generator_bound: Number of generator-bound collectives, out of ``verdicts``.
         generator_wait_share: Largest value of the rows that move data.
-        verdicts: Measured collectives sent by a generator; 0 in a simulation.
-        unfinished: Collectives that some of their ranks have not finished.
-        uplinks: Balance of the links between switches; None if there are none.
-        packets: Data packets of the whole run, each counted once.  Without counters of
-            queue pairs, this and the next two are sums of the rows.
-        retransmitted: Retransmitted packets.
-        marked: Packets that arrived with the mark "congestion experienced".
-        traffic: Reasons for the retransmissions; None if unknown.
-        messages: Summary of point-to-point messages; None if there are none.
-        generator: Health of the generator; None if unknown.
-        keeping_up: Rates at which the generator would have kept up; None if it did.
+        verdicts: Number of measured collectives sent by a generator. 0 in a simulation.
+        unfinished: Number of collectives that at least one rank has not finished.
+        uplinks: Balance of the links between switches, or None if there are none.
+        packets: Number of data packets of the whole run, each counted once.  Without
+            counters of queue pairs, this and the next two attributes are sums of the
+            rows.
+        retransmitted: Number of retransmitted packets.
+        marked: Number of packets that arrived with the mark "congestion experienced".
+        traffic: Reasons for the retransmissions, or None if unknown.
+        messages: Summary of point-to-point messages, or None if there are none.
+        generator: Health of the generator, or None if unknown.
+        keeping_up: Rates at which the generator would have kept up, or None if it did.
     """
 
     facts: RunFacts
@@ -320,8 +325,8 @@ class Summary:
     def deviation(self) -> float | None:
         """Deviation of all collectives from the simulation of the run.
 
-        It is the mean of the rows' deviations, weighted by their simulated time; None
-        if no row has one.
+        It is the mean of the rows' deviations, weighted by their simulated times.  It
+        is None if no row has a deviation.
         """
         weighted = [
             (row.samples * prediction.time_ns, prediction.deviation)

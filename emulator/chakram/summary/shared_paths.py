@@ -1,11 +1,11 @@
 """Overlaps of pairs of ranks at switch ports of the fabric.
 
-The overlap of a pair with another pair at a switch port is an integral.  It covers the
-time in which the other pair has messages there.  The integrand is the number of the
-pair's own messages in flight.  That number changes only when a message is posted or
-acknowledged, so its integral is piecewise linear.  It is computed once per pair.  Each
-stay of another pair then costs two binary searches, however long the messages are and
-however many overlap.
+The overlap of a pair with another pair at a switch port is an integral.  The integral
+covers the time in which the other pair has messages at that port.  The integrand is the
+number of the pair's own messages in flight.  That number changes only when a message is
+posted or acknowledged, so its integral is piecewise linear.  The integral is computed
+once per pair.  Each interval with messages of another pair then costs two binary
+searches, regardless of the length and number of messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import chain
 from chakram.summary.message_summary import SentMessage, SharedPath
 
 SHARED_PATHS_TOLD = 3
-"""Number of shared paths reported for a pair, longest overlap first."""
+"""Maximum number of shared paths reported for a pair, longest overlap first."""
 
 _Pair = tuple[str, int, int]
 _Ways = tuple[tuple[str, ...], ...]
@@ -32,7 +32,7 @@ class SharedPaths:
 
     def __init__(self, pairs: Mapping[_Pair, Sequence[SentMessage]]) -> None:
         self._by_ways = {key: _by_ways(own) for key, own in pairs.items()}
-        # By switch port: the pairs that use it, each with its paths.
+        # The pairs that use each switch port, with their paths.
         self._at: dict[str, dict[tuple[_Pair, _Ways], None]] = {}
         for key, found in self._by_ways.items():
             for ways in found:
@@ -41,11 +41,11 @@ class SharedPaths:
         self._stays: dict[tuple[_Pair, _Ways], list[tuple[int, int]]] = {}
 
     def of(self, pair: _Pair) -> tuple[SharedPath, ...]:
-        """Return the pairs that a pair met, longest overlap first.
+        """Return the pairs that shared a switch port with a pair, by length of overlap.
 
         Two pairs meet at the first port that their paths share.  Later shared ports do
         not count again.  Pairs with the same sender or receiver share a host port, and
-        are left out.  The result is empty if the paths are unknown.
+        are omitted.  The result is empty if the paths are unknown.
         """
         met_ns: dict[tuple[str, _Pair], int] = {}
         taken_ns = 0
@@ -68,7 +68,7 @@ class SharedPaths:
     def _others(
         self, pair: _Pair, ways: _Ways
     ) -> dict[tuple[str, _Pair], list[tuple[int, int]]]:
-        """Return the stays of all other pairs, by the first port that is shared."""
+        """Return when other pairs had messages, by their first port on these paths."""
         job, src, dst = pair
         seen: set[tuple[_Pair, _Ways]] = set()
         found: dict[tuple[str, _Pair], list[tuple[int, int]]] = {}
@@ -129,7 +129,7 @@ class _UnderWay:
 
 
 def _by_ways(messages: Iterable[SentMessage]) -> dict[_Ways, list[SentMessage]]:
-    """Group messages by their paths through switches; skip those without any."""
+    """Group messages by their paths through switches.  Skip messages without a path."""
     found: dict[_Ways, list[SentMessage]] = {}
     for each in messages:
         if each.ways and any(each.ways):

@@ -25,7 +25,7 @@ from chakram.summary.message_summary import (
 from chakram.summary.shared_paths import SharedPaths
 
 FASTER_SHARE = 1.05
-"""Multiple of its rate above which a port counts as faster than its rate."""
+"""Ratio of throughput to rate above which a port counts as faster than its rate."""
 
 PAIRS_EXPLAINED = 8
 """Number of slowest pairs for which shared paths are reported."""
@@ -39,7 +39,7 @@ def _posted_ns(message: SentMessage) -> int:
 
 
 class BusyPeriod(NamedTuple):
-    """Messages in flight without a break; *fan* is their maximum number at once."""
+    """Messages in flight without a break.  *fan* is their maximum number at once."""
 
     messages: list[SentMessage]
     fan: int
@@ -80,16 +80,16 @@ def summarize_messages(
     marked: Mapping[tuple[str, int, int], int] = _NO_MARKS,
     drops: Mapping[tuple[str, str], int] = _NO_DROPS,
 ) -> MessageSummary | None:
-    """Summarize messages; return None if none of them crossed a port.
+    """Summarize messages, or return None if none of them crossed a port.
 
     Args:
         messages: All messages of measured iterations, with raw times.
-        transport: Their ports, and the overhead of their packets.
+        transport: Ports of the messages, and overhead of their packets.
         dilation: Divisor of times.
-        marked: Packets that arrived with a congestion mark, by job, source and
-            destination.
-        drops: Packets dropped at the link of a host, by host and direction (``up`` or
-            ``down``), if they were counted.
+        marked: Number of packets that arrived with a congestion mark, by job, source
+            and destination.
+        drops: Number of packets dropped at the link of a host, by host and direction
+            (``up`` or ``down``), if drops were counted.
     """
     maker = _Maker(transport, dilation, marked, drops)
     ports = transport.ports
@@ -126,8 +126,8 @@ def summarize_messages(
 def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
     """Return the sort key of a pair in the list of all pairs.
 
-    Times per byte are not comparable with ratios of times.  So pairs with a fair time
-    come first.
+    Pairs with a fair time come first, because ratios of times are not comparable with
+    times per byte.
     """
     share = pair.fair_share
     if share:
@@ -144,7 +144,7 @@ def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
 
 
 class _Maker:
-    """Builder of rows; takes the arguments of ``summarize_messages``."""
+    """Builder of rows that takes the arguments of ``summarize_messages``."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Maker:
         payload_bytes = sum(each.size_bytes for each in messages)
         taken_ns = sum(each.fct_ns for each in messages)
         dues_ns = [each.due_ns for each in messages if each.due_ns is not None]
-        # Without known rates, messages are due after 0 ns, which is no fair time.
+        # Without known rates, messages are due after 0 ns, which is not a fair time.
         due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
             self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
@@ -299,7 +299,7 @@ class _Maker:
 def _among_peers(
     periods: Iterable[BusyPeriod], *, receives: bool
 ) -> tuple[list[float], list[int]]:
-    """Return fairness and skew of each busy period with two peers or more."""
+    """Return fairness and skew of each busy period with two or more peers."""
     fairness: list[float] = []
     skews_ns: list[int] = []
     for period in periods:

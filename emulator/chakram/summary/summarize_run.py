@@ -67,8 +67,8 @@ def summarize_run(
         measurements: Records of the run.
         predictions: Predicted times by source (e.g. ``simulate``) and collective.
             Sources that differ only after ``DRAW`` are draws of one source.
-        bound: Returns the lower bound of a collective's time; None if unknown.
-        alone: Returns the time of a collective alone on the fabric; None if unknown.
+        bound: Returns the lower bound of a collective's time, or None if unknown.
+        alone: Returns the time of a collective alone on the fabric, or None if unknown.
     """
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
@@ -102,7 +102,7 @@ def summarize_run(
             dilation=facts.dilation,
             stretches=facts.stretches,
         )
-    # Rows cover only complete, measured collectives; counters cover all packets.
+    # Rows cover only complete, measured collectives, but counters cover all packets.
     traffic = measurements.traffic
     counted: Sequence[Traffic | SummaryRow] = rows if traffic is None else (traffic,)
     return Summary(
@@ -132,7 +132,7 @@ def summarize_run(
 def _grouped(
     records: Iterable[CollectiveRecord],
 ) -> dict[tuple[object, ...], list[CollectiveRecord]]:
-    """Group records by row of the table; keys sort in the order of the rows."""
+    """Group records by row of the table, with keys that sort like the rows."""
     number_of = {op: number for number, op in enumerate(CollectiveOp)}
     grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
     # Many records share an identity, so find its row only once.
@@ -290,7 +290,7 @@ def _predictions(
 def _compared(
     records: Sequence[CollectiveRecord], times_ns: Mapping[CollectiveKey, int]
 ) -> tuple[float, float] | None:
-    """Return the mean measured and given time, of collectives with a given time."""
+    """Return the means of measured and given times of collectives with a given time."""
     pairs = [
         (record.duration_ns, times_ns[record.identity.key])
         for record in records
@@ -304,7 +304,7 @@ def _compared(
 def _against_bound(
     records: Sequence[CollectiveRecord], bounds_ns: Mapping[CollectiveKey, int]
 ) -> tuple[float, float] | None:
-    """Return mean measured time and mean bound; a measured time caps its bound."""
+    """Return mean measured time and mean bound, with measured times as upper limits."""
     found = _compared(records, bounds_ns)
     if found is None:
         return None
@@ -319,7 +319,7 @@ def _against_bound(
 def _due_times(
     messages: Iterable[SentMessage],
 ) -> dict[tuple[str, int], list[int | None]]:
-    """Return the times until messages were due, by job and size."""
+    """Return how long after posting messages were due, by job and size."""
     times_ns: dict[tuple[str, int], list[int | None]] = {}
     for message in messages:
         times_ns.setdefault((message.job, message.size_bytes), []).append(

@@ -1,13 +1,13 @@
 """The folder of a sweep, with its suite and the results of its cells.
 
-- ``suite.json`` holds the suite and its cells.
+- ``suite.json`` contains the suite and its cells.
 - ``cells/NUMBER-REPETITION.json`` is the result of a cell, with the digest of its
   inputs. An interrupted sweep uses these files to resume.
-- ``runs`` holds the run directories.
+- ``runs`` contains the run directories.
 - ``claims.lock`` is the file for locks on running cells, so that several sweeps can
   share a folder.
 
-Results do not depend on when or where a cell ran. Tables are therefore the same for any
+Results do not depend on when or where a cell ran. So tables are the same for any
 distribution of cells over processes and machines.
 """
 
@@ -35,14 +35,14 @@ from chakram.foundation.platform_support import module_or_none
 COMPLETE = "complete"
 
 Outcome = dict[str, Any]
-"""Result of a cell as plain data: see ``chakram.sweep.runner``."""
+"""Result of a cell as plain data, which ``chakram.sweep.runner`` describes."""
 
 fcntl = module_or_none("fcntl")
 _SUITE = "suite.json"
 _LOCKS = "claims.lock"
 _MOST_REPETITIONS = 2**20
 _FABRICS = 2**50
-"""Position of the locks of fabrics, beyond those of all cells."""
+"""Position of the lock bytes of fabrics, beyond those of all cells."""
 
 
 class CellRun(NamedTuple):
@@ -65,7 +65,7 @@ class Sweep:
 
     Attributes:
         suite: The suite file's keys, with all defaults.
-        cells: Its cells, in order.
+        cells: Cells of the suite, in order.
         runs: One entry for each repetition of each cell.
     """
 
@@ -82,7 +82,7 @@ _COUNTS = (
     "ecn_marked_packets",
     "unfinished_collectives",
 )
-"""Keys of a cell's document that tables add up."""
+"""Keys of a cell's document whose values tables add up over repetitions."""
 
 
 def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
@@ -110,7 +110,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
-    """Write the suite and its cells, for readers of the folder.
+    """Write the suite and its cells to ``suite.json``.
 
     Raises:
         RunDirectoryError: If the file cannot be written.
@@ -218,7 +218,7 @@ def reason_of(folder: Path, run: CellRun) -> str:
 def outcome_of_other(
     folder: Path, run: CellRun, *, before: int | None
 ) -> Outcome | None:
-    """Return the result of a cell that another sweep has run; None: there is none.
+    """Return the result of a cell that another sweep has run, or None without one.
 
     Args:
         folder: The folder of the sweep.
@@ -246,8 +246,9 @@ class CellClaims:
     """Claims of this process on cells in a folder that several sweeps may share.
 
     A claim is a lock on one byte of a file (``fcntl``). The kernel or a file server
-    releases it when the process ends for any reason. Child processes do not inherit it.
-    On systems and file systems without such locks every claim succeeds.
+    releases the lock when the process ends for any reason. Child processes do not
+    inherit the lock. On systems and file systems without such locks, every claim
+    succeeds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -266,7 +267,7 @@ class CellClaims:
         self._file.close()
 
     def claim(self, run: CellRun, *, wait: bool = False) -> bool:
-        """Claim a cell; return False if another process runs it."""
+        """Claim a cell, or return False if another process runs it."""
         return self._lock(_byte(run), wait=wait)
 
     def release(self, run: CellRun) -> None:

@@ -1,4 +1,4 @@
-"""Runs the cells of a suite, each once per repetition, and stores their results."""
+"""Execution of the cells of a suite, each once per repetition, with stored results."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from chakram.sweep.folder import (
 )
 
 _POLL_S = 0.2
-"""Interval at which results of other processes are checked while cells run here."""
+"""Interval in s at which this process checks for results of other processes."""
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
-    """Return part *index* (from 1) of *count* disjoint parts."""
+    """Return part *index* (from 1) of *count* disjoint parts of *runs*."""
     return list(runs[index - 1 :: count])
 
 
 def run_cell(run: CellRun) -> Outcome:
-    """Run a cell; errors are part of its outcome."""
+    """Run a cell, and return an error as part of the outcome."""
     outcome: Outcome = {
         "number": run.number,
         "repetition": run.repetition,
@@ -90,13 +90,14 @@ def run_cells(
 ) -> None:
     """Run the cells that have no result yet, and store their results.
 
-    Other processes may do the same in the same folder; each cell runs in one of them.
+    Other processes may do the same in the same folder. Each cell runs in only one
+    process.
 
     Args:
         runs: The cells to run.
         folder: The folder of the sweep.
         jobs: Number of concurrent simulations.
-        dask: Address of a scheduler for the simulations; None: run them here.
+        dask: Address of a Dask scheduler for the simulations. None: run them here.
         tell: Called with every result, including those of other processes.
         note: Called with a sentence when this process has to wait for others.
 
@@ -113,12 +114,13 @@ def run_cells(
             _run_in_processes(simulated, jobs, share)
         else:
             share.run(simulated, _here)
-        # One at a time on a fabric, because concurrent runs would disturb each other.
+        # Run one cell at a time on a fabric, because concurrent runs would disturb each
+        # other.
         real = [run for run in left if run.world != "simulate"]
         for lab, together in _by_lab(real):
             on_this_machine = _experiment(together[0]).fabric.on_this_machine
             share.claim_fabric(on_this_machine=on_this_machine)
-            # Another sweep may have run them in the meantime.
+            # Another sweep may have run these cells in the meantime.
             todo = [run for run in together if kept_outcome(folder, run) is None]
             with _standing(lab if todo else None, todo):
                 share.run(together, partial(_here, lab=lab))
@@ -142,7 +144,7 @@ class _Share:
     note: Callable[[str], None]
 
     def claim_fabric(self, *, on_this_machine: bool) -> None:
-        """Claim the fabric; wait until no other sweep runs on it."""
+        """Claim the fabric, and if necessary wait until no other sweep runs on it."""
         if not self.claims.claim_fabric(on_this_machine=on_this_machine):
             self.note("another sweep in this folder runs on the fabric")
             self.claims.claim_fabric(on_this_machine=on_this_machine, wait=True)
@@ -154,7 +156,7 @@ class _Share:
         *,
         at_once: int = 1,
     ) -> None:
-        """Run the cells that no other process runs; take the results of the others.
+        """Run the cells that no other process runs, and take the results of the others.
 
         Args:
             runs: The cells.
@@ -209,7 +211,7 @@ class _Share:
     def _keep_done(
         self, running: dict[Future[Outcome], CellRun], *, is_polling: bool
     ) -> None:
-        """Store finished cells; if polling, wait for at most ``_POLL_S``."""
+        """Store finished cells, and wait for at most ``_POLL_S`` if polling."""
         done, _ = wait(
             running,
             timeout=_POLL_S if is_polling else None,
@@ -225,7 +227,7 @@ class _Share:
 
 
 def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None:
-    # Spawned, not forked: Arrow and gRPC have threads.
+    # Spawn processes instead of forking them, because Arrow and gRPC have threads.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(jobs, len(runs)), mp_context=context)
     try:
@@ -268,7 +270,7 @@ def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> Non
 
 
 def _run_elsewhere(run: CellRun, runs: str) -> Outcome:
-    """Run a cell in a worker with another current folder; *runs* is absolute."""
+    """Run a cell in a worker with another current folder, so *runs* is absolute."""
     outcome = run_cell(run._replace(runs=runs))
     if outcome["directory"] is not None:
         outcome["directory"] = str(Path(run.runs) / Path(outcome["directory"]).name)
@@ -287,7 +289,7 @@ def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]
 
 
 def _world(run: CellRun) -> tuple[str, str, int, str]:
-    """Return the properties that define a lab; the seed determines its paths."""
+    """Return the properties that define a lab. The seed determines its paths."""
     experiment = _experiment(run)
     fabric = experiment.written.fabric.model_dump_json()
     return experiment.fabric.kind, experiment.lab_name, experiment.seed, fabric
@@ -299,7 +301,7 @@ def _experiment(run: CellRun) -> Experiment:
 
 @contextmanager
 def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
-    """Keep one lab up for all runs; a lab that is already up stays up."""
+    """Keep one lab up for all runs, and longer if it is already up."""
     from chakram.fabric.labs import lab as labs  # on Linux only
 
     if lab is None or lab in {each.name for each in labs.status()}:

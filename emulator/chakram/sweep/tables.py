@@ -1,9 +1,9 @@
 """Result tables of a sweep: one for display, and all rows as CSV, JSON and Parquet.
 
-Each row of the files is one row of the result table of a cell and repetition. It
+Each row of the files is one row of the result table of a cell and repetition. The row
 contains the values of the cell's matrix, the iteration time of its job, and the fields
 of ``results`` in ``chakram show --json``. Barriers are omitted. No column depends on
-when, where or by which process a cell was run.
+when or where a cell was run, or by which process.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def rows(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that a column can hold: lists and mappings become JSON."""
+    """Return a value that fits into a column, with lists and mappings as JSON."""
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value
 
 
 def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
-    """Write ``results.csv``, ``.json`` and ``.parquet``; return their paths.
+    """Write ``results.csv``, ``.json`` and ``.parquet``, and return their paths.
 
     Raises:
         RunDirectoryError: If a file cannot be written.
@@ -120,7 +120,7 @@ def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Return a column; mixed types become text."""
+    """Return a column, with mixed types converted to text."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -131,9 +131,9 @@ def _column(values: list[Any]) -> pa.Array:
 class CellResult:
     """Result of a cell over all repetitions.
 
-    ``generator_bound_share`` is a share of collectives; the other shares are of
+    ``generator_bound_share`` is a share of collectives. The other shares are shares of
     packets. ``iteration`` is the iteration time of the job with the longest iterations.
-    ``difference`` is the difference from the baseline; None without a baseline.
+    ``difference`` is the difference from the baseline, or None without a baseline.
     """
 
     cell: Cell

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, initializedcheck=False
 # cython: cdivision=True
-"""Load balancing per packet: the choice of a switch among equal-cost next hops.
+"""Load balancing per packet: how a switch chooses among equal-cost next hops.
 
-Balancing ``hash`` has no class here: it chooses per flow, see ``Forwarding``. To add a
-scheme, see docs/howto/add-a-balancing.md.
+Balancing ``hash`` has no class here, because it chooses per flow (see ``Forwarding``).
+To add a scheme, see docs/howto/add-a-balancing.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NODE_STREAM = 1 << 42
 
 
 class PacketBalancing:
-    """The choices of one switch.
+    """Per-packet load balancing of one switch.
 
     Args:
         node: Number of the switch.
@@ -35,7 +35,7 @@ class PacketBalancing:
     def __init__(self, node: int, seed: int) -> None:
         self._node = node
         self._seed = seed
-        # Number of choices so far, for schemes that take turns.
+        # Number of choices so far, for schemes that use the ports in rotation.
         self._count = 0
 
     def choose(self, ports: list[Port], packet: int) -> int:
@@ -43,7 +43,7 @@ class PacketBalancing:
 
         Args:
             ports: At least two ports on shortest paths that are up.
-            packet: Number of the packet for random choices, see ``packet_number``.
+            packet: Number of the packet for random choices (see ``packet_number``).
         """
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class Random(PacketBalancing):
 
 
 class RoundRobin(PacketBalancing):
-    """The ports in turn."""
+    """The ports in round-robin order."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class RoundRobin(PacketBalancing):
 
 
 class Adaptive(PacketBalancing):
-    """The port with the shortest queue, and equal queues in turn."""
+    """The port with the shortest queue. Ports with equal queues take turns."""
 
     __slots__ = ()
 

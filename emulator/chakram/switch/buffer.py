@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3
 """Accounts of buffer memory, which count the bytes that a port's class occupies.
 
-Every packet in a switch is charged to two accounts. The account of its ingress port and
-class pauses senders of lossless classes. The account of its egress port and queue
-limits lossy classes. An account fills its reserved part, then the pool up to its limit,
-then its headroom. Headroom is released first.
+Every packet in a switch is charged to two accounts. The account of the packet's ingress
+port and class determines when senders of lossless classes are paused. The account of
+its egress port and queue limits lossy classes. An account fills its reserved part, then
+the pool up to its limit, then its headroom. Headroom is released first.
 
 Source of the dynamic limit: A. Choudhury, E. Hahne, "Dynamic queue length thresholds
 for shared-memory packet switches" (IEEE/ACM Transactions on Networking, 1998).
@@ -54,7 +54,7 @@ class Pool:
         self.peak_bytes = 0
 
     def check(self) -> list[str]:
-        """Return inconsistencies in the pool's state; empty if there are none."""
+        """Return a list of the inconsistencies in the pool's state."""
         wrong: list[str] = []
         if not 0 <= self.used_bytes <= self.shared_bytes:
             wrong.append(
@@ -74,7 +74,7 @@ class Account:
     """Account of the memory that one class of one port occupies.
 
     Attributes:
-        pool: Its pool.
+        pool: Pool that contains the shared bytes of the account.
         used_bytes: Reserved and shared bytes in use.
         headroom_used_bytes: Bytes of headroom in use.
         peak_bytes: Maximum of ``used_bytes`` + ``headroom_used_bytes``.
@@ -125,7 +125,7 @@ class Account:
         return free_bytes << shift
 
     def shared_bytes(self) -> int:
-        """Return the bytes of the pool that the account uses."""
+        """Return how many bytes of the pool the account uses."""
         shared_bytes = self.used_bytes - self._reserved_bytes
         return shared_bytes if shared_bytes > 0 else 0
 

@@ -1,7 +1,7 @@
 """Choice of switches among equal-cost next hops, by hashes of flow identifiers.
 
 A switch hashes the addresses and ports of a packet, so that a flow stays on its path.
-Which flows share a link is therefore determined before they start.
+The flows that share a link are therefore determined before they start.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Flow(NamedTuple):
 
 
 class EcmpHash(Protocol):
-    """A method of choosing next hops; equal objects make equal choices."""
+    """A method of choosing next hops. Equal objects make equal choices."""
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
         """Return a function that chooses the next hops of a flow.
@@ -63,7 +63,7 @@ class KernelPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow; see ``EcmpHash``."""
+        """Return the function for a flow: see ``EcmpHash``."""
 
         def choose(switch: int, count: int) -> int:
             if count == 1:
@@ -84,8 +84,9 @@ class KernelPaths:
 class DrawnPaths:
     """Random choice per flow, for switches with an unknown hash.
 
-    It represents a typical hash, not the hash of a particular switch. Flows share links
-    as randomly as with a real hash. The same seed results in the same paths.
+    The choice represents a typical hash, not the hash of a particular switch. Flows
+    share links as randomly as with a real hash. The same seed results in the same
+    paths.
 
     Attributes:
         seed: Seed of the draws.
@@ -94,7 +95,7 @@ class DrawnPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow; see ``EcmpHash``."""
+        """Return the function for a flow: see ``EcmpHash``."""
         rest = flow_hash(self.seed, flow.sender, flow.receiver, flow.source_port)
 
         def choose(_switch: int, count: int) -> int:
@@ -119,7 +120,7 @@ class RestrictedPaths:
     kept: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow; see ``EcmpHash``."""
+        """Return the function for a flow: see ``EcmpHash``."""
         choose, kept_of = self.inner.chooser(flow), dict(self.kept)
 
         def narrowed(switch: int, count: int) -> int:

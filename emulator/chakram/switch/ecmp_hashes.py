@@ -1,7 +1,8 @@
 """ECMP hashes other than Linux's: CRCs as in switch chips, and the hash of ns-3.
 
-They show how such a hash distributes flows, with Chakram's addresses and seeds. They do
-not predict the path of a flow through real chips, whose hash fields and seeds differ.
+These hashes show how switches of these types distribute flows, with Chakram's addresses
+and seeds. They do not predict the path of a flow through real chips, whose hash fields
+and seeds differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class CrcPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow; see ``EcmpHash``."""
+        """Return the function for a flow: see ``EcmpHash``."""
         key = _wire_key(flow)
 
         def choose(switch: int, count: int) -> int:
@@ -81,7 +82,7 @@ class Ns3Paths:
     first_switch: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow; see ``EcmpHash``."""
+        """Return the function for a flow: see ``EcmpHash``."""
         words: list[int] = []
         for address in (flow.source, flow.destination):
             packed = ip_address(address).packed

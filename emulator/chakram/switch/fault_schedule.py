@@ -39,7 +39,7 @@ class FaultSchedule:
 
     Faults of one link may overlap. The link is up if no active fault takes it down. It
     has the lowest rate of all active faults. Each fault draws losses independently of
-    the others.
+    the other faults.
 
     Args:
         model: Links that the faults apply to.
@@ -70,7 +70,7 @@ class FaultSchedule:
         return self._turns[0][0] if self._turns else NEVER
 
     def advance(self, now_ns: int) -> list[int]:
-        """Apply due changes; return the ports that they affect."""
+        """Apply due changes, and return the ports that they affect."""
         ports: list[int] = []
         while self._turns and self._turns[0][0] <= now_ns:
             time_ns, _, _, fault = heappop(self._turns)
@@ -88,7 +88,7 @@ class FaultSchedule:
         return ports
 
     def end(self, now_ns: int) -> list[int]:
-        """End all faults; return the ports that recover.
+        """End all faults, and return the ports that recover.
 
         A paused class resumes when its pause expires.
         """

@@ -90,7 +90,7 @@ class Forwarding:
     ) -> None:
         self._ports = ports
         self._next_hops = next_hops
-        # By switch: what chooses for each packet, or None for a choice by hash.
+        # For each switch, the load balancing per packet, or None for a choice by hash.
         self._balancing: list[PacketBalancing | None] = [
             None
             if each == "hash"
@@ -127,8 +127,9 @@ class Forwarding:
         Args:
             switch: Number of the switch.
             destination: Destination node of the flow.
-            chooser: Factory of the flow's chooser, see ``EcmpHash.chooser``.
-            replaced: Number of a flow that has ended, for the new flow; -1 for another.
+            chooser: Factory of the flow's chooser (see ``EcmpHash.chooser``).
+            replaced: Number of an ended flow, which the new flow gets. -1 for a new
+                number.
         """
         if replaced == _UNKNOWN:
             self._choosers[self._flows] = chooser
@@ -138,7 +139,7 @@ class Forwarding:
         return replaced
 
     def add_drawn_flow(self, switch: int, destination: int, value: int) -> int:
-        """Return the number of a new flow with drawn choices, see ``DrawnPaths``.
+        """Return the number of a new flow with drawn choices (see ``DrawnPaths``).
 
         Args:
             switch: Number of the switch at which the flow enters.
@@ -162,7 +163,7 @@ class Forwarding:
         prefetch_cell(self._paths, flow * self._width)
 
     def known(self, flow: int, hop: int, node: int) -> int:
-        """Return the egress port at a hop of the stored path; -1 if unknown."""
+        """Return the egress port at a hop of the stored path, or -1 if unknown."""
         if hop < self._width:
             step = self._paths[flow * self._width + hop]
             if step >> _NODE_BITS == node:
@@ -172,14 +173,14 @@ class Forwarding:
     def egress(
         self, flow: int, hop: int, node: int, destination: int, packet: int
     ) -> int:
-        """Return the egress port of a packet at switch *node*; -1 if there is none.
+        """Return the egress port of a packet at switch *node*, or -1 if there is none.
 
         Args:
             flow: Flow of the packet.
             hop: Number of switches that the packet has passed.
             node: Switch at which the packet is.
             destination: Destination node of the packet.
-            packet: Number of the packet for random choices, see ``packet_number``.
+            packet: Number of the packet for random choices (see ``packet_number``).
         """
         number = self.known(flow, hop, node)
         if number >= 0:
@@ -246,11 +247,11 @@ class Forwarding:
         self._width = 2 * width
 
     def _no_sets(self) -> array[int]:
-        """Return an index without any set of next hops."""
+        """Return an empty index of the sets of next hops."""
         return array("i", [_UNKNOWN]) * (len(self._balancing) * self._nodes)
 
     def _set_to(self, node: int, destination: int) -> int:
-        """Return the position of the next hops, without down links if possible."""
+        """Return the position of a set of next hops, without down links if possible."""
         if destination >= self._nodes:
             self._nodes = destination + 1
             self._set_of = self._no_sets()

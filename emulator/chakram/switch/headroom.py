@@ -26,12 +26,12 @@ class LinkEnd:
         self.delay_ns = delay_ns
 
     def bytes_in(self, time_ns: int) -> int:
-        """Return the bytes that the link carries in a time, rounded up."""
+        """Return how many bytes the link carries in a time, rounded up."""
         return -(-(self.rate_bps or 0) * time_ns // _BITS_PER_BYTE_NS)
 
 
 def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
-    """Return the bytes that can still arrive after a port pauses its sender.
+    """Return how many bytes can still arrive after a port pauses its sender.
 
     The formula covers two packets: one that delays the pause frame, and one that the
     sender has already begun. It also covers a full link in both directions, and the
@@ -40,7 +40,7 @@ def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
 
     Args:
         end: End of the link.
-        mtu: Bytes of the largest packet.
+        mtu: Size of the largest packet, in bytes.
         cell_bytes: Size of a memory cell. A packet that is one byte longer than a cell
             occupies two cells.
     """

@@ -5,7 +5,7 @@ with the value 1, which hashes addresses, protocol and ports. It requires
 ``fib_multipath_hash_seed`` (Linux 6.11 or later) and a little-endian machine. Both
 directions of a flow have the same hash, and flow labels have no effect.
 
-Packets that already have a kernel hash keep it. Such a hash comes from a socket's
+Packets that already have a kernel hash keep it. That hash comes from a socket's
 automatic flow label or from receive packet steering.
 
 Source: ``fib_multipath_hash`` and ``fib_select_multipath`` in ``net/ipv4``,
@@ -92,7 +92,7 @@ def _packed(address: str) -> bytes:
 
 
 def _ordered(a: bytes, b: bytes, *, numeric: bool) -> bytes:
-    """Return both values, smaller first; *numeric* means little-endian comparison."""
+    """Return both values, smaller first. *numeric* means little-endian comparison."""
     is_first = a[::-1] <= b[::-1] if numeric else a <= b
     return a + b if is_first else b + a
 

@@ -35,8 +35,8 @@ def draw(seed: int, stream: int, number: int) -> int:
 
     Args:
         seed: Seed of all streams.
-        stream: Purpose of the numbers; 0 or more.
-        number: Index of the number; 0 or more.
+        stream: Purpose of the numbers, 0 or more.
+        number: Index of the number, 0 or more.
     """
     return _mixed((seed + stream * _STREAM + (number + 1) * _STEP) & _MASK) >> 32
 
@@ -45,8 +45,8 @@ def packet_number(flow: int, position: int, attempt: int) -> int:
     """Return the 63-bit number of a packet, which determines its draws.
 
     Args:
-        flow: Group of packets whose positions are counted together; 0 or more.
-        position: Position of the packet in its flow, for example its PSN; 0 or more.
+        flow: Group of packets whose positions are counted together, 0 or more.
+        position: Position of the packet in its flow, for example its PSN, 0 or more.
         attempt: 0 for the first transmission, or a different positive number for each
             retransmission.
     """

@@ -1,10 +1,10 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """ECN marking at a queue: the congestion point of DCQCN.
 
-A packet is chosen with a probability that depends on the queue length when the packet
-arrives, or when it leaves. The probability is 0 up to Kmin, rises linearly to Pmax at
-Kmax, and is 1 above Kmax. This is WRED, by default on the instantaneous queue, as
-data-center switches are configured.
+WRED selects a packet with a probability that depends on the queue length when the
+packet arrives, or when it leaves. The probability is 0 up to Kmin, rises linearly to
+Pmax at Kmax, and is 1 above Kmax. By default, WRED uses the instantaneous queue length,
+as data-center switches are configured.
 
 Source: Y. Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM
 2015), section 5.
@@ -23,11 +23,12 @@ __all__ = ["Marker"]
 
 
 class Marker:
-    """Marker that chooses packets at one queue.
+    """WRED of one queue, which selects the packets to mark.
 
     Attributes:
-        at_dequeue: Whether the queue length when a packet leaves is used.
-        average_bytes: Queue length of the last decision.
+        at_dequeue: Whether WRED uses the queue length when a packet leaves, instead of
+            when it arrives.
+        average_bytes: Instantaneous or average queue length at the last decision.
     """
 
     __slots__ = (
@@ -61,11 +62,11 @@ class Marker:
 
         Args:
             queue_bytes: Queue length without the packet.
-            number: Number of the packet, see ``packet_number``.
+            number: Number of the packet (see ``packet_number``).
         """
         average_bytes = queue_bytes
         if self._shift > 0:
-            # Scaled by 2^shift, so that no remainder is lost.
+            # The average is scaled by 2^shift, so that no remainder is lost.
             self._average_scaled += queue_bytes - (self._average_scaled >> self._shift)
             average_bytes = self._average_scaled >> self._shift
         self.average_bytes = average_bytes

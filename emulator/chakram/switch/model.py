@@ -160,7 +160,7 @@ class SwitchModel:
 
     Args:
         switches: Switches of the fabric.
-        hosts: Hosts of the fabric; empty if they are modeled elsewhere.
+        hosts: Hosts of the fabric. Empty if they are modeled elsewhere.
         next_hops: See ``Forwarding``.
         seed: Seed of marks and random choices.
 
@@ -168,9 +168,10 @@ class SwitchModel:
         packets: Slots of all packets.
         pools: Memory of all nodes.
         forwarding: Forwarding tables of all switches.
-        entered: Packets that entered, at hosts or from links outside the model.
-        left: Packets that reached a host, or a link outside the model.
-        dropped: Packets that were dropped.
+        entered: Number of packets that entered, at hosts or from links outside the
+            model.
+        left: Number of packets that reached a host, or a link outside the model.
+        dropped: Number of packets that were dropped.
 
     Raises:
         ValueError: If the peer numbers of ports do not match.
@@ -308,7 +309,7 @@ class SwitchModel:
     # Packets.
 
     def send(self, number: int, slot: int, now_ns: int) -> int:
-        """Put a packet into a host's queue; return ``QUEUED`` or the drop reason."""
+        """Put a packet into a host's queue. Return ``QUEUED`` or the drop reason."""
         port = self._ports[number]
         self.entered += 1
         packets = self.packets
@@ -320,8 +321,8 @@ class SwitchModel:
         """Receive a packet at port *number*.
 
         Returns:
-            ``QUEUED``, with the egress port in field ``EGRESS``; ``DELIVERED`` at a
-            host; or the drop reason.
+            ``QUEUED``, with the egress port in field ``EGRESS``. ``DELIVERED`` at a
+            host. Otherwise the drop reason.
         """
         port = self._ports[number]
         packets = self.packets
@@ -342,7 +343,7 @@ class SwitchModel:
         if egress >= 0:
             out = self._ports[egress]
             if not out.is_up:
-                egress = -1  # it went down while the packet arrived
+                egress = -1  # the port went down while the packet arrived
         if egress < 0:
             egress = self.forwarding.egress(
                 packets.cells[slot + _FLOW],
@@ -397,7 +398,7 @@ class SwitchModel:
         return wire_ns + 2 >= packets.cells[slot + _ENTERED] - now_ns
 
     def transmit(self, number: int, now_ns: int) -> int:
-        """Start to send a port's next packet; return its slot, or -1 if none may leave.
+        """Start to send a port's next packet. Return its slot, or -1 if none may leave.
 
         ``sent_ns`` returns the time when its last bit has left.
         """
@@ -484,7 +485,7 @@ class SwitchModel:
     def _enqueue(
         self, port: Port | None, out: Port, slot: int, klass: int, now_ns: int
     ) -> int:
-        """Put a packet into a queue; *port* is its ingress, or None at its host."""
+        """Put a packet into a queue. *port* is its ingress, or None at its host."""
         packets = self.packets
         packets.cells[slot + _CLASS] = klass
         packets.cells[slot + _EGRESS] = out.number
@@ -558,7 +559,7 @@ class SwitchModel:
             self._resume_peer(port, klass, now_ns)
 
     def _drop(self, port: Port, slot: int, klass: int, reason: int) -> int:
-        """Count a packet as dropped at a port; return the reason."""
+        """Count a packet as dropped at a port, and return the reason."""
         port.by_class[klass << 4 | _DROP_PACKETS] += 1
         port.drop_bytes[klass] += self.packets.cells[slot + _SIZE]
         port.drops_by_reason[reason] += 1
@@ -612,9 +613,9 @@ class SwitchModel:
         Args:
             number: Number of the port.
             klass: Class that it applies to.
-            duration_ns: Duration of the pause; 0 ends it, and ``NEVER`` means until
-                ended.
-            now_ns: Time at which the port obeys.
+            duration_ns: Duration of the pause. 0 ends a pause, and ``NEVER`` starts a
+                pause without a limit.
+            now_ns: Time at which the pause frame takes effect.
         """
         port = self._ports[number]
         if not port.is_up:
@@ -652,8 +653,8 @@ class SwitchModel:
         """Send a pause frame, and schedule its refresh."""
         self._send_signal(port, klass, port.quanta_ns, now_ns)
         if port.quanta_ns != _NEVER:
-            # Refresh halfway through. The other half leaves time for the frame to wait
-            # for a packet and to arrive.
+            # Refresh the pause after half its duration. In the other half, the frame
+            # may have to wait for a packet, and then arrives.
             self._set_timer(
                 now_ns + port.quanta_ns // 2,
                 _REFRESH,
@@ -679,7 +680,7 @@ class SwitchModel:
         return self._timers[0][0] if self._timers else _NEVER
 
     def advance(self, now_ns: int) -> list[int]:
-        """Process due timers; return the ports that may now have a packet to send."""
+        """Process due timers. Return the ports that may now have a packet to send."""
         ports: list[int] = []
         while self._timers and self._timers[0][0] <= now_ns:
             time_ns, _, kind, number, klass, epoch = heappop(self._timers)
@@ -702,7 +703,7 @@ class SwitchModel:
         heappush(self._timers, (time_ns, self._number, kind, number, klass, epoch))
 
     def _poll(self, port: Port, watchdog: WatchdogSettings, now_ns: int) -> None:
-        """Detect stuck queues of a port, and stormed queues that have recovered."""
+        """Detect stuck queues of a port, and queues whose pause storm has ended."""
         for klass in range(_CLASSES):
             bit = 1 << klass
             if port.stormed & bit:
@@ -747,9 +748,9 @@ class SwitchModel:
     def set_link(self, number: int, is_up: bool, now_ns: int) -> None:
         """Set the link of a port up or down, at both ends.
 
-        If the link goes down, packets that are queued at either end are dropped. The
-        owner must call ``lose`` for packets in flight; ``take_link_changes`` returns
-        the ports.
+        If the link goes down, packets that are queued at either end are dropped.
+        ``take_link_changes`` returns the ports, and the owner must call ``lose`` for
+        their packets in flight.
         """
         port = self._ports[number]
         ends = [port] if port.peer < 0 else [port, self._ports[port.peer]]
@@ -771,7 +772,7 @@ class SwitchModel:
         self.forwarding.links_changed()
 
     def set_rate(self, number: int, rate_bps: int, now_ns: int) -> None:
-        """Set the rate of further packets of a port; 0 for no limit."""
+        """Set the rate of a port for later packets. 0 means no limit."""
         port = self._ports[number]
         if rate_bps < 0:
             raise ValueError(f"a rate of {rate_bps} bit/s is negative")

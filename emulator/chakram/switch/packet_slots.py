@@ -53,10 +53,10 @@ __all__ = [
 ]
 
 SIZE = 0
-"""Bytes, from Ethernet header to ICRC."""
+"""Size in bytes, from Ethernet header to ICRC."""
 DSCP = 1
 FLOW = 2
-"""Flow number, see ``Forwarding``."""
+"""Flow number (see ``Forwarding``)."""
 DESTINATION = 3
 """Number of the destination node."""
 HOP = 4
@@ -64,17 +64,17 @@ HOP = 4
 ECN = 5
 """``NOT_ECT``, ``ECT`` or ``CE``."""
 INGRESS = 6
-"""Port that received the packet and is charged for its memory; -1 if none."""
+"""Port that received the packet and is charged for its memory, or -1."""
 CLASS = 7
 """Traffic class at its current switch."""
 EGRESS = 8
 """Egress port."""
 NEXT = 9
-"""Slot of the next packet in a queue; -1 if none."""
+"""Slot of the next packet in a queue, or -1."""
 TIME = 10
 """For the owner: arrival time."""
 NUMBER = 11
-"""Number of the packet for random draws, see ``packet_number``."""
+"""Number of the packet for random draws (see ``packet_number``)."""
 POSITION = 12
 """For the owner: any value."""
 FATE = 13
@@ -103,7 +103,7 @@ MOST_QUEUED_NS = 23
 QUEUE_PORT = 24
 """Port of that queue."""
 MOST_PAUSED_NS = 25
-"""Longest pause time at one port; ``PAUSE_PORT`` is that port."""
+"""Longest pause time at one port, which is ``PAUSE_PORT``."""
 PAUSE_PORT = 26
 SENT = 27
 """For the owner: time at which the packet entered its host's queue."""
@@ -112,7 +112,7 @@ OWN_NS = 28
 SLOW_NS = 29
 """Additional serialization delay on links with a degraded rate."""
 SLOW_PORT = 30
-"""Port of the last such link."""
+"""Port of the last link with a degraded rate."""
 
 ORDER = 31
 """For the owner: order among events at the same time."""
@@ -131,7 +131,7 @@ class Packets:
     """The packets in all switches of a fabric.
 
     Attributes:
-        cells: Fields of all packets; ``take`` may replace the array.
+        cells: Fields of all packets. ``take`` may replace the array.
         in_use: Number of slots in use.
     """
 

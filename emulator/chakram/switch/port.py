@@ -2,8 +2,8 @@
 # cython: wraparound=False, initializedcheck=False, cdivision=True
 """One port of the switch model: its queues, scheduler, pause state and counters.
 
-A port is the end of a link from which packets are sent over the link. Packets are
-queued and paused at host ports in the same way as at switch ports.
+A port is one end of a link, and sends packets over the link. Host ports queue and pause
+packets in the same way as switch ports.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Port:
     """One port of the switch model.
 
     Args:
-        number: Number in the whole fabric.
+        number: Number of the port in the whole fabric.
         node: Number of its switch or host.
         name: Name for reports.
         rate_bps: Rate; 0 for no limit.
@@ -211,7 +211,7 @@ class Port:
         self.drops_by_reason = [0] * 16
         self.wred_drops = [0] * 8
         self.pfc_sent = [0] * 8
-        # Storms that the watchdog has detected, and those that have ended.
+        # Number of storms that the watchdog has detected, and number that have ended.
         self.storms = [0] * 8
         self.restored = [0] * 8
 
@@ -266,7 +266,7 @@ class Port:
         return self.waiting & ~(self.paused & ~self.forced)
 
     def pick(self) -> int:
-        """Select the class that sends next and return it; -1 if none may send."""
+        """Select and return the class that sends next, or -1 if none may send."""
         ready = self.waiting & ~(self.paused & ~self.forced)
         if ready == 0:
             return _NONE
@@ -311,7 +311,7 @@ class Port:
     # The wire.
 
     def occupy(self, size_bytes: int, now_ns: int) -> int:
-        """Occupy the wire once it is free; return when *size_bytes* have left."""
+        """Occupy the wire once it is free, and return when *size_bytes* have left."""
         if now_ns - self.bucket_ns > self.free_ns:
             self.free_ns = now_ns - self.bucket_ns
             self.rest = 0
@@ -373,8 +373,8 @@ class Port:
     def sampled(self, now_ns: int) -> list[int]:
         """Return one row for each class that was ever used, concatenated.
 
-        A row has the class, followed by the subsequent ``LINK_SAMPLE_FIELDS``. The
-        longest queue is the maximum since the last call.
+        A row consists of the ``LINK_SAMPLE_FIELDS`` from the class on. The longest
+        queue is the maximum since the last call.
         """
         rows: list[int] = []
         for klass in range(_CLASSES):
@@ -404,7 +404,7 @@ class Port:
         return rows
 
     def received_so_far(self) -> int:
-        """Return the received bytes of all classes."""
+        """Return how many bytes all classes have received."""
         return sum(self.of_classes(_RECEIVED_BYTES))
 
     def of_classes(self, field: int) -> list[int]:
@@ -445,7 +445,7 @@ class Port:
         return found
 
     def check(self, now_ns: int) -> list[str]:
-        """Return inconsistencies in the port's state; empty if there are none."""
+        """Return a list of the inconsistencies in the port's state."""
         wrong: list[str] = []
         total = 0
         for klass in range(_CLASSES):

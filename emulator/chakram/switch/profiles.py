@@ -110,15 +110,15 @@ def ns3(
     """Return the switch of the RDMA models for ns-3.
 
     All limits apply at ingress. Each port and class has 4 KiB reserved, then a share of
-    the free memory, then headroom. The headroom is three times the bytes that the link
-    holds in one direction. The share is 1/8 at the slowest port of the switch, and
-    doubles with every doubling of the rate.
+    the free memory, then headroom. The headroom is three times the number of bytes in
+    flight on a full link in one direction. The share is 1/8 at the slowest port of the
+    switch, and doubles with every doubling of the rate.
 
     Args:
         ends: Ends of its links.
         buffer_bytes: Memory of the switch.
         wred: Marking at each port, by the queue length when a packet leaves.
-        classes: Lossless classes; in the original model, all but the first.
+        classes: Lossless classes. In the original model, these are all but the first.
     """
     rates = [end.rate_bps for end in ends if end.rate_bps]
     slowest_bps = min(rates, default=1)
@@ -185,15 +185,15 @@ def sonic(
 ) -> SwitchSettings:
     """Return a switch with dynamic ingress and egress limits, as in SONiC's templates.
 
-    The ingress limit of lossless classes is 2^0 times the free bytes of the pool. At
-    that limit they pause their senders, who resume 2,496 bytes below it. Headroom holds
-    the packets in flight. The egress limit of lossy classes, which drop packets, is 2^1
-    times the free bytes.
+    The ingress limit of a lossless class is 2^0 times the free bytes of the pool. At
+    that limit, the switch pauses the senders, which resume 2,496 bytes below it.
+    Headroom stores the packets in flight. The egress limit of lossy classes, which drop
+    packets, is 2^1 times the free bytes.
 
     Args:
         ends: Ends of its links.
         buffer_bytes: Memory of the switch.
-        mtu: Bytes of the largest packet.
+        mtu: Size of the largest packet, in bytes.
         cell_bytes: Size of a memory cell.
         classes: Lossless classes.
         wred: Marking of lossless classes at each port.
@@ -339,7 +339,7 @@ class Profile(ForwardingSettings):
         return replace(settings, balancing=self.balancing, cut_through=self.cut_through)
 
     def host(self, *, queue_bytes: int | None) -> SwitchSettings:
-        """Return the settings of a host that is connected to such switches.
+        """Return the settings of a host that is connected to these switches.
 
         Args:
             queue_bytes: Queue limit of its link, for switches without classes.
@@ -411,7 +411,7 @@ def _classes_in(config_db: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switching:
-    """Model of how packets cross a simulated fabric.
+    """Settings of the switches of a simulated fabric.
 
     Attributes:
         ecmp: ECMP hash of its switches.

@@ -1,12 +1,12 @@
 """Settings of modeled switches, per port and class.
 
-They cover buffers, marking, pauses and scheduling. Rates are in bits per second of
-layer-2 packets, sizes in bytes, times in nanoseconds. ``chakram.switch.profiles`` has
-the settings of known switches, and ``chakram.switch.sonic`` reads the settings of a
+The settings cover buffers, marking, pauses and scheduling. Rates are in bits per second
+of layer-2 packets, sizes in bytes, times in nanoseconds. ``chakram.switch.profiles``
+has the settings of known switches. ``chakram.switch.sonic`` reads the settings of a
 SONiC switch.
 
-A ``Setting`` declares a key of ``fabric.switches`` in the experiment file; the
-docstring below the field is its help.
+A ``Setting`` declares a key of ``fabric.switches`` in the experiment file. The
+docstring below the field is the help of the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chakram.foundation.field_bounds import (
 )
 
 CLASSES = 8
-"""Traffic classes of a port."""
+"""Number of traffic classes of a port."""
 
 DSCPS = 64
 
@@ -86,7 +86,7 @@ class BufferLimit(_Checked):
             pool.
         alpha_shift: Dynamic limit: 2 to this power times the free bytes of the pool;
             None for a static limit.
-        static_bytes: Static limit of its shared bytes.
+        static_bytes: Static limit of the shared bytes of the class.
         headroom_bytes: Bytes beyond the limit for packets in flight while their sender
             is being paused.
         xon_bytes: Minimum of the limit below which the sender resumes.
@@ -112,12 +112,11 @@ class WredSettings:
         kmax_bytes: Queue length above which every packet is chosen.
         probability: Fraction of packets chosen at *kmax_bytes*. The fraction rises
             linearly from 0 at *kmin_bytes*.
-        average_shift: The decision uses a moving average of the queue, in which each
-            packet has a weight of 2 to the minus this power; 0 for the instantaneous
-            queue.
-        at: When the queue length is used. ``enqueue``: when a packet arrives;
-            ``dequeue``: when it leaves. Packets that cannot be marked are always
-            dropped on arrival.
+        average_shift: The decision uses a moving average of the queue length. Each
+            packet has the weight 1 / 2^average_shift. 0 for the instantaneous queue
+            length.
+        at: When the queue length is read: when a packet arrives (``enqueue``) or leaves
+            (``dequeue``). Packets that cannot be marked are always dropped on arrival.
     """
 
     kmin_bytes: _Threshold
@@ -175,7 +174,7 @@ class WatchdogSettings(_Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSettings:
-    """Settings of a port; tuples have one entry for each of the ``CLASSES``.
+    """Settings of a port, in tuples with one entry for each of the ``CLASSES``.
 
     Attributes:
         ingress: Limits at ingress.
@@ -254,7 +253,7 @@ class SwitchSettings(ForwardingSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSpec:
-    """A port.
+    """A port of a switch or host, with its link.
 
     Attributes:
         name: Name for reports.
@@ -277,7 +276,7 @@ class PortSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSpec:
-    """A switch; its settings have one entry for each port."""
+    """A switch, whose settings have one entry for each port."""
 
     name: str
     settings: SwitchSettings

@@ -59,7 +59,7 @@ _USED: Mapping[str, tuple[str, ...]] = {
     "MAP_PFC_PRIORITY_TO_QUEUE": (),
     "PFC_WD": ("detection_time", "restoration_time", "action", "POLL_INTERVAL"),
 }
-"""Fields that the model uses, by table. Of maps, it uses all."""
+"""Fields that the model uses, by table. The model uses all fields of a map."""
 
 _MARKS_GREEN = ("ecn_green", "ecn_green_yellow", "ecn_green_red", "ecn_all")
 _WATCHDOG_TIMES = ("detection_time", "restoration_time", "POLL_INTERVAL")
@@ -76,7 +76,7 @@ class ConfigTables:
 
     Attributes:
         used: Tables, rows and fields that the model uses.
-        unused: Descriptions of the others.
+        unused: Descriptions of the other tables, rows and fields.
     """
 
     used: Mapping[str, Mapping[str, Any]]
@@ -113,7 +113,7 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
         where: Name of the file, for errors.
 
     Raises:
-        ConfigError: As `read_sonic`.
+        ConfigError: As in `read_sonic`.
     """
     used: dict[str, dict[str, Any]] = {}
     unused: list[str] = []
@@ -157,7 +157,7 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
 
 
 def stretched_watchdog(tables: Mapping[str, Any], factor: int) -> dict[str, Any]:
-    """Return tables with the times of the watchdog multiplied."""
+    """Return tables with the times of the watchdog multiplied by *factor*."""
     if "PFC_WD" not in tables:
         return dict(tables)
     rows = {
@@ -234,7 +234,7 @@ def read_sonic(
 
 
 class _Reader:
-    """The tables of one file."""
+    """Converts the tables of one file to settings."""
 
     def __init__(self, tables: Mapping[str, Any], where: str) -> None:
         self._tables = tables
@@ -394,7 +394,8 @@ class _Reader:
             profile, place = self._named("WRED_PROFILE", name, f"{at}.wred_profile")
             if str(profile.get("wred_green_enable", "true")).lower() != "true":
                 continue
-            # Without ECN, such a queue drops packets, which the model does not do.
+            # Without ECN, WRED drops packets of such a queue, which the model does not
+            # do.
             if str(profile.get("ecn", "ecn_all")).lower() not in _MARKS_GREEN:
                 continue
             if "green_min_threshold" not in profile:
@@ -545,7 +546,7 @@ class _Reader:
 
 
 def _reference(value: object) -> str | None:
-    """Return a name; older files write it as ``[TABLE|name]``."""
+    """Return a name, which older files write as ``[TABLE|name]``."""
     if value is None:
         return None
     text = str(value).strip()

@@ -1,4 +1,4 @@
-"""Options of ``chakram bench``, most of them those of nccl-tests."""
+"""Options of ``chakram bench``, most of which nccl-tests also has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AVERAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """Options of ``chakram bench``: those of nccl-tests, and Chakram's own."""
+    """Options of ``chakram bench``: those of nccl-tests, and additional options."""
 
     test: Annotated[
         str,
@@ -126,7 +126,7 @@ class BenchOptions:
     stream_null: Annotated[int | None, _nothing("stream_null", "y")] = None
 
     def check_names(self) -> None:
-        """Refuse unknown names.
+        """Refuse unknown names of programs, worlds, element types and reductions.
 
         Raises:
             ConfigError: If a name is unknown.

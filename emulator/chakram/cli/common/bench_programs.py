@@ -1,4 +1,4 @@
-"""The programs of nccl-tests: their collectives, and how they round sizes."""
+"""The programs of nccl-tests, with their collectives and their rounding of sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_SIZES = 1000
 VECTOR_BYTES = 16
-"""nccl-tests rounds the buffer of a rank down to a multiple of this."""
+"""nccl-tests rounds the buffer of a rank down to a multiple of this size."""
 
 ELEMENT_BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "fp8_e4m3", "fp8_e5m2"), 1),
@@ -29,7 +29,7 @@ REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum")
 
 
 class _Program(NamedTuple):
-    """A program of nccl-tests; *algorithm* is set if the program implies it."""
+    """A program of nccl-tests, with its algorithm if the program implies one."""
 
     op: CollectiveOp
     algorithm: str | None = None
@@ -52,7 +52,7 @@ REDUCING = ("all_reduce_perf", "reduce_perf", "reduce_scatter_perf")
 ROOTED = ("broadcast_perf", "reduce_perf", "gather_perf", "scatter_perf")
 UNEVEN = "alltoallv_perf"
 _WHOLE = ("all_reduce_perf", "broadcast_perf", "reduce_perf", "sendrecv_perf")
-"""Programs whose ranks do not divide the buffer."""
+"""Programs that do not divide the buffer among the ranks."""
 
 IGNORED = {
     "p": "there are no communicators to create",
@@ -68,7 +68,7 @@ IGNORED = {
 
 
 def bytes_of(option: str, text: str) -> int:
-    """Return a size in the notation of nccl-tests: a plain number is in bytes."""
+    """Parse a size in the notation of nccl-tests, where a plain number is in bytes."""
     plain = text.strip()
     where = f"{option} {text}"
     if plain.isdecimal() and len(plain) < 20:
@@ -127,7 +127,7 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
 
 
 def matrix_file() -> Path:
-    """Return the matrix file of alltoallv_perf, from the variable of nccl-tests."""
+    """Return alltoallv_perf's matrix file, from nccl-tests' environment variable."""
     text = os.environ.get("ALLTOALLV_MATRIX_FILE")
     if not text:
         raise ConfigError(
@@ -140,7 +140,7 @@ def matrix_file() -> Path:
 
 
 def uneven_size(asked: int, path: Path, nranks: int, element: int) -> BenchSize:
-    """Return the size of a matrix: bytes that the busiest rank sends or receives.
+    """Return the size for a traffic matrix: the bytes that the busiest rank moves.
 
     Raises:
         ConfigError: If this size is larger than the requested size.

@@ -1,4 +1,4 @@
-"""Console for tables and progress bars; it prints text literally."""
+"""Console for tables and progress bars that prints text without markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chakram.foundation.text_escaping import plain
 
 
 def facts_table(facts: Iterable[tuple[str, str]], title: str | None = None) -> Table:
-    """Return a table of names and values without lines."""
+    """Return a table of names and values without borders."""
     table = Table(box=None, show_header=False, title=title, title_justify="left")
     for fact in facts:
         table.add_row(*fact)
@@ -32,7 +32,7 @@ class Console(rich.console.Console):
 
     @property
     def file(self) -> IO[str]:
-        """The underlying stream, without proxies: styles are escape sequences."""
+        """The stream behind Rich's proxies, which would escape style sequences."""
         file = super().file
         while (behind := getattr(file, "rich_proxied_file", None)) is not None:
             file = behind

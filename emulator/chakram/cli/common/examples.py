@@ -257,17 +257,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def examples_text(verb: str) -> str:
-    """Return the examples for the help of *verb*; empty: ``chakram`` itself."""
+    """Return the examples for the help of *verb*, or of ``chakram`` if it is empty."""
     # \b makes click keep the lines as they are.
     return "\n".join(["\b", "Examples:", *(f"  {each}" for each in EXAMPLES[verb])])
 
 
 def add_examples(app: typer.Typer, verb: str = "") -> None:
-    """Add the examples to the help of *app* and of everything below it.
+    """Add the examples to the help of *app* and of all verbs below it.
 
     Args:
         app: The command, or a group of verbs.
-        verb: Full name of the group, e.g. ``trace convert``; empty for the command.
+        verb: Full name of the group, e.g. ``trace convert``. Empty for ``chakram``.
     """
     app.info.epilog = examples_text(verb)
     for command in app.registered_commands:

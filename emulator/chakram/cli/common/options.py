@@ -83,10 +83,10 @@ _Options = TypeVar("_Options")
 def options_from(
     options: Callable[..., _Options],
 ) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
-    """Return a decorator for verbs whose many options are fields of a class.
+    """Return a decorator for verbs whose options are the fields of a dataclass.
 
     Args:
-        options: A dataclass; each field is annotated like a parameter of a verb.
+        options: A dataclass. Each field is annotated like a parameter of a verb.
     """
 
     def decorate(verb: Callable[[_Options], None]) -> Callable[..., None]:
@@ -95,7 +95,7 @@ def options_from(
             verb(options(**given))
 
         signature = inspect.signature(options, eval_str=True)
-        # typer reads the signature; the type of a function does not declare it.
+        # typer reads the signature, which the type of a function does not declare.
         command.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
         command.__annotations__ = {
             name: parameter.annotation
@@ -119,7 +119,8 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
             raise ConfigError(
                 f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
             )
-        # A later value wins, even over a key that contains it.
+        # A repeated key moves to the end, so that it also overrides keys that contain
+        # it.
         values.pop(key.strip(), None)
         values[key.strip()] = value
     return values
@@ -163,19 +164,19 @@ PIPE_WIDTH = 120
 
 
 def output_width(*, wide: bool) -> int | None:
-    """Return the largest width of tables on standard output; None: any width."""
+    """Return the maximum width of tables on standard output, or None if unlimited."""
     return None if wide else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def sentence_width(*, wide: bool) -> int | None:
-    """Return the width at which sentences wrap: that of a terminal, else None."""
+    """Return the width at which sentences wrap: the terminal's, or None elsewhere."""
     return output_width(wide=wide) if sys.stdout.isatty() else None
 
 
 def print_columns(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None
 ) -> None:
-    """Print a table as ``fitted`` formats it; heading lines start with ``#``."""
+    """Print a table as ``fitted`` formats it, with ``#`` before heading lines."""
     from chakram.console.text_table import fitted
 
     heading, lines = fitted(columns, rows, width=width)
@@ -236,7 +237,7 @@ docs/reference/command-line.md describes the documents."""
 
 
 def json_text(kind: str, document: Mapping[str, Any]) -> str:
-    """Return a document of ``--json``; its first key gives its kind and version.
+    """Return a document of ``--json``, whose first key gives its kind and version.
 
     Raises:
         KeyError: If ``DOCUMENTS`` does not list the kind.

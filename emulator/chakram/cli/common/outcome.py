@@ -26,7 +26,7 @@ def show_outcome(
     report: bool = False,
     against: tuple[Path, Sequence[ComparedTimes]] | None = None,
 ) -> None:
-    """Print the results of a run, with the run directory and an answer in words.
+    """Print the results of a run, the run directory and a conclusion in words.
 
     Args:
         outcome: The run.
@@ -36,7 +36,7 @@ def show_outcome(
         against: A result file of another simulator, and the comparison with it.
 
     Raises:
-        ChakramError: If the run is incomplete, after its results are printed.
+        ChakramError: If the run is incomplete. Its results are printed first.
     """
     page = _write_report(outcome.directory) if report else None
     if as_json:
@@ -65,7 +65,7 @@ def show_outcome(
 
 
 def _write_report(directory: Path) -> Path:
-    """Write the HTML report of a run into its directory; return its path."""
+    """Write the HTML report of a run into its directory. Return the file's path."""
     from chakram.report.run.page import run_page
     from chakram.run_directory.reader import open_run
 
@@ -106,7 +106,7 @@ def _print_against(
 
 
 def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
-    """Print the result table of a run, and the answer in words."""
+    """Print the result table of a run, and the conclusion in words."""
     from chakram.analysis.run_answer import answer_lines
     from chakram.analysis.run_causes import quick_why
     from chakram.run_directory.reader import open_run

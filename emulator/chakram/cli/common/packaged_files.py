@@ -1,7 +1,8 @@
 """Files outside the packages: experiments, dashboards, rules and examples.
 
-An installed package holds them in its folder ``files``, with their paths in a checkout
-(see setup.py). An editable install reads them from the checkout.
+An installed package contains these files in its folder ``files``, under the same
+relative paths as in a checkout (see setup.py). An editable install reads them from the
+checkout.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def packaged(path: str) -> Path:
 
 
 def files_below(path: str, out: Path) -> dict[Path, Path]:
-    """Return where the files of the folder *path* go: sources by target below *out*."""
+    """Return the files of the folder *path*: each source by its target below *out*."""
     folder = packaged(path)
     return {
         out / source.relative_to(folder): source
@@ -30,15 +31,15 @@ def files_below(path: str, out: Path) -> dict[Path, Path]:
 
 
 def copy_files(files: Mapping[Path, Path], *, force: bool) -> list[str]:
-    """Copy sources to their targets; return the paths of the targets.
+    """Copy sources to their targets, and return the paths of the targets.
 
     Args:
         files: Sources by target.
         force: Replace existing files.
 
     Raises:
-        RunDirectoryError: If a target exists, before anything is written, or if it
-            cannot be written.
+        RunDirectoryError: If a target already exists, in which case nothing is written,
+            or if it cannot be written.
     """
     for target in files:
         refuse_existing(target, force=force)

@@ -19,7 +19,7 @@ from chakram.preflight.report import (
 )
 
 MATRIX_PORTS = 16
-"""Largest number of ports for a matrix; with more ports, the worst pairs are listed."""
+"""Maximum number of ports for a matrix. With more ports, the worst pairs are listed."""
 WORST_PAIRS = 16
 FINDINGS_SHOWN = 24
 
@@ -27,7 +27,7 @@ _STYLES = {"passed": "green", FAILED: "bold red", UNPROVEN: "yellow", "-": "dim"
 
 
 def print_report(report: PreflightReport, console: Console | None = None) -> None:
-    """Print a whole report on *console*; None: standard output."""
+    """Print a whole report on *console*, or on standard output if it is None."""
     console = console or Console()
     if len(report.ports) <= MATRIX_PORTS:
         for title, table in _matrices(report):

@@ -1,7 +1,8 @@
 """Progress display of a run: a bar on a terminal, plain lines elsewhere.
 
-All output goes to stderr, because stdout is for results. During a run, each interval
-prints a line with the counters of the agents (``chakram.summary.interval_lines``).
+All output goes to stderr, because stdout is for results. During a run, the display adds
+one line per interval with the counters of the agents
+(``chakram.summary.interval_lines``).
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def run_request(
     Args:
         experiment: The experiment.
         text: The text of its file.
-        runs: Folder for run directories; None: the folder in the experiment.
+        runs: Folder for run directories. None: the folder in the experiment.
         quiet: Show nothing.
-        interval_ns: Time between two lines of counters; 0: none.
+        interval_ns: Time between two lines of counters, or 0 for none.
         how: Further fields of the request.
     """
     from chakram.execution.request import RunRequest
@@ -71,13 +72,13 @@ def run_request(
 
 
 class ProgressReporter:
-    """Shows phases, iterations and notes; use it in a ``with`` block.
+    """Progress display of phases, iterations and notes, for a ``with`` block.
 
     Args:
         quiet: Show nothing, as for ``--json``.
-        console: The console; None: stderr.
-        interval_ns: Time between two lines of counters; 0: none.
-        dilation: Time dilation of the fabric; lines show undilated rates.
+        console: The console. None: stderr.
+        interval_ns: Time between two lines of counters, or 0 for none.
+        dilation: Time dilation of the fabric. Lines show undilated rates.
         clock_ns: Returns the current time.
     """
 

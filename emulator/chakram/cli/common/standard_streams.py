@@ -1,7 +1,7 @@
-"""Standard output and error that outlive their readers, as in ``chakram ... | head``.
+"""Standard output and error that tolerate a closed pipe (``chakram ... | head``).
 
-Otherwise the next line that a verb prints would raise ``BrokenPipeError``, and a run
-would end without results.
+Without them, the next line that a verb prints to a closed pipe would raise
+``BrokenPipeError``, and a run would end without results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _READER_IS_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EIO})
-"""Error numbers of a closed reader; EIO means that the terminal was closed."""
+"""Error numbers of writes to a closed reader. EIO means a closed terminal."""
 
 
 class _Descriptor(io.FileIO):
     """File descriptor that drops output after its reader has closed it.
 
     Args:
-        number: The descriptor; it stays open.
+        number: The descriptor, which stays open.
         drops_all: Whether to drop output after any error, e.g. on a full disk.
     """
 
@@ -44,16 +44,19 @@ class _Descriptor(io.FileIO):
 
 
 def outlive_readers() -> None:
-    """Replace ``sys.stdout`` and ``sys.stderr`` of this process.
+    """Replace ``sys.stdout`` and ``sys.stderr`` by streams that tolerate a closed pipe.
 
-    An error on standard error never ends the work.
+    A failed write to standard error never ends the command.
     """
     sys.stdout = _outliving(sys.stdout, drops_all=False)
     sys.stderr = _outliving(sys.stderr, drops_all=True)
 
 
 def _outliving(stream: TextIO | None, *, drops_all: bool) -> TextIO:
-    """Return a stream for the same descriptor; *stream* is None if it was closed."""
+    """Return a tolerant stream for the same descriptor.
+
+    *stream* is None if standard output or error was closed when the process started.
+    """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper):

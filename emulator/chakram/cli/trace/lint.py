@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _OF_A_RULE_SHOWN = 10
-"""Limit of different problems shown per rule, so that no rule hides the others."""
+"""Maximum number of different problems that are printed per rule."""
 _WORDS = {"correction": "corrected"}
 """First word of an output line, if it differs from the name of the severity."""
 

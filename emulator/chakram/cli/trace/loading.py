@@ -85,10 +85,10 @@ Uncorrected = Annotated[
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
-    """Return the number of ranks along each dimension.
+    """Parse ``--dimensions``: the number of ranks along each dimension.
 
     Raises:
-        ConfigError: If the text is not a list of such numbers.
+        ConfigError: If the text is not a list of positive integers.
     """
     if text is None:
         return ()
@@ -106,10 +106,10 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 
 def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
-    """Return process groups by operation.
+    """Parse ``--unnamed-group``: process groups by operation.
 
     Raises:
-        ConfigError: If there is no such operation.
+        ConfigError: If an operation is unknown, or a group is empty.
     """
     from chakram.collectives.groups import ANY_OPERATION
     from chakram.config.jobs import UNNAMED_OPERATIONS
@@ -131,7 +131,7 @@ def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Options for reading traces; each field is an option, see `with_reading`."""
+    """Options for reading traces, one per field (see `with_reading`)."""
 
     bytes_per_element: BytesPerElement = None
     comm_groups: CommGroups = None
@@ -240,7 +240,7 @@ def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[...,
 def declare_parameters(
     verb: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> None:
-    """Declare parameters to typer for a verb that takes any keyword arguments."""
+    """Declare to typer the parameters of a verb that takes any keyword arguments."""
     # Typer reads them from the signature, and their types from the annotations.
     vars(verb)["__signature__"] = inspect.Signature(parameters)
     verb.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -248,7 +248,7 @@ def declare_parameters(
 
 @contextmanager
 def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal; yield its update function (ranks done, all ranks)."""
+    """Show a bar on a terminal, and yield its update function (done, all ranks)."""
     console = Console(stderr=True)
     with Progress(
         console=console, transient=True, disable=not console.is_terminal
@@ -258,7 +258,7 @@ def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def warning_lines(traces: TraceSet) -> list[str]:
-    """Return one line per kind of warning, because ranks mostly have the same ones."""
+    """Return one line per kind of warning, because most ranks have the same kinds."""
     from chakram.chakra.read.reader_options import CORRECTIONS, merge_warnings
 
     return [

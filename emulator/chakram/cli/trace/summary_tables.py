@@ -31,7 +31,7 @@ def print_summary(
     """Print the summary of a trace set."""
     console = Console()
     if not console.is_terminal:
-        # Files and pipes have no width; narrow columns would break words.
+        # Files and pipes have no width, and narrow columns would break words.
         console = Console(width=max(console.width, _LEAST_WIDTH))
     facts = trace_tables.trace_facts(
         traces, summary, bytes_per_element=bytes_per_element
@@ -93,7 +93,7 @@ def _table(table: Table) -> RichTable:
 
 
 HEAT_MAP_RANKS: Final = 64
-"""Largest number of ranks for a legible heat map on a console."""
+"""Maximum number of ranks for a legible heat map on a console."""
 
 _SHADES: Final = "·░▒▓█"
 _COLOURS: Final = ("bright_black", "blue", "cyan", "yellow", "red")
@@ -110,7 +110,7 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
 
     Args:
         rows: The matrix.
-        width: Width of a line in characters; cells are two characters wide if they fit.
+        width: Width of a line in characters. Cells are two characters wide if they fit.
     """
     size = len(rows)
     largest = max(map(max, rows), default=0)

@@ -47,7 +47,7 @@ _Out = Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER"
 
 
 class _Kinds(TyperGroup):
-    """Creates the verb of a kind on demand, because kinds take a while to import."""
+    """Group that creates verbs on demand, because their modules import slowly."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         from chakram.synth.settings import KINDS
@@ -102,7 +102,7 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
 
 
 class _Option:
-    """An option: its key in a file, and its declaration for typer."""
+    """An option: its key in an experiment file, and its declaration for typer."""
 
     def __init__(self, key: str, field: FieldInfo, name: str) -> None:
         self.key = key
@@ -126,7 +126,7 @@ class _Option:
         self.annotation = Annotated[base, typer.Option(*declarations, **settings)]
 
     def as_yaml(self, value: str | bool | list[str]) -> str:
-        """Return a value of the option in the syntax of a file."""
+        """Return a value of the option in the syntax of an experiment file."""
         if isinstance(value, list):
             return f"[{', '.join(value)}]"
         if isinstance(value, bool):
@@ -136,7 +136,7 @@ class _Option:
 
 
 def _options(model: Any, prefix: str = "") -> dict[str, _Option]:
-    """Return the options of *model* by parameter name; sections become prefixes."""
+    """Return the options of *model* by parameter name, with sections as prefixes."""
     from pydantic import BaseModel
 
     options: dict[str, _Option] = {}
@@ -152,7 +152,7 @@ def _options(model: Any, prefix: str = "") -> dict[str, _Option]:
 
 def _parameter(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
     if default is ...:
-        # None means that the key is not given; pydantic checks what is required.
+        # None means that the key is not given. pydantic checks the required keys.
         required = type(None) not in get_args(get_args(annotation)[0])
         default = inspect.Parameter.empty if required else None
     return inspect.Parameter(
@@ -175,7 +175,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """Return the allowed values of a ``Literal``, also if it is optional."""
+    """Return the allowed values of a ``Literal`` or an optional ``Literal``."""
     if "Literal" in str(annotation):
         inner = [each for each in get_args(annotation) if each is not type(None)]
         if len(inner) == 1 and get_args(inner[0]):
@@ -185,7 +185,7 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def _help(field: FieldInfo) -> str:
-    """Return the description of a field, with its default in the syntax of a file."""
+    """Return the description of a field, with its default as in an experiment file."""
     from pydantic import TypeAdapter
 
     text = " ".join((field.description or "").split())
@@ -197,7 +197,7 @@ def _help(field: FieldInfo) -> str:
     elif isinstance(default, tuple):
         default = f"[{', '.join(default)}]"
     elif field.metadata:
-        # Numbers with units are written as in files.
+        # Numbers with units are written as in experiment files.
         kind: Any = Annotated[field.annotation, *field.metadata]
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
         default = adapter.dump_python(default, mode="json")
@@ -209,7 +209,7 @@ def _dashed(name: str) -> str:
 
 
 def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
-    """Return the parameters, or raise one error with all mistakes."""
+    """Return parameters of a synthetic trace, or raise one error with all mistakes."""
     from pydantic import ValidationError
 
     from chakram.settings.located_errors import Mistake, from_validation, report

@@ -6,8 +6,8 @@ is open, and captures until standard input closes. Standard input also closes wh
 parent process dies. The process then prints a final line that summarizes each file.
 
 The process runs at a lower priority than the data plane, and reads whole blocks. If it
-cannot write packets in time, the kernel drops and counts them. Such packets are missing
-only from the capture, not from the network.
+cannot write packets in time, the kernel drops and counts them. The dropped packets are
+missing only from the capture, not from the network.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chakram.fabric.modelled_switch.packet_ring import (
 from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
 
 SNAP_BYTES = 1 << 18
-"""Upper bound of frame lengths; readers refuse records that exceed it."""
+"""Upper bound of frame lengths. Readers refuse longer records."""
 
 FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
 """Header of a capture file of Ethernet frames, readable by Wireshark.
@@ -79,8 +79,9 @@ class CaptureResult:
 
     Attributes:
         host: Name of the host.
-        packets: Packets in the file.
-        dropped: Packets that are missing because they could not be written in time.
+        packets: Number of packets in the file.
+        dropped: Number of packets that are missing because the process could not write
+            them in time.
         is_full: Whether the file reached its size limit and lacks later packets.
         failure: Reason why writing ended early, or None.
     """
@@ -96,7 +97,7 @@ def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> b
     """Return the line of JSON that requests captures from the process.
 
     Args:
-        requests: One for each host.
+        requests: One request for each host.
         limit_bytes: Maximum size of each file.
     """
     fields = {"limit_bytes": limit_bytes, "hosts": [asdict(each) for each in requests]}
@@ -108,7 +109,7 @@ def check_ready(line: bytes) -> None:
 
     Raises:
         PrivilegeError: If the process may not capture.
-        FabricError: If the process cannot capture, or sent another answer.
+        FabricError: If the process cannot capture, or the answer is invalid.
     """
     refused = decode_error(_fields(line))
     if refused is not None:
@@ -123,7 +124,7 @@ def decode_results(line: bytes) -> tuple[CaptureResult, ...]:
     """Return the final report of the process.
 
     Raises:
-        FabricError: If *line* is not such a report.
+        FabricError: If *line* is not a valid report.
     """
     try:
         return tuple(CaptureResult(**each) for each in _fields(line)["captures"])
@@ -146,7 +147,7 @@ def _shown(line: bytes) -> str:
 
 
 class _Capture:
-    """One host's ring and file."""
+    """The packet ring and the capture file of one host."""
 
     def __init__(
         self, request: CaptureRequest, *, blocks: int, limit_bytes: int
@@ -173,7 +174,7 @@ class _Capture:
                 return
 
     def finish(self) -> CaptureResult:
-        """Close the ring and the file; return a summary of the file."""
+        """Close the ring and the file, and return a summary of the file."""
         self._end()
         return CaptureResult(
             host=self._request.host,

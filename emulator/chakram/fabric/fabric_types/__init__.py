@@ -1,6 +1,7 @@
-"""Fabric types that an experiment can name; each is a module of this package.
+"""Fabric types that an experiment can name.
 
-A module is named after its type and exports the type's class as ``KIND``.
+Each type is a module of this package. The module has the name of the type, and exports
+the type's class as ``KIND``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Each fabric type is a module of this package with the class of its ``fabric`` section.
 The section defines the ports and links of the fabric, its simulated behavior, and how
-to bring it up. Once the fabric is up, a ``World`` replaces the section: ports with
-addresses, reachable agents, and possibly a topology. From then on, runs are the same on
-all fabric types.
+to bring it up. Once the fabric is up, a ``World`` replaces the section. It contains
+ports with addresses, reachable agents, and possibly a topology. From then on, runs are
+the same on all fabric types.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _IPV6_LEAST_MTU = 1280
 """Minimum MTU of an IPv6 link (RFC 8200, section 5)."""
 
 Dilation = Annotated[int, Field(strict=True, ge=1, le=100_000)]
-"""Factor by which time is stretched; see ``chakram.config.dilation``."""
+"""Factor by which time is stretched: see ``chakram.config.dilation``."""
 
 Addressing = Literal["ipv4", "ipv6"]
 """Address family of all ports."""
@@ -175,7 +175,7 @@ class World:
     captures: Captures | None = field(default=None, repr=False)
 
     async def counters(self) -> LabCounters:
-        """Return the counters of the lab; they are empty if there is no lab."""
+        """Return the counters of the lab, which are empty if there is no lab."""
         from chakram.fabric.labs.link_counters import LabCounters, read_counters
 
         if self.lab is None:
@@ -185,13 +185,13 @@ class World:
         return await asyncio.to_thread(read_counters, self.lab)
 
     async def disturb_links(self, faults: Sequence[LinkFault]) -> None:
-        """Inject more link faults; an empty sequence ends all injected faults.
+        """Inject more link faults, or end all faults with an empty sequence.
 
         Args:
             faults: Faults with times on the clock of this machine.
 
         Raises:
-            FabricError: If the lab cannot inject them.
+            FabricError: If the lab cannot inject the faults.
         """
         import asyncio
 
@@ -201,7 +201,7 @@ class World:
             await asyncio.to_thread(disturb_links, self.lab, faults)
 
     async def sample_links(self, bin_ns: int) -> None:
-        """Start to sample the links of modeled switches; 0 stops sampling.
+        """Sample the links of modeled switches every *bin_ns*, or stop with 0.
 
         Raises:
             FabricError: If the lab has no modeled switches, or they do not answer.
@@ -279,7 +279,7 @@ class FabricKind(Model, ABC):
 
     @property
     def tiers(self) -> int | None:
-        """Tiers of switches, or None if unknown."""
+        """Number of tiers of switches, or None if unknown."""
         return 1
 
     @property
@@ -307,7 +307,7 @@ class FabricKind(Model, ABC):
         """Return hosts, switches and links, or None if they are unknown.
 
         Args:
-            nports: Ports that the jobs need, for a fabric that adapts to them.
+            nports: Number of ports that the jobs need, for a fabric of variable size.
 
         Raises:
             ConfigError: If the number of ports is unknown.
@@ -375,14 +375,14 @@ class FabricKind(Model, ABC):
         )
 
     def host_names(self, nports: int) -> Sequence[str]:
-        """Return the host of each port; by default each port is a separate host."""
+        """Return the host of each port. By default, each port is a separate host."""
         return [str(number) for number in range(nports)]
 
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
         """Return the number of data-plane processes for an agent with *nports* ports.
 
         Args:
-            nports: Ports of the agent.
+            nports: Number of ports of the agent.
             cores: Cores of this machine that Chakram may use.
         """
         return max(1, len(cores) - 1)
@@ -411,7 +411,7 @@ class FabricKind(Model, ABC):
 
     @abstractmethod
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Bring up fabric and agents; register their removal with *stack*."""
+        """Bring up fabric and agents, and register their removal with *stack*."""
 
     @asynccontextmanager
     async def open(
@@ -423,7 +423,7 @@ class FabricKind(Model, ABC):
         logs: Path,
         processes: int | None = None,
     ) -> AsyncIterator[World]:
-        """Bring up the fabric and its agents; take both down when the block ends.
+        """Bring up the fabric and its agents, and take both down after the block.
 
         See ``WorldRequest`` for the arguments.
 
@@ -447,7 +447,7 @@ class FabricKind(Model, ABC):
     async def start_lab(
         self, lab_name: str, *, seed: int, lifetime: str
     ) -> LabHandle | None:
-        """Build the fabric without a run; return None if there is nothing to build."""
+        """Build the fabric without a run, or return None if there is none to build."""
         return None
 
     def agent_addresses(self) -> dict[str, list[str]] | None:
@@ -489,7 +489,7 @@ class LocalFabric(FabricKind):
         prefix: Sequence[str] = (),
         options: Sequence[str] = (),
     ) -> tuple[AgentPlace, int]:
-        """Start the agent of all ports; return it and its process ID.
+        """Start the agent of all ports, and return it and its process ID.
 
         Delays in the agent distort results. The agent therefore gets the highest
         priority if that leaves a core for the controller. This does not apply if this

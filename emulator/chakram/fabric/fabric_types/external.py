@@ -233,12 +233,12 @@ class ExternalFabric(FabricKind):
 
     @property
     def tiers(self) -> int | None:
-        """Tiers of switches, or None if unknown."""
+        """Number of tiers of switches, or None if unknown."""
         return None if self.topology is None else self.topology.tiers
 
     @property
     def may_mark(self) -> bool:
-        """Whether switches may set ECN marks; true, because that is unknown."""
+        """Whether switches may set ECN marks: true, because they are unknown."""
         return True
 
     def details(self) -> str:
@@ -249,7 +249,7 @@ class ExternalFabric(FabricKind):
         )
 
     def to_topology(self, nports: int | None = None) -> Topology | None:
-        """Return the topology with port names as host names; None if it is not set."""
+        """Return the topology with port names as host names, or None if not set."""
         if self.topology is None:
             return None
         topology = self.topology.to_topology(self.links, self.port_names())

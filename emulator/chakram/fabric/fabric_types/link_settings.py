@@ -223,7 +223,7 @@ class SwitchesSettings(section_of(Profile)):  # type: ignore[misc] # a made clas
 
 
 def _check_ports(config_db: str, topology: Topology | None) -> list[Mistake]:
-    """Check that the switch of a file has enough ports for every switch."""
+    """Check that a configured switch has enough ports for every switch in use."""
     if topology is None:
         return []
     nports = len(port_names(json.loads(config_db), where=CONFIG_DB))

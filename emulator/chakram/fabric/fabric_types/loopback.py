@@ -1,8 +1,8 @@
 """Fabric type ``loopback``: every port is an address in 127.0.0.0/8. Unprivileged.
 
-IPv6 has only one loopback address, ``::1``, so every port is one of its UDP ports. The
-fabric has no switch. If ``rate`` is not set, only this machine's processor limits the
-rate.
+IPv6 has only one loopback address, ``::1``. With IPv6, every port is therefore a UDP
+port of that address. The fabric has no switch. If ``rate`` is not set, only this
+machine's processor limits the rate.
 """
 
 from __future__ import annotations

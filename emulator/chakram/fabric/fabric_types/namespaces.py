@@ -107,7 +107,7 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def tiers(self) -> int:
-        """Tiers of switches."""
+        """Number of tiers of switches."""
         return self.topology.tiers
 
     @property
@@ -123,7 +123,7 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
-        """Kinds of link faults that its runs can inject; kernels cannot pause links."""
+        """Kinds of link faults that runs can inject. Kernels cannot pause links."""
         if self.is_modelled:
             return FAULT_KINDS
         return tuple(kind for kind in FAULT_KINDS if kind != "pause_storm")
@@ -163,7 +163,7 @@ class NamespaceFabric(LocalFabric):
         topology = self.topology.to_topology(self.links)
         # Only kernel labs shape links with token buckets. Kernel labs have no ECN
         # marks, no rates above 10 Gbit/s and no forwarding hosts. Settings with any of
-        # these describe other switches.
+        # these thus describe switches other than the kernel's.
         shape = self.topology.shape
         is_other = (
             self.switch != "kernel"
@@ -237,7 +237,7 @@ class NamespaceFabric(LocalFabric):
         state = await self._lab(stack, request)
         captures = None
         if self.capture:
-            # Start it before the agent, so that the capture ends after the last packet.
+            # Start the capture before the agent, so that it ends after the last packet.
             captures = await stack.enter_async_context(
                 capturing(state, self.capture, folder=request.logs)
             )

@@ -43,9 +43,9 @@ class Shape(Model, ABC):
     """A shape of a fabric.
 
     Attributes:
-        tiers: Tiers of switches.
-        is_built: Whether namespace labs support it.
-        has_uplinks: Whether it has links between switches.
+        tiers: Number of tiers of switches.
+        is_built: Whether namespace labs support the shape.
+        has_uplinks: Whether the shape has links between switches.
     """
 
     tiers: ClassVar[int] = 2
@@ -63,14 +63,14 @@ class Shape(Model, ABC):
 
     @abstractmethod
     def to_topology(self, links: LinksSettings, names: Names) -> Topology:
-        """Return the topology; see ``TopologySettings.to_topology``."""
+        """Return the topology: see ``TopologySettings.to_topology``."""
 
     def check(self) -> list[Mistake]:
         """Return the mistakes within the shape."""
         return []
 
     def server_of(self, host: int) -> int:
-        """Return the server that a host is a port of; by default the host itself."""
+        """Return the server that a host is a port of, by default the host itself."""
         return host
 
 
@@ -205,7 +205,7 @@ class ClosShape(Shape):
 
     @property
     def nhosts(self) -> int:
-        """Hosts of all leaves."""
+        """Number of hosts of all leaves."""
         return self.leaves * self.hosts_per_leaf
 
     def check(self) -> list[Mistake]:
@@ -252,7 +252,7 @@ class FatTreeShape(Shape):
 
     @property
     def nhosts(self) -> int:
-        """Hosts of all pods."""
+        """Number of hosts of all pods."""
         return self.pods * self.leaves * self.hosts_per_leaf
 
     def describe(self) -> str:
@@ -292,7 +292,7 @@ class RailShape(Shape):
 
     @property
     def nhosts(self) -> int:
-        """Ports of all servers."""
+        """Number of ports of all servers."""
         return self.servers * self.ports
 
     def check(self) -> list[Mistake]:
@@ -353,7 +353,7 @@ class RingShape(_ForwardingShape):
 
     @property
     def nhosts(self) -> int:
-        """Nodes."""
+        """Number of nodes."""
         return self.nodes
 
     def describe(self) -> str:
@@ -375,7 +375,7 @@ class TorusShape(_ForwardingShape):
 
     @property
     def nhosts(self) -> int:
-        """Nodes."""
+        """Number of nodes."""
         return prod(self.dimensions)
 
     def check(self) -> list[Mistake]:
@@ -407,7 +407,7 @@ class FullyConnectedShape(_ForwardingShape):
 
     @property
     def nhosts(self) -> int:
-        """Nodes."""
+        """Number of nodes."""
         return self.nodes
 
     def describe(self) -> str:
@@ -456,7 +456,7 @@ class TopologySettings(Model):
 
     @property
     def tiers(self) -> int:
-        """Tiers of switches."""
+        """Number of tiers of switches."""
         return 1 if self.shape is None else self.shape.tiers
 
     def describe(self) -> str:

@@ -58,7 +58,7 @@ _BRIDGE = "br0"
 
 
 def build_lab(spec: LabSpec) -> BuiltLab:
-    """Build the lab of *spec*; remove everything if a step fails.
+    """Build the lab of *spec*, or remove everything if a step fails.
 
     Raises:
         PrivilegeError: If this process lacks privileges.
@@ -79,8 +79,8 @@ def build_lab(spec: LabSpec) -> BuiltLab:
         cores = forwarding_cores(os.sched_getaffinity(0)) if shaped else ()
         for number, switch in enumerate(spec.topology.switches):
             # Steering hashes each packet with the kernel's own key. If this switch or a
-            # later one chooses among equal-cost paths, it would use that hash instead
-            # of its seeded hash.
+            # later switch chooses among equal-cost paths, it would use that hash
+            # instead of its seeded hash.
             steered = () if spec.topology.path_has_choice(switch) else cores
             settings[switch] = switch_sysctls(
                 spec.addressing, spec.seed, number, steered
@@ -296,7 +296,7 @@ _READY_POLL_S = 0.005
 
 
 def switch_off_udp_segmentation(node: str, interface: str) -> None:
-    """Disable UDP segmentation offload; called in the node's namespace.
+    """Disable UDP segmentation offload. Call this in the node's namespace.
 
     Args:
         node: The host or switch, for errors.
@@ -324,8 +324,8 @@ def wait_until_ready(switches: Iterable[Namespace]) -> None:
     """Wait until every port of every switch is up and forwards.
 
     The kernel sets up the switch's end of an interface pair, and opens the ports of a
-    bridge, in the background. Packets sent before that are lost. Host interfaces can
-    send as soon as they are up, whatever state they report.
+    bridge, in the background. Packets that are sent before these ports are ready are
+    lost. Host interfaces can send as soon as they are up, whatever state they report.
 
     Raises:
         FabricError: If this takes longer than 10 s.

@@ -20,13 +20,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltLab:
-    """A lab that is up, held by this process.
+    """A running lab that this process owns.
 
     Attributes:
         namespaces: Namespace of each host or switch, by name.
         ports: Both ends of every link that was built.
         addresses: Its address plan.
-        prefix_lengths: Bits of the subnet, by host.
+        prefix_lengths: Prefix length of the subnet, by host.
         notes: Parts of the specification that this kernel does not support.
     """
 

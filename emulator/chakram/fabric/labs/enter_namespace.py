@@ -1,7 +1,7 @@
 """Entry into network namespaces, for processes that open sockets in them.
 
 A socket belongs permanently to the namespace of the thread that creates it. One process
-can therefore hold sockets of many namespaces. This module imports nothing heavy,
+can therefore have sockets in many namespaces. This module imports no large packages,
 because data-plane processes use it.
 
 A namespace is given as a path (such as ``/proc/4711/fd/9``, from a lab's state) or as
@@ -80,7 +80,9 @@ def enter_namespace(target: str | int) -> None:
 
 @contextmanager
 def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]:
-    """Run the block in a network namespace, then return. Other threads do not move.
+    """Run the block in a network namespace, then return to the previous namespace.
+
+    Other threads do not move.
 
     Inside the user namespace of a rootless lab, a thread cannot return to the namespace
     of the machine, because the user lacks the privileges there. The function checks
@@ -90,7 +92,7 @@ def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]
         target: The namespace.
         may_stay: Whether the thread may remain in the namespace if it cannot return.
             Set this only in processes that do nothing but send and receive in
-            namespaces. Use ``run_in_namespace`` in others.
+            namespaces. Use ``run_in_namespace`` in other processes.
 
     Raises:
         FabricError: If there is no such namespace.
@@ -156,7 +158,7 @@ def _may_enter(target: str | int) -> bool:
 
 
 def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
-    """Return a descriptor of the network namespace at *path*; the caller closes it.
+    """Return a descriptor of the network namespace at *path*, for the caller to close.
 
     Paths come from plans. Therefore the function opens only network namespaces, and it
     never blocks beyond *timeout_s*, even if a file system does not respond.
@@ -179,7 +181,7 @@ def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
             if waits:
                 outcome.append(found)
             elif isinstance(found, int):
-                os.close(found)  # too late: the caller has given up
+                os.close(found)  # too late: the caller has timed out
 
     # A thread that hangs in the kernel cannot be ended, so nothing may wait for it.
     thread = threading.Thread(target=body, name="chakram-open-netns", daemon=True)

@@ -77,7 +77,7 @@ _REQUESTS = (COUNTERS_REQUEST, FAULTS_REQUEST, BIN_REQUEST, SAMPLES_REQUEST)
 
 
 def main() -> int:
-    """Hold one lab; return the exit status."""
+    """Run the holder of one lab, and return the exit status."""
     parent = os.getppid()
     try:
         spec = decode_spec(sys.stdin.readline())
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _become_daemon() -> None:
-    """Continue as a new process in a new session; the original process ends."""
+    """Continue as a new process in a new session, and end the original process."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -142,7 +142,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
 
 
 def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
-    """Create the lab's directory; raise ``FabricError`` if the lab runs already."""
+    """Create the lab's directory, or raise ``FabricError`` if the lab runs already."""
     directory = lab_directory(spec.name, root)
     ticks = process_start_ticks(os.getpid())
     if ticks is None:
@@ -311,8 +311,8 @@ def _serve(
         wait_s = None if faults is None else _advance(faults)
         ready, _, _ = select.select(sources, [], [], wait_s)
         if switch is not None and switch.ended in ready:
-            # Requests for counters report this. Packets to the switch are lost from now
-            # on.
+            # Packets to the switch are lost from now on. Requests for counters report
+            # the end of the process.
             log.error("the process of the switches has ended name=%s", spec.name)
             sources.remove(switch.ended)
         if wake_reader in ready or (0 in ready and not os.read(0, 1 << 16)):
@@ -330,7 +330,7 @@ def _serve(
 
 
 def _advance(faults: KernelFaults) -> float | None:
-    """Apply due faults; return the seconds until the next change, or None."""
+    """Apply due faults, and return the seconds until the next change, or None."""
     try:
         return faults.advance(monotonic_ns())
     except ChakramError:
@@ -377,7 +377,7 @@ def _answer(
 
 
 def _fields(line: bytes, where: str) -> dict[str, Any]:
-    """Return the fields of a request; reject requests of unknown type."""
+    """Return the fields of a request, or reject a request of unknown type."""
     try:
         fields: dict[str, Any] = json.loads(line)
         request = fields["request"]

@@ -1,7 +1,7 @@
 """Link faults in a lab with kernel switches.
 
 A short classic BPF program at the ingress of the receiving interface drops packets. At
-that point they have already been serialized, as in the switch model, and the kernel
+that point, the packets have already been serialized, as in the switch model. The kernel
 counts the drops. A burst is lost as a whole.
 
 A link that is down loses all packets. The switches at its ends remove it from their
@@ -96,7 +96,7 @@ def _drop_arrivals(index: int, share: float) -> Request:
     body += struct.pack("=I", _FIRST_PRIORITY | socket.htons(_ETH_P_ALL))
     body += _attribute(_TCA_KIND, b"bpf\0") + _attribute(_TCA_OPTIONS, options)
     flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
-    # struct nlmsghdr; the socket fills in the sequence number.
+    # struct nlmsghdr. The socket fills in the sequence number.
     header = struct.pack("=IHHII", 16 + len(body), rtnl.RTM_NEWTFILTER, flags, 0, 0)
     return Request(header + body, "bpf filter of what arrives")
 
@@ -107,7 +107,7 @@ def _attribute(kind: int, data: bytes) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class _Port:
-    """One end of a link and its current faults; see ``FaultSchedule``.
+    """One end of a link and its current faults: see ``FaultSchedule``.
 
     Attributes:
         lost: Fraction of the packets sent from this end that are lost.
@@ -255,7 +255,7 @@ class KernelFaults:
         self._schedule = FaultSchedule(self._links)
 
     def disturb(self, faults: Sequence[LinkFault], now_ns: int) -> None:
-        """Inject more faults; an empty sequence ends all faults.
+        """Inject more faults, or end all faults with an empty sequence.
 
         Raises:
             FabricError: If this kernel does not support them.
@@ -269,10 +269,10 @@ class KernelFaults:
             self._links.forget()
 
     def advance(self, now_ns: int) -> float | None:
-        """Apply due faults; return the seconds until the next change, or None.
+        """Apply due faults, and return the seconds until the next change, or None.
 
         Raises:
-            FabricError: If the kernel refuses.
+            FabricError: If the kernel refuses a change.
         """
         self._schedule.advance(now_ns)
         next_ns = self._schedule.next_ns()

@@ -1,8 +1,9 @@
 """Functions that start, inspect and take down labs.
 
 A separate process owns each lab (``chakram.fabric.labs.holder``), for two reasons:
-rootless labs exist only inside a user namespace, and a lab must disappear with its
-holder even if the holder crashes.
+
+- Rootless labs exist only inside a user namespace.
+- A lab must disappear with its holder even if the holder crashes.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class LabStatus:
 
 @dataclass(slots=True, eq=False)
 class LabHandle:
-    """A lab started by this process; as a context manager, it ends with its block.
+    """A lab started by this process. As a context manager, it ends with its block.
 
     Attributes:
         state: Addresses, namespaces and all other state of the lab.
@@ -103,9 +104,9 @@ class LabHandle:
     holder: subprocess.Popen[bytes] | None
 
     async def stop(self) -> None:
-        """End the lab and remove everything it created; a second call has no effect.
+        """End the lab and remove everything that it created.
 
-        Labs of lifetime ``up`` end as well.
+        Labs of lifetime ``up`` end as well. A second call has no effect.
         """
         holder, self.holder = self.holder, None
         if holder is not None:
@@ -138,7 +139,7 @@ async def start_lab(
 
     Args:
         topology: Hosts, switches and links.
-        lab_name: Prefix of all names visible outside the lab; must not be in use.
+        lab_name: Prefix of all names visible outside the lab. It must not be in use.
         seed: Seed for the choice among equal-cost paths.
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
@@ -146,7 +147,7 @@ async def start_lab(
             captures.
         forwarding: ``kernel``, or ``model`` for modeled switches in one process.
         profile: Settings of modeled switches; None for the defaults.
-        lifetime: ``run`` or ``up``; see ``chakram.fabric.labs.lab_spec.LIFETIMES``.
+        lifetime: ``run`` or ``up``: see ``chakram.fabric.labs.lab_spec.LIFETIMES``.
 
     Raises:
         PrivilegeError: If this user may not create namespaces on this machine.
@@ -168,8 +169,8 @@ async def start_lab(
         state_root=str(root),
         profile=profile or Profile(),
     )
-    # Start the holder in this thread: the kernel ends it with the thread that starts
-    # it.
+    # Start the holder in this thread, because the kernel ends the holder with the
+    # thread that starts it.
     holder = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
         [sys.executable, "-P", "-m", "chakram.fabric.labs.holder"],
         stdin=subprocess.PIPE,
@@ -184,7 +185,7 @@ async def start_lab(
             answer, complaint = await asyncio.to_thread(_converse, holder, spec)
         state = _understand(lab_name, answer, complaint)
     except BaseException as error:
-        holder.terminate()  # it removes what it has created so far
+        holder.terminate()  # the holder removes what it has created so far
         await asyncio.to_thread(_close_and_wait, holder)
         if isinstance(error, TimeoutError):
             raise FabricError(
@@ -198,7 +199,7 @@ async def start_lab(
 
 
 def _converse(holder: subprocess.Popen[bytes], spec: LabSpec) -> tuple[bytes, bytes]:
-    """Send the specification; return the answer, or error output if there is none."""
+    """Send the specification, and return the answer and the error output."""
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stderr is not None
@@ -231,7 +232,7 @@ def _understand(lab_name: str, answer: bytes, complaint: bytes) -> LabState:
 
 
 def _close_and_wait(holder: subprocess.Popen[bytes]) -> None:
-    """Close the holder's standard input, which ends a run's lab, and reap it."""
+    """Close the holder's standard input, which ends a run's lab. Reap the holder."""
     for stream in (holder.stdin, holder.stdout, holder.stderr):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -319,7 +320,7 @@ def _down(lab: str) -> bool:
     end_processes(directory, spare=spare)
     holder = read_holder(directory)
     if holder is not None:
-        # Do not hold the lock here, because the holder takes it to clean up.
+        # This code must not own the lock, because the holder takes it to clean up.
         end_process(holder.pid, holder.start_ticks, grace_ns=_GRACE_NS)
     elif not directory.exists():
         for pid, start_ticks in {

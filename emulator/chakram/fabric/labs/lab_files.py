@@ -30,12 +30,12 @@ CONTROLLER = "controller"
 """Role of the process that controls a run. A lab with such a process is in use."""
 
 STATE_ROOT_VARIABLE = "CHAKRAM_STATE_DIR"
-"""Environment variable that overrides the root; set for processes inside a lab."""
+"""Environment variable that overrides the root, set for processes inside a lab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that owns a lab, and the names it created outside its directory."""
+    """The process that owns a lab, and the names it created outside the directory."""
 
     pid: int
     start_ticks: int
@@ -73,9 +73,9 @@ def state_root() -> Path:
 
 
 def prepare_root(root: Path) -> None:
-    """Create the root directory if needed; check that only this user can access it.
+    """Create the root directory if needed, and check that only this user can access it.
 
-    Its files determine which processes ``fabric down`` ends.
+    Files in the root determine which processes ``fabric down`` ends.
 
     Raises:
         FabricError: If it cannot be created, or belongs to another user.
@@ -204,7 +204,7 @@ def register_process(lab: str, pid: int, role: str) -> None:
 
 
 def unregister(lab: str, pid: int) -> None:
-    """Unregister a process; no effect if it was not registered."""
+    """Unregister a process, if it is registered."""
     (lab_directory(lab) / "pids" / str(pid)).unlink(missing_ok=True)
 
 
@@ -226,7 +226,7 @@ def registered_processes(directory: Path) -> list[RegisteredProcess]:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a lab's directory and its contents; no effect if it does not exist.
+    """Remove a lab's directory and its contents, if the directory exists.
 
     Raises:
         FabricError: If it cannot be removed.

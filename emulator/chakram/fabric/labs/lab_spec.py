@@ -57,7 +57,7 @@ class LabSpec:
     Attributes:
         name: Prefix of everything that is visible outside the lab.
         topology: Its hosts, switches and links.
-        seed: Seed of the switches' ECMP hashes; equal seeds give flows equal paths.
+        seed: Seed of the switches' ECMP hashes. Equal seeds result in equal paths.
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
         capture_hosts: Hosts whose link carries separate packets instead of bursts
@@ -116,7 +116,7 @@ class HostState:
         netns_name: Name for ``ip netns exec``, or None in a rootless lab.
         interface: Its only interface.
         address: IPv4 or IPv6 address of that interface.
-        prefix_length: Bits of its subnet.
+        prefix_length: Prefix length of its subnet.
         mac: MAC address of that interface.
         mtu: Largest IP packet, in bytes.
         switch_interface: Name of the port at the other end of its link.
@@ -167,7 +167,7 @@ class LabState:
         mtu: As specified.
         directory: The lab's own directory: sockets, process files, the holder's log.
         hosts: Its hosts, in the order of the topology.
-        switches: Its switches. With ``model`` forwarding there is one, named
+        switches: Its switches. ``model`` forwarding has only one switch, named
             ``switch``, with the other ends of all host links.
         notes: Parts of the specification that this kernel does not support, one
             sentence each.
@@ -271,7 +271,7 @@ def _made(kind: type[_T], value: Any) -> _T:
 
 
 def _value(kind: Declared, value: Any) -> Any:
-    """Return a field's value from JSON; raise TypeError if it has another type."""
+    """Return a field's value from JSON, or raise TypeError if the type is wrong."""
     if value is None and kind.may_be_none:
         return None
     if isinstance(kind.kind, type) and dataclasses.is_dataclass(kind.kind):

@@ -23,7 +23,7 @@ _FIRST = -20
 
 
 class LabSwitch:
-    """A process that runs the modeled switches of a lab; it ends with this process.
+    """A process that runs the modeled switches of a lab and ends with this process.
 
     Attributes:
         ended: Descriptor that becomes readable when the process ends.
@@ -38,7 +38,7 @@ class LabSwitch:
             log: File for its output.
 
         Raises:
-            FabricError: If it does not start.
+            FabricError: If the process does not start.
         """
         self._where = f"lab {spec.name}"
         self._control, theirs = socket.socketpair()
@@ -73,7 +73,7 @@ class LabSwitch:
             raise
 
     def ask(self, request: str) -> dict[str, Any]:
-        """Forward a request to the process; return its answer (``LabSwitches.serve``).
+        """Forward a request to the process and return its answer (``serve``).
 
         Raises:
             FabricError: If the process has ended, or does not answer.
@@ -81,7 +81,7 @@ class LabSwitch:
         return self._ask(request.rstrip("\n"), _ANSWER_S)
 
     def close(self) -> None:
-        """End the process; a second call has no effect."""
+        """End the process. A second call has no effect."""
         self._control.close()
         self._process.terminate()
         try:

@@ -56,11 +56,11 @@ class LabCounters:
     Attributes:
         links: Counters of each link, by name.
         ports: Counters of the ports of modeled switches and their hosts, by port name,
-            from ``chakram.switch.port.Port.counted``; empty with kernel switches.
-        process: Counters of the switch process: frames ``received``, ``delivered``,
-            ``unknown`` (for no host), ``lost`` (no room on arrival) and ``refused`` (by
-            the kernel); ``late_ns`` (maximum lateness of a sent frame since the last
-            request) and ``cpu_ns``.
+            from ``chakram.switch.port.Port.counted``. Empty with kernel switches.
+        process: Counters of the switch process. Numbers of frames: ``received``,
+            ``delivered``, ``unknown`` (for no host), ``lost`` (no room on arrival) and
+            ``refused`` (by the kernel). Times: ``late_ns`` (maximum lateness of a sent
+            frame since the last request) and ``cpu_ns``.
     """
 
     links: Mapping[str, LinkCounters] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class LabCounters:
 def read_counters(lab: LabState) -> LabCounters:
     """Return the counters of a lab.
 
-    The call blocks for some milliseconds. Make it before and after a run, and rarely
-    during one.
+    The call blocks for some milliseconds. Call this function before and after a run,
+    and rarely during a run.
 
     Raises:
         FabricError: If the lab's holder does not answer.
@@ -94,7 +94,7 @@ def read_counters(lab: LabState) -> LabCounters:
 
 
 def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
-    """Inject more faults into a lab's links; an empty sequence ends all faults.
+    """Inject more faults into a lab's links, or end all faults with an empty sequence.
 
     Raises:
         FabricError: If the lab cannot inject the faults, or does not answer.
@@ -103,7 +103,7 @@ def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
 
 
 def sample_links(lab: LabState, bin_ns: int) -> None:
-    """Start to sample the links of a lab every *bin_ns*; 0 stops sampling.
+    """Sample the links of a lab every *bin_ns*, or stop with 0.
 
     Raises:
         FabricError: If its switches are not modeled, or do not answer.

@@ -42,7 +42,7 @@ _IFA_F_NODAD = 0x02
 ANY_ADDRESS = {IPV4: "0.0.0.0", IPV6: "::"}
 """Network that contains all addresses, by address family."""
 
-# Default of veth. Queue disciplines without their own limit use it.
+# Default queue length of veth, for queue disciplines without their own limit.
 _TX_QUEUE_LENGTH = 1000
 
 
@@ -82,9 +82,10 @@ def _link_info(kind: str, *data: tuple[str, object]) -> tuple[str, object]:
 
 
 def _bring_up(message: Any, *, silent: bool) -> None:
-    """Set an interface up; a silent one discovers no neighbors and joins no groups.
+    """Set an interface up.
 
-    Without *silent*, IPv6 sends MLD reports and neighbor solicitations on every link.
+    A *silent* interface discovers no neighbors and joins no groups. Otherwise, IPv6
+    sends MLD reports and neighbor solicitations on every link.
     """
     message["flags"] = _IFF_UP | (_IFF_NOARP if silent else 0)
     message["change"] = message["flags"] | (_IFF_MULTICAST if silent else 0)
@@ -218,11 +219,14 @@ def add_route(
     next_hops: Sequence[tuple[str, int]],
     replace: bool = False,
 ) -> Request:
-    """Return the request for a route; the kernel hashes flows over several next hops.
+    """Return the request for a route.
+
+    The kernel hashes flows over several next hops.
 
     Args:
-        network: Destination; ``ANY_ADDRESS`` with length 0 for the default route.
-        prefix_length: Bits of the destination.
+        network: Destination network. For the default route, ``ANY_ADDRESS`` with length
+            0.
+        prefix_length: Prefix length of the destination.
         next_hops: Gateway of each next hop, with the number of the interface to reach
             it.
         replace: Whether the new route replaces the existing route.

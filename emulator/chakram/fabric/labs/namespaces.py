@@ -1,4 +1,4 @@
-"""Creation and configuration of network namespaces, held open by descriptors.
+"""Creation and configuration of network namespaces, which descriptors keep open.
 
 A namespace without a name exists as long as a process holds it open. When the process
 with the descriptors ends for any reason, the kernel removes every interface, queue and
@@ -57,7 +57,7 @@ class Namespace:
     netlink: NetlinkSocket
 
     def close(self) -> None:
-        """Release the namespace; it disappears unless another process uses it."""
+        """Release the namespace, which disappears unless another process uses it."""
         self.netlink.close()
         os.close(self.descriptor)
 
@@ -110,8 +110,8 @@ def switch_sysctls(
         family: Address family of the lab.
         seed: Seed of the lab.
         number: Number of the switch.
-        cores: Cores on which the kernel forwards its packets (receive packet steering);
-            empty to forward on the core of the sender.
+        cores: Cores on which the kernel forwards its packets (receive packet steering).
+            Empty to forward on the core of the sender.
     """
     return (
         *_FAMILIES[family],
@@ -153,9 +153,8 @@ def make_namespaces(
 ) -> tuple[dict[str, Namespace], list[str]]:
     """Create one namespace per name, with its settings and with ``lo`` up.
 
-    A separate thread creates one namespace after another and keeps each one open. That
-    takes half a millisecond per namespace, compared with 40 ms for a child process per
-    namespace.
+    A separate thread creates one namespace after another and keeps each of them open.
+    That takes half a millisecond per namespace. A child process would take 40 ms.
 
     Args:
         settings: Settings by name of the namespace, in order of creation.
@@ -224,7 +223,7 @@ def close_namespaces(namespaces: Mapping[str, Namespace]) -> None:
 
 
 def _write(name: str, sysctl: Sysctl) -> str | None:
-    """Write one setting in this thread's namespace; return a note if it is missing."""
+    """Write one setting in this thread's namespace. Return a note if it is missing."""
     path = _SYSCTL_ROOT / sysctl.path
     try:
         # Open without creating the file, because the kernel owns this directory.

@@ -2,9 +2,9 @@
 
 Requests that build a lab are encoded with pyroute2. They use sockets that were opened
 inside a namespace and therefore belong to it. A few system calls configure a whole
-namespace, and a message for many namespaces is encoded once. 64 hosts take 0.2 s of
-CPU, compared with 1.7 s for one call of ``AsyncIPRoute`` per request. Queries use
-``AsyncIPRoute`` itself, over the same sockets.
+namespace, and a message for many namespaces is encoded once. The requests for 64 hosts
+take 0.2 s of CPU. One call of ``AsyncIPRoute`` per request would take 1.7 s. Queries
+use ``AsyncIPRoute`` itself, over the same sockets.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NetlinkSocket:
         self.where = where
         self._sequence = 0
         self._socket = socket.socket(
-            # The type that asyncio accepts; the kernel treats all types alike.
+            # The type that asyncio accepts. The kernel treats all types alike.
             socket.AF_NETLINK,
             socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
             _NETLINK_ROUTE,
@@ -78,8 +78,8 @@ class NetlinkSocket:
         """Send requests in order and wait until the kernel has completed all of them.
 
         Raises:
-            FabricError: If the kernel refused one; it still tried the others.
-            PrivilegeError: If it refused one for lack of privileges.
+            FabricError: If the kernel refused a request. It still tried the others.
+            PrivilegeError: If the kernel refused a request for lack of privileges.
         """
         waiting: list[Request] = []
         size = 0
@@ -128,14 +128,14 @@ class NetlinkSocket:
                 number = -struct.unpack_from("=i", data, offset + 16)[0]
                 text = ""
                 if flags & _NLM_F_ACK_TLVS:
-                    # After the error number and the header of the request.
+                    # Attributes follow the error number and the header of the request.
                     text = _message_attribute(data[offset + 36 : offset + length])
                 found.append((sequence, number, text))
             offset += (length + 3) & ~3
         return found
 
     def errno_of(self, request: Request) -> int:
-        """Send one request; return the kernel's error number, or 0 on success."""
+        """Send one request, and return the kernel's error number, or 0 on success."""
         try:
             self.execute([request])
         except (FabricError, PrivilegeError) as error:
@@ -158,7 +158,7 @@ class NetlinkSocket:
                 self._set_short_acks(True)
 
     def _set_short_acks(self, is_wanted: bool) -> None:
-        """Enable or disable short acknowledgements with error messages.
+        """Enable or disable short acknowledgments with error messages.
 
         pyroute2 does not support them.
         """
@@ -168,8 +168,8 @@ class NetlinkSocket:
     def _forget(self) -> None:
         """Discard unread messages, such as acknowledgments of answered requests.
 
-        The next query reuses their sequence numbers, so they could be taken for its
-        answers.
+        The next query reuses their sequence numbers, so it could mistake these messages
+        for answers.
         """
         self._socket.settimeout(0)
         with suppress(BlockingIOError):
@@ -189,7 +189,7 @@ def ask(
         what: Subject of the query, for error messages.
 
     Raises:
-        FabricError: If the kernel refused.
+        FabricError: If the kernel refused a query.
     """
 
     async def all_of_them() -> list[Answer]:
@@ -199,7 +199,7 @@ def ask(
 
 
 def _message_attribute(attributes: bytes) -> str:
-    """Return the kernel's error message in an acknowledgement, if any."""
+    """Return the kernel's error message in an acknowledgment, if any."""
     offset = 0
     while offset + 4 <= len(attributes):
         length, kind = struct.unpack_from("=HH", attributes, offset)

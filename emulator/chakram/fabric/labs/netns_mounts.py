@@ -6,7 +6,8 @@ The names are bind mounts in ``/run/netns``, which must be removed when the lab 
 
 The names remain if the directory of a lab is deleted. Therefore the loopback interface
 of every namespace has an alias (``ip link``) with its lab, holder and state directory.
-Names are removed only if the alias matches, never because they look like a lab's.
+Names are removed only if the alias matches, never because they look like names of a
+lab.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _mount(source: str, target: Path, flags: int) -> None:
 
 @contextmanager
 def _directory_lock() -> Iterator[None]:
-    """Hold the lock that ``ip netns add`` also takes."""
+    """Keep the lock that ``ip netns add`` also takes during the block."""
     NETNS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -99,7 +100,7 @@ def bind_names(descriptors: Mapping[str, int]) -> None:
 
 
 def unbind_names(names: Iterable[str]) -> None:
-    """Remove names; ignore those that do not exist.
+    """Remove names, and ignore those that do not exist.
 
     Raises:
         OSError: If the machine does not allow it.
@@ -144,7 +145,7 @@ def mark_namespaces(
     """Mark namespaces as belonging to a lab.
 
     Raises:
-        FabricError: If the kernel refuses.
+        FabricError: If the kernel refuses the mark.
     """
     from chakram.fabric.labs.netlink import ask
 
@@ -182,7 +183,7 @@ def _digest(root: Path) -> str:
 
 
 def _understood(name: str, words: list[str], root: Path) -> MarkedName | None:
-    """Return the marked name that *words* describe; None if no lab created it."""
+    """Return the marked name that *words* describe, or None if no lab created it."""
     match words:
         case [word, lab, pid, ticks, digest] if (
             word == _WORD
@@ -201,7 +202,7 @@ def _understood(name: str, words: list[str], root: Path) -> MarkedName | None:
 
 
 def _mark(name: str) -> list[str]:
-    """Return the words of the mark in a namespace; empty if it cannot be read."""
+    """Return the words of the mark in a namespace, or nothing if it is unreadable."""
     try:
         descriptor = open_namespace(str(NETNS_DIRECTORY / name))
     except (FabricError, PrivilegeError):
@@ -230,7 +231,7 @@ _GRACE_NS = 2 * 10**9
 
 
 def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
-    """End the processes registered with a lab; return how many ended.
+    """End the processes registered with a lab, and return how many ended.
 
     Args:
         directory: The lab's directory.
@@ -244,7 +245,7 @@ def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
 
 
 def _remove_stray_names(lab: str, root: Path) -> bool:
-    """Remove names of a lab without a directory; return whether there were any."""
+    """Remove names of a lab without a directory, and return whether there were any."""
     stray = marked_names(root, lab)
     if any(each.in_use for each in stray):
         raise FabricError(
@@ -257,7 +258,7 @@ def _remove_stray_names(lab: str, root: Path) -> bool:
 
 
 def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
-    """Remove everything that a lab without a holder left; the root must be locked.
+    """Remove everything that a lab without a holder left, with the root locked.
 
     Returns:
         Whether there was anything to remove.

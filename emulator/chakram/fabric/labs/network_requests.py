@@ -183,7 +183,7 @@ class NetworkRequests:
         return self._addresses.host(host).prefix_length
 
     def _neighbour(self, host: str, index: int) -> Request:
-        """Return the request that adds *host* as a neighbor; encoded once per lab."""
+        """Return the request that adds *host* as a neighbor, encoded once per lab."""
         request = self._neighbours.get(host)
         if request is None:
             address = self._addresses.host(host)

@@ -1,7 +1,8 @@
 """Labs started with ``fabric up``, and runs that use them.
 
-A run uses such a lab instead of building one, and leaves it unchanged. Only one run may
-use a lab at a time, because each run assumes that the queues carry only its packets.
+A run uses the running lab instead of building a lab, and leaves it unchanged. Only one
+run may use a lab at a time, because each run assumes that the queues contain only its
+packets.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def check_lab(state: LabState, differences: Sequence[str]) -> None:
     """Check that a lab is the fabric of the experiment.
 
     Raises:
-        FabricError: If it differs. The error lists all differences.
+        FabricError: If there are differences, which the error lists.
     """
     if differences:
         raise FabricError(
@@ -99,9 +100,9 @@ def check_lab(state: LabState, differences: Sequence[str]) -> None:
 
 @contextmanager
 def claimed(lab: str, pid: int) -> Iterator[None]:
-    """Reserve a running lab for one run; remove the run's leftovers after the block.
+    """Reserve a running lab for one run, and remove leftovers after the block.
 
-    Processes that a killed run left behind are ended first.
+    The function first ends processes that a killed run left behind.
 
     Args:
         lab: Name of the lab.

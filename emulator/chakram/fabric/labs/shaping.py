@@ -1,6 +1,6 @@
 """Shaping of link ends with HTB and a queue limited in bytes, and its counters.
 
-HTB is used instead of TBF. TBF segments or drops a burst of packets (one GSO packet to
+Labs use HTB instead of TBF. TBF segments or drops a burst of packets (one GSO packet to
 the kernel) that exceeds its own burst size. With TBF, links reached only 37 % of their
 rate. HTB sends the whole burst, and its number of tokens may become negative. The queue
 is a bfifo, so that its limit is the same for single packets and bursts.
@@ -63,8 +63,8 @@ def shape(
 
     Args:
         index: Number of the interface.
-        rate_bps: Layer-2 bits per second.
-        limit_bytes: Queue limit in bytes; packets that exceed it are dropped.
+        rate_bps: Rate in layer-2 bits per second.
+        limit_bytes: Queue limit in bytes, beyond which packets are dropped.
         bucket_ns: Idle time for which a port accumulates unused rate.
     """
     return [
@@ -168,7 +168,7 @@ def _leaf(limit_bytes: int) -> Request:
 
 @dataclass(slots=True)
 class _Sent:
-    """Packets sent by one interface, and arriving packets that faults dropped."""
+    """Counts of sent packets and of faulty arrivals at one interface."""
 
     bytes: int = 0
     packets: int = 0

@@ -169,7 +169,7 @@ cdef class RingFrames(SocketFrames):
         self._frames = &view[0]
 
     cpdef bint receive(self, Py_ssize_t place) except -1:
-        """Store the next received frame at *place*; return False if there is none."""
+        """Store the next received frame at *place*, or return False without a frame."""
         cdef uint8_t *frame
         cdef tpacket2_hdr *header
         cdef sockaddr_ll *address

@@ -34,13 +34,13 @@ _STATISTICS_BYTES = 8
 
 
 class Frames:
-    """Frames that ports send and receive; subclasses implement both.
+    """Base class of frame input and output of ports.
 
     Attributes:
-        memory: Memory of all frames; place n begins at n x *frame_bytes*.
+        memory: Memory of all frames. Place n begins at n x *frame_bytes*.
         frame_bytes: Maximum length of a frame.
         port: Number of the port that received the last frame.
-        length: Bytes of the last frame; 0 if it was too long and is not stored.
+        length: Length of the last frame; 0 if it was too long and is not stored.
         time_ns: Arrival time of the last frame.
         lost: Total number of frames lost on arrival because there was no room.
         refused: Total number of frames that the kernel refused to send.
@@ -67,7 +67,7 @@ class Frames:
         self.refused = 0
 
     def receive(self, place: int) -> bool:
-        """Store the next received frame at *place*; return False if there is none."""
+        """Store the next received frame at *place*, or return False without a frame."""
         return False
 
     def send(self, place: int, length: int, port: int) -> None:
@@ -81,7 +81,7 @@ class Frames:
 
 
 class SocketFrames(Frames):
-    """Frames that are sent and received through Python's sockets.
+    """Frame input and output through Python's sockets.
 
     Attributes:
         receiver: Socket that becomes readable when a frame arrives.
@@ -114,7 +114,7 @@ class SocketFrames(Frames):
             self.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
 
     def receive(self, place: int) -> bool:
-        """Store the next received frame at *place*; return False if there is none."""
+        """Store the next received frame at *place*, or return False without a frame."""
         start = place * self.frame_bytes
         room = memoryview(self.memory)[start : start + self.frame_bytes]
         while True:

@@ -3,11 +3,11 @@
 """Modeled switches that forward frames between hosts in real time.
 
 The model processes events in order of time, up to the present. Event times do not
-depend on when the process runs: a frame enters at its arrival time, and a port sends as
+depend on when the process runs. A frame enters at its arrival time, and a port sends as
 soon as its link is free. A late process therefore adds delay but does not reduce the
 rate of a port.
 
-Hosts are part of the model as well. Frames that a host has sent wait in a queue at its
+Hosts are part of the model, too. Frames that a host has sent wait in a queue at its
 link, as in a NIC, and can be paused there. A pause frame that reaches a host's port is
 also sent to the host. The switch obeys the pause frames that a host sends.
 
@@ -99,9 +99,10 @@ class LiveSwitch(Wires):
         places: Maximum number of frames in the switches.
 
     Attributes:
-        received: Frames received in total.
-        delivered: Frames delivered to hosts.
-        unknown: Frames for no host, of an unknown type, or longer than the MTU.
+        received: Total number of frames received.
+        delivered: Number of frames delivered to hosts.
+        unknown: Number of frames for no host, of an unknown type, or longer than the
+            MTU.
         late_ns: Maximum lateness of frames to hosts.
     """
 
@@ -156,7 +157,7 @@ class LiveSwitch(Wires):
         # Numbers of the flows, the oldest first, and numbers to use again.
         self._flow_of: dict[int, int] = {}
         self._free_flows: list[int] = []
-        # By flow, queue pair and whether the packets are acknowledgments.
+        # The key is the flow, queue pair and whether the packets are acknowledgments.
         self._attempts: dict[int, Attempts] = {}
         self._spare = self._packets.take()
         # Slots of the frames that the next flush sends.
@@ -169,7 +170,7 @@ class LiveSwitch(Wires):
         self.late_ns = 0
 
     def round(self, now_ns: int) -> bool:
-        """Receive frames and process due events; return whether there were any.
+        """Receive frames and process due events, and return whether there were any.
 
         Args:
             now_ns: Current time on the clock of frames.
@@ -191,7 +192,7 @@ class LiveSwitch(Wires):
         return left < _FRAMES_PER_ROUND or self.hops > hops
 
     def disturb(self, faults: Sequence[LinkFault]) -> None:
-        """Inject more link faults; an empty sequence ends all injected faults.
+        """Inject more link faults, or end all faults with an empty sequence.
 
         Args:
             faults: Faults with times on the clock of frames.
@@ -420,8 +421,8 @@ class LiveSwitch(Wires):
         at = slot // _SLOT_FIELDS * self._frames.frame_bytes
         for place, value in enumerate(frame):
             self._frames.memory[at + place] = value
-        # Send it before all later frames. It is not a packet of the model, so do not
-        # count it as delivered.
+        # Send the pause frame before all later frames. It is not a packet of the model,
+        # so do not count it as delivered.
         self._frames.send(slot // _SLOT_FIELDS, len(frame), host)
         self._leaving[self._leaving_count] = slot
         self._leaving_count += 1

@@ -44,7 +44,7 @@ _FRAME = struct.Struct("=IIIIIIH")
 """Fields: offset of the next frame, seconds, nanoseconds, captured bytes, original
 length, status, offset of the data."""
 
-# Accepts Ethernet frames with UDP over IPv4 or IPv6; Chakram sends nothing else.
+# Accepts Ethernet frames with UDP over IPv4 or IPv6. Chakram sends nothing else.
 _LOAD_HALF, _LOAD_BYTE, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
 _ONLY_UDP = (
     (_LOAD_HALF, 0, 0, 12),
@@ -114,7 +114,7 @@ class PacketRing:
         return self._socket.fileno()
 
     def next_block(self) -> Iterator[tuple[int, int, int, bytes]] | None:
-        """Return the frames of the next block; None if none is available yet.
+        """Return the frames of the next block, or None if no block is available yet.
 
         A frame consists of its time in s and ns, its length, and its bytes. The block
         returns to the kernel after the last frame.

@@ -3,8 +3,8 @@
 ``python -m chakram.fabric.modelled_switch.switch_process SOCKET NAMESPACE`` takes two
 file descriptors: a control socket, and the namespace with the ports. It reads a
 ``LabSpec`` from the socket. It answers with an empty object once it forwards packets,
-or with an error. It then answers each further line: with counters, with samples, or
-with an acknowledgment of link faults. The process ends with its holder.
+or with an error. It then answers each further request: with counters, with samples, or
+with an acknowledgment of link faults. The process ends with the lab's holder.
 
 The process polls without pause while frames arrive, because waking up takes 30 to 60
 us. After 300 us without frames it sleeps. It wakes when a frame arrives, or 60 us
@@ -137,7 +137,7 @@ class LabSwitches:
                 asked_ns = 0
 
     def _answer(self, control: socket.socket) -> bool:
-        """Answer a pending request; return False if the other end has closed."""
+        """Answer a pending request, or return False if the other end has closed."""
         try:
             if not control.recv(1, socket.MSG_PEEK):
                 return False
@@ -203,7 +203,7 @@ def _of_link(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the switches of one lab; return the exit status."""
+    """Run the switches of one lab, and return the exit status."""
     control = socket.socket(fileno=int(arguments[0]))
     parent = os.getppid()
     die_with_parent(parent)

@@ -56,7 +56,8 @@ class Kinds:
     """Stores the sends and receives of collectives by position, and message sizes."""
 
     def __init__(self) -> None:
-        # By size class: payload bytes, packets, and processing time at the receiver.
+        # For each size class, the payload bytes, packets, and processing time at the
+        # receiver.
         self._size_bytes = array("q", bytes(8 * 16))
         self._size_packets = array("q", bytes(8 * 16))
         self._size_taken = array("q", bytes(8 * 16))
@@ -78,7 +79,7 @@ class Kinds:
         self._chunks_used = 0
 
     def shape(self, key: object, make: Callable[[], MessageColumns]) -> int:
-        """Return the number of a kind of collective; call *make* if it is new."""
+        """Return the index of a kind of collective, and call *make* if it is new."""
         known = self._shape_of.get(key)
         if known is None:
             known = self._add_shape(make())
@@ -190,7 +191,7 @@ class Kinds:
         return number
 
     def _add_groups(self, columns: MessageColumns) -> int:
-        """Append the groups; return the maximum number of counters of any position."""
+        """Append the groups. Return the maximum number of counters of any position."""
         first_group, first_member = self._groups_used, self._members_used
         # One extra row marks the end of the last group's members.
         self._groups_used += len(columns.needs) + 1
@@ -218,12 +219,12 @@ class Kinds:
         return most
 
     def _size_class(self, size_bytes: int, reduced_bytes: int) -> int:
-        """Return the class of a size; call ``set_size`` for a new one.
+        """Return the class of a size, and call ``set_size`` for a new one.
 
         Subclasses implement this.
 
         Args:
             size_bytes: Size of a message.
-            reduced_bytes: Number of its bytes that the receiver adds.
+            reduced_bytes: Number of bytes of the message that the receiver adds.
         """
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """The messages of all positions of a collective, stored in columns.
 
 Most schedules *rotate*: position p sends the messages of position 0, with p added to
-all positions and chunks. One position then represents all. The two million messages of
-a ring of a thousand ranks take two thousand rows.
+all positions and chunks. One position then represents all positions. The two million
+messages of a ring of a thousand ranks take two thousand rows.
 """
 
 from __future__ import annotations
@@ -32,37 +32,40 @@ from chakram.collectives.uneven_messages import (
 class MessageColumns:
     """The messages of one kind of collective.
 
-    If it rotates, ``first_send`` and ``first_receive`` have one position, and peers are
-    distances. For a send with chunk k, position p uses entry (k + p * turn) of
-    ``chunk_sizes``, modulo its length.
+    If the kind rotates, ``first_send`` and ``first_receive`` have one position, and
+    peers are distances. For a send with chunk k, position p uses entry (k + p * turn)
+    of ``chunk_sizes``, modulo its length.
 
     Attributes:
         nranks: Number of positions.
-        first_send: By position, the index of its first send, with one extra entry.
-        peers: By send, its destination.
-        sizes: By send, its bytes; its chunk if the kind rotates.
-        steps: By send, its step.
-        channels: By send, its channel.
-        reduced: By send, the number of bytes that the receiver adds.
-        receives: By send, its index among the receives of the receiver.
-        waits: By send, 1 if it waits for any receive.
+        first_send: For each position, the index of its first send. One extra entry
+            marks the end.
+        peers: For each send, its destination.
+        sizes: For each send, its size in bytes, or its chunk if the kind rotates.
+        steps: For each send, its step.
+        channels: For each send, its channel.
+        reduced: For each send, the number of bytes that the receiver adds.
+        receives: For each send, its index among the receives of the receiver.
+        waits: For each send, 1 if it waits for any receive.
         first_receive: Like ``first_send``, for receives.
-        first_dependent: By receive, the first of its dependents, with one extra entry.
-        dependents: By receive, the groups that wait for it, relative to the first group
-            of the position.
+        first_dependent: For each receive, the index of its first dependent, with one
+            extra entry.
+        dependents: For each receive, the groups that wait for it, relative to the first
+            group of the position.
         first_group: Like ``first_send``, for groups. A group consists of the sends that
             wait for the same receives.
-        needs: By group, the number of receives that it waits for.
-        first_member: By group, the first of its members, with one extra entry.
-        members: By group, its sends, relative to the first send of the position.
-        rotates: Whether one position represents all.
+        needs: For each group, the number of receives that it waits for.
+        first_member: For each group, the index of its first member, with one extra
+            entry.
+        members: For each group, its sends, relative to the first send of the position.
+        rotates: Whether one position represents all positions.
         turn: Chunk offset between adjacent positions.
-        chunk_sizes: Bytes of each chunk; empty if *sizes* has bytes.
+        chunk_sizes: Size of each chunk in bytes. Empty if *sizes* is in bytes.
         awaits_sends: Whether a position completes only after its own messages have
             arrived, too.
-        batch: Number of sends in the first batch of a position. The same number of
-            sends follows; each processed message releases one of them. 0 means that
-            sends wait for their dependencies.
+        batch: Number of sends in the first batch of a position. A second batch of the
+            same size follows, in which each processed message releases one send. 0
+            means that sends wait for their dependencies.
         in_turn: Whether receives match messages by order of arrival. Each position
             receives from one other position. Its n-th receive is posted with its n-th
             send and takes the n-th message that arrives.
@@ -122,7 +125,7 @@ def collective_columns(
         root: Position of the root.
         input_bytes: Contribution of one rank.
         reduced_bytes: Function that returns the bytes of a message that its receiver
-            adds. If the kind rotates, the result only needs to be zero or not.
+            adds. If the kind rotates, only whether the result is zero matters.
     """
     turn = turns_by(how, nranks)
     positions = range(nranks) if turn is None else range(1)

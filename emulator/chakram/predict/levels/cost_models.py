@@ -19,9 +19,9 @@ ASTRA-sim's hosts are its *system layer*:
   A single message completes when it has arrived.
 - The second half of a direct all_reduce counts messages. After all parts have arrived,
   a rank sends one message for each message it has processed, in the order of its peers.
-- Messages between two ranks in one collective are not distinguished. In a ring, the
-  n-th receive is posted with the n-th send. It matches the n-th message to arrive, even
-  if messages overtook each other on different paths.
+- ASTRA-sim does not distinguish the messages between two ranks in one collective. In a
+  ring, the n-th receive is posted with the n-th send. This receive matches the n-th
+  message to arrive, even if messages overtook each other on different paths.
 
 ASTRA-sim over ns-3 has the same hosts. ``chakram.predict.levels.packet_messages``
 models its network.
@@ -69,7 +69,7 @@ _MEMORY_PASSES = 3
 
 
 class Division:
-    """Division of a collective into parts; this class keeps collectives whole.
+    """Division of a collective into parts. This class keeps collectives whole.
 
     Attributes:
         parts: Number of parts.
@@ -107,7 +107,7 @@ class AstraSimDivision(Division):
     parts: int = 1
 
     def algorithm(self, how: Algorithm, part: int) -> Algorithm:
-        """Return the algorithm of one part; parts alternate between the two trees."""
+        """Return the algorithm of one part. Parts alternate between the two trees."""
         if isinstance(how, BinaryTreeAllReduce):
             return replace(how, tree=1 + part % TREES)
         return how
@@ -124,7 +124,7 @@ class AstraSimDivision(Division):
     def columns(
         self, how: Algorithm, *, nranks: int, root: int, input_bytes: int
     ) -> MessageColumns:
-        """Return the messages of a part; see the module docstring."""
+        """Return the messages of a part: see the module docstring."""
         columns = collective_columns(
             how,
             nranks=nranks,
@@ -163,7 +163,7 @@ def _with_halves(transfer: Transfer, size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstraSimTimes(LevelTimes):
-    """Times of ASTRA-sim's analytical networks; see the module docstring.
+    """Times of ASTRA-sim's analytical networks: see the module docstring.
 
     Attributes:
         is_shared: Whether the network is the congestion-aware one.

@@ -3,15 +3,16 @@
 """The flow level: messages in flight share links fairly.
 
 Every message has a rate, and the rates are max-min fair: no rate can increase without a
-decrease of an equal or lower one. Progressive filling computes them. The link with the
-smallest share per message fixes the rates of its messages. These rates are subtracted
-from the other links, and so on (Bertsekas and Gallager, Data Networks, 6.5.2). A
-message arrives after its last byte has left, plus the propagation delay of its path.
+decrease of an equal or lower rate. Progressive filling computes the rates. The link
+with the smallest share per message fixes the rates of its messages. These rates are
+subtracted from the other links, and so on (Bertsekas and Gallager, Data Networks,
+6.5.2). A message arrives after its last byte has left, plus the propagation delay of
+its path.
 
 Rates are recomputed when messages begin and end, but not too often. The interval is at
-least the fraction *batch* of a message's time. This is the total time of the next
-message to end, or the time that a new message would take alone. Until then, rates do
-not change, and messages that begin or end wait.
+least the fraction *batch* of a message's time. For the next message to end, that is its
+total time. For a new message, it is the time that the message would take alone. Until
+the interval is over, rates do not change, and messages that begin or end wait.
 
 A message may therefore start late and end late, each by at most about this fraction of
 its time. This happens only if other messages began or ended shortly before. With a
@@ -53,7 +54,7 @@ _DOWN = row_offsets.DOWN
 _WHERE = row_offsets.WHERE
 
 _SHARES = 1 << 40
-"""Event number of a rate computation; greater than all link numbers."""
+"""Event number of a rate computation, greater than all link numbers."""
 
 _BITS_PER_BYTE_NS = 8e9
 _NOTHING_BYTES = 1e-6
@@ -62,7 +63,7 @@ _LEAST_PART = 1e-12
 
 
 def _wide(old: array[float], needed: int) -> array[float]:
-    """Return a larger copy of *old*; see ``grown``."""
+    """Return a larger copy of *old*: see ``grown``."""
     new = array("d", bytes(8 * max(2 * len(old), needed)))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
@@ -106,7 +107,7 @@ class FlowLevel(MessageLevel):
         self._heap_share = array("d", bytes(8 * (count + 1)))
         self._heap_link = array("q", bytes(8 * (count + 1)))
         self._users = array("q", bytes(8))
-        # By message: its links, its remaining bytes, and its rate.
+        # For each message, its links, its remaining bytes, and its rate.
         self._way = array("q", bytes(8 * self._most_links))
         self._remaining = array("d", bytes(8))
         self._rate = array("d", bytes(8))
@@ -201,7 +202,7 @@ class FlowLevel(MessageLevel):
         for index in range(self._count):
             slot = self._under_way[index]
             left = self._remaining[slot] - self._rate[slot] * elapsed_ns
-            # The rest takes less than a millionth of a nanosecond: a rounding error.
+            # The rest would take under a millionth of a nanosecond: a rounding error.
             if self._rate[slot] > 0.0 and left <= _NOTHING_BYTES * self._rate[slot]:
                 delay_ns = 0
                 base = slot * self._most_links

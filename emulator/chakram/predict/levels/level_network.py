@@ -46,13 +46,13 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelNetwork:
-    """Hosts, routers and links; numbers are indices.
+    """Hosts, routers and links, which their indices identify.
 
     Attributes:
         hosts: Attachment of each host.
         routers: Number of routers.
         links: All directed links.
-        leaving: By router, its links to other routers.
+        leaving: For each router, its links to other routers.
     """
 
     hosts: tuple[Attachment, ...]
@@ -74,9 +74,11 @@ class LevelNetwork:
         object.__setattr__(self, "_arriving", tuple(map(tuple, arriving)))
 
     def upwards_first(self) -> LevelNetwork:
-        """Return the network with each router's links in ascending upward distance.
+        """Return the network with each router's links sorted by upward distance.
 
-        Of two equally long paths around a ring, the upward one then comes first.
+        The upward distance of a link is the increase of the router's number, modulo the
+        number of routers. Of two equally long paths around a ring, the upward path then
+        comes first.
         """
         leaving = (
             tuple(sorted(links, key=lambda link: (self._end(link) - at) % self.routers))
@@ -85,9 +87,9 @@ class LevelNetwork:
         return replace(self, leaving=tuple(leaving))
 
     def next_links(self, destination: int) -> list[tuple[int, ...]]:
-        """Return, by router, the links on shortest paths to the router *destination*.
+        """Return each router's next links on shortest paths to router *destination*.
 
-        If there are several links, they have equal cost and the order of ``leaving``.
+        Several next links have equal cost, and are in the order of ``leaving``.
         At the destination, and at routers that cannot reach it, the tuple is empty.
         """
         distance = self._distances(destination)
@@ -117,7 +119,7 @@ class LevelNetwork:
         ) + max(ends, default=0)
 
     def _distances(self, destination: int) -> dict[int, int]:
-        """Return, by router, its distance to *destination* in links."""
+        """Return the distance of each router to *destination*, in links."""
         distance = {destination: 0}
         waiting = deque([destination])
         while waiting:

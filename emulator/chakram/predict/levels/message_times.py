@@ -43,12 +43,12 @@ class LevelTimes(ABC):
 
         Args:
             size_bytes: Size of the message.
-            reduced_bytes: Number of its bytes that the receiver adds.
+            reduced_bytes: Number of bytes of the message that the receiver adds.
         """
         return 0
 
     def wire_bytes(self, size_bytes: int) -> int:
-        """Return the bytes of a message on a link, headers included."""
+        """Return the size of a message on a link in bytes, headers included."""
         return size_bytes
 
     def packets(self, size_bytes: int) -> int:
@@ -65,7 +65,7 @@ class WireTimes(LevelTimes):
     Attributes:
         path_mtu: Payload bytes of a full packet.
         verb: ``write`` or ``send``.
-        overhead_bytes: Bytes of each packet in addition to its payload.
+        overhead_bytes: Size of each packet in addition to its payload.
     """
 
     path_mtu: int

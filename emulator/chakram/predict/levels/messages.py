@@ -5,7 +5,7 @@
 Every directed link serves one message at a time, in order of arrival, with an unlimited
 queue. A message occupies a link as a whole and is queued as a whole at the next router.
 The time of a message is therefore about its serialization delay times the number of
-links on its path. This level has no packets, queue pairs, windows, acknowledgements,
+links on its path. This level has no packets, queue pairs, windows, acknowledgments,
 ECN marks or losses.
 
 Messages leave a link in the order in which they entered it, so only the first arrival
@@ -32,7 +32,7 @@ __all__ = ["MessageLevel"]
 _NONE = row_offsets.NONE
 _MASK = 0xFFFFFFFF
 _PRIME = 0x9E3779B1
-"""2**32 divided by the golden ratio; spreads consecutive numbers over all bits."""
+"""2**32 / golden ratio: a factor that spreads consecutive numbers over all bits."""
 
 _ARRIVED = row_offsets.ARRIVED
 _KINDS = row_offsets.KINDS
@@ -91,7 +91,7 @@ class MessageLevel(Traffic):
         self._examples: list[LevelLink] = []
         self._class_of: dict[tuple[int, int], int] = {}
         self._classes: list[int] = []
-        # By link type (rate and delay), then by size class.
+        # The tables are by link type (rate and delay), then by size class.
         self._room = 16
         self._hold_ns = array("q", bytes(8 * 16))
         self._reach_ns = array("q", bytes(8 * 16))
@@ -106,9 +106,9 @@ class MessageLevel(Traffic):
             self._hosts[row + _ROUTER] = host.router
             self._hosts[row + _UP] = _NONE if host.up is None else host.up
             self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
-        # By destination router: the start of its rows in _hops. Each router has a row
-        # with the index of its first next link and the number of next links. The links
-        # follow the rows.
+        # For each destination router, the start of its rows in _hops. Each router has a
+        # row with the index of its first next link and the number of next links. The
+        # links follow the rows.
         self._hops_of = array("q", (_NONE for _ in range(max(1, network.routers))))
         self._hops = array("q", bytes(8 * 64))
         self._hops_used = 0
@@ -125,7 +125,7 @@ class MessageLevel(Traffic):
         return number
 
     def link_bytes(self) -> list[int]:
-        """Return the bytes that entered each link of the network, headers included."""
+        """Return how many bytes entered each link of the network, with headers."""
         return [
             self._links[number * _LINK + _CARRIED]
             for number in range(len(self._network.links))
@@ -209,7 +209,7 @@ class MessageLevel(Traffic):
             self._cross(slot, source, target)
 
     def _cross(self, slot: int, source: int, target: int) -> None:
-        """Send a message across the network; subclasses override this."""
+        """Send a message across the network. Subclasses override this."""
         if not self._is_shared:
             size = self._slots[slot * _SLOT + _CLASS]
             taken_ns = self._path_ns(source, target, size)

@@ -4,7 +4,7 @@
 
 Programs, collectives and host costs are those of the message level. Messages cross
 modeled switches as in ``chakram.predict.simulator.message_hosts``. A message is
-complete when its last acknowledgement has arrived at its sender.
+complete when its last acknowledgment has arrived at its sender.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class PacketLevel(MessageLevel):
         self._windows: dict[int, int] = {}
 
     def link_bytes(self) -> list[int]:
-        """Return the bytes that entered each link of the network, headers included."""
+        """Return how many bytes entered each link of the network, with headers."""
         return [
             sum(self.fabric.named(link.name).counted(self.now_ns)["sent_bytes"])
             for link in self._network.links
         ]
 
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
-        """Process events; see ``Traffic``."""
+        """Process events: see ``Traffic``."""
         self._until_ns = until_ns
         return MessageLevel.run(self, until_ns, most_flows)
 
@@ -98,7 +98,7 @@ class PacketLevel(MessageLevel):
         self._settle()
 
     def _window_bytes(self, source: int, target: int) -> int:
-        """Return the capacity of the path between two hosts; 0 means no window."""
+        """Return the capacity of the path between two hosts. 0 means no window."""
         if self._settings.window == "off":
             return 0
         key = source << 32 | target

@@ -5,7 +5,7 @@
 A *share* consists of the sends and receives of one position of a collective. An
 arriving message releases the sends of its receiver that wait for this message. A share
 ends when its sends have arrived at their receivers and its receives are processed.
-Without ``MessageColumns.awaits_sends``, posting the sends is enough.
+Without ``MessageColumns.awaits_sends``, the sends need only be posted.
 
 ``Traffic`` manages the shares and the events. Its subclasses model the network between
 hosts: ``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
@@ -155,7 +155,7 @@ class Traffic(Kinds):
         self._free_slot = _NONE
         self._flows = array("q", bytes(8 * _FLOW))
         self._flows_used = 0
-        # Work since the last signal check; an expensive event counts as several.
+        # Work since the last signal check. An expensive event counts as several.
         self._work = 0
 
     # ---- shares ----------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Traffic(Kinds):
             share: A placed share.
             operation: Operation of the share in the program of its rank.
             iteration: Iteration of the program.
-            released: The operation that released the share; -1 means the start.
+            released: The operation that released the share. -1 means the start.
         """
         row = share * _SHARE
         self._shares[row + _ROW] = operation
@@ -295,7 +295,7 @@ class Traffic(Kinds):
             return
         slot = self._shares[row + _EARLY]
         self._shares[row + _EARLY] = _NONE
-        # The list has the early messages in reverse order.
+        # The list contains the early messages in reverse order.
         before = _NONE
         while slot != _NONE:
             following = self._slots[slot * _SLOT + _NEXT]
@@ -381,7 +381,7 @@ class Traffic(Kinds):
         size = self._sends[send * _SEND + _SIZE]
         if not self._shapes[shape + _ROTATES]:
             return size
-        # Rotate the chunk within the chunks of its variant; it wraps at most once.
+        # Rotate the chunk within the chunks of its variant. It wraps at most once.
         chunks = self._shapes[shape + _CHUNKS]
         chunk = size + self._shares[row + _AT] * self._shapes[shape + _TURN]
         if chunk >= chunks:
@@ -389,11 +389,11 @@ class Traffic(Kinds):
         return self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
 
     def _carry(self, slot: int) -> None:
-        """Deliver a message and then call ``_arrive``; subclasses implement this."""
+        """Deliver a message and then call ``_arrive``. Subclasses implement this."""
         raise NotImplementedError
 
     def _happen(self, number: int) -> None:
-        """Process an event of the network; subclasses implement this."""
+        """Process an event of the network. Subclasses implement this."""
         raise NotImplementedError
 
     def _arrive(self, slot: int) -> None:
@@ -433,7 +433,7 @@ class Traffic(Kinds):
     def _take_early(self, share: int) -> None:
         """Start processing the earliest message that had no posted receive.
 
-        The list has these messages in reverse order.
+        The list contains these messages in reverse order.
         """
         row = share * _SHARE
         slot = self._shares[row + _EARLY]
@@ -551,7 +551,7 @@ class Traffic(Kinds):
         self._flows[row + 8] = self._slots[at + _POSTED]
         self._flows[row + 9] = self._slots[at + _POSTED]
         self._flows[row + 10] = self._slots[at + _LEFT_AT]
-        if self._slots[at + _LEFT_AT] == _NONE:  # it crossed no link of the network
+        if self._slots[at + _LEFT_AT] == _NONE:  # the message crossed no link
             self._flows[row + 10] = self._slots[at + _POSTED]
         self._flows[row + 11] = self.now_ns
         self._flows[row + 12] = 0
@@ -570,7 +570,7 @@ class Traffic(Kinds):
     # ---- events ----------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> None:
-        """Set the time to *now_ns*; no event may be due before it."""
+        """Set the time to *now_ns*. No event may be due before that time."""
         self.now_ns = now_ns
 
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:

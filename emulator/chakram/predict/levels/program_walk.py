@@ -1,8 +1,8 @@
-"""Execution of one rank's program; the caller transfers its messages.
+"""Execution of one rank's program, for a caller that transfers its messages.
 
-The execution follows the rules of a run, which ``chakram.replay.rank`` defines. They
-cover dependencies, one computation at a time per stream, the job's policy, recorded
-start times, and iterations with gaps.
+The execution follows the rules of a run, which ``chakram.replay.rank`` defines. The
+rules cover dependencies, one computation at a time per stream, the job's policy,
+recorded start times, and iterations with gaps.
 
 ``RankWalk`` calls ``begin`` when a communication may start. The caller reports the end
 of each communication and handles timers when they are due.
@@ -34,7 +34,7 @@ class RankWalk:
     """Executes the program of one rank, from its first to its last iteration.
 
     Args:
-        plan: The rank with its program; it needs no queue pairs.
+        plan: The rank with its program. Queue pairs are not needed.
         settings: Number of iterations, and the gaps between them.
         records: Destination of share and iteration rows.
         begin: Function called with (walk, operation, the operation that released it or
@@ -122,8 +122,8 @@ class RankWalk:
         Args:
             index: The operation.
             now_ns: Current time.
-            sent: Bytes that this rank sent for it.
-            received: Bytes that this rank received for it.
+            sent: Number of bytes that this rank sent for the operation.
+            received: Number of bytes that this rank received for the operation.
         """
         ready_ns, slip_ns = self._begun.pop(index)
         row = ShareRow(
@@ -173,7 +173,7 @@ class RankWalk:
             heappush(self._timers, (end_ns + self._gap_ns, NOTHING))
 
     def _run(self, now_ns: int) -> None:
-        """Start everything that is ready, in the order of the policy."""
+        """Start all ready operations, in the order of the policy."""
         readiness = self._readiness
         index = readiness.take()
         while index != NOTHING:
@@ -216,7 +216,7 @@ class RankWalk:
         self._done(index, now_ns)
 
     def _done(self, index: int, now_ns: int, *, takes_no_time: bool = False) -> None:
-        """Release the dependents of an operation; end the iteration after the last."""
+        """Release an operation's dependents, or end the iteration after the last."""
         self._readiness.done(index, now_ns, takes_no_time)
         if self._readiness.left == 0:
             self._end_iteration()

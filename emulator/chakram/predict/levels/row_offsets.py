@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 
 NONE = -1
-"""Marks an absent value in fields that hold a number."""
+"""Absent value of a field that contains a number."""
 
 # Kinds of events, in the low bits of an event number.
 NETWORK = 0
@@ -32,7 +32,7 @@ HOST = 3
 LEFT = 4
 STATE = 5
 EARLY = 6
-"""Latest message that arrived too early: the start of a linked list."""
+"""Latest message that arrived too early for its receive: start of a linked list."""
 COUNTERS = 7
 RANK = 8
 ROW = 9
@@ -41,7 +41,7 @@ RELEASED = 11
 SENT = 12
 RECEIVED = 13
 LOCAL = 14
-"""Line for messages within its server; ``NONE`` means that they take no time."""
+"""Line for messages within its server. ``NONE`` means that they take no time."""
 SERVER = 15
 """Server of its host, if messages may stay within it, else ``NONE``."""
 SENDS = 16
@@ -61,7 +61,7 @@ ARRIVES = 5
 ORDER = 6
 POSTED = 7
 LEFT_AT = 8
-"""Time at which its first bit left; ``NONE`` if it has not."""
+"""Time at which its first bit left, or ``NONE`` before that."""
 CAUSE = 9
 SLOT = 10
 """Row length."""
@@ -78,7 +78,7 @@ MISSING = 5
 AWAITS = 6
 """Whether a share ends only after its own messages have arrived, too."""
 BATCH = 7
-"""Number of sends in the first batch; message counts release later sends. 0: none."""
+"""Number of sends in the first batch; 0: none. Message counts release later sends."""
 IN_TURN = 8
 """Whether receives match messages by order of arrival."""
 SHAPE = 9
@@ -105,9 +105,10 @@ CHANNEL = 3
 RECEIVE = 4
 WAITS = 5
 WAY = 6
-"""If the kind rotates, first size class of the send's variant (added or not).
+"""First size class of the send's variant, if the kind rotates.
 
-``SIZE`` is then the chunk.
+Sends that the receiver adds and other sends are separate variants. ``SIZE`` is then the
+chunk.
 """
 SEND = 7
 """Row length."""
@@ -128,7 +129,7 @@ FREE = 2
 CARRIED = 3
 CLASS_OF = 4
 END = 5
-"""Router at its end; ``NONE`` if the link ends at a host."""
+"""Router at its end, or ``NONE`` if the link ends at a host."""
 LINK = 6
 """Row length."""
 

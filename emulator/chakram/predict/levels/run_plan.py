@@ -36,8 +36,8 @@ class LevelResult:
     """Result of a run at a coarser level.
 
     Attributes:
-        end_ns: Time at which the last rank finished; the run starts at 0.
-        link_bytes: Bytes that each link carried, by link number.
+        end_ns: Time at which the last rank finished. The run starts at 0.
+        link_bytes: Number of bytes that each link carried, by link number.
         messages: Number of messages that arrived.
         events: Number of events.
     """
@@ -86,15 +86,16 @@ class LevelRun:
 
     Args:
         plan: Ranks with their programs and ports.
-        traffic: The level; its hosts are those in *host_of*.
-        host_of: By port, the number of its host.
+        traffic: Traffic model of the level, with the hosts in *host_of*.
+        host_of: For each port, the number of its host.
         division: Division of collectives into parts, which run one after another.
-        places: By rank number, the handling of its messages within its server.
-        warmup: Iterations before the measured ones, if different from the plan.
-        measured: Measured iterations, if different from the plan.
+        places: For each rank number, the handling of its messages within its server.
+        warmup: Number of iterations before the measured ones, if different from the
+            plan.
+        measured: Number of measured iterations, if different from the plan.
 
     Raises:
-        PlanError: If a program is wrong.
+        PlanError: If a program is invalid.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class LevelRun:
             rank.program for rank in ranks
         )
         self._timers: list[tuple[int, int]] = []
-        # By rank, the time of its valid entry among the timers.
+        # For each rank, the time of its valid entry among the timers.
         self._noted: dict[int, int] = {}
         self._opened: dict[tuple[object, ...], _Opened] = {}
         self._shares: dict[int, _Share] = {}
@@ -208,13 +209,13 @@ class LevelRun:
         )
 
     def _flush(self, flush: Callable[[RecordRows], object]) -> None:
-        """Pass all records so far to *flush*; no flow comes later than its share."""
+        """Pass all records so far to *flush*. No flow comes later than its share."""
         rows = self.records.take()
         rows.flows = self._traffic.take_flows()
         flush(rows)
 
     def _step(self) -> bool:
-        """Process the next event; return False if there is none."""
+        """Process the next event, or return False if there is none."""
         traffic, timers = self._traffic, self._timers
         until_ns = timers[0][0] if timers else _NEVER
         if traffic.run(until_ns, _FLOWS_AT_ONCE):

@@ -3,8 +3,8 @@
 A simulated event costs the same for one packet as for many, so large jobs are simulated
 in bursts. The cost is accuracy: every node stores a whole burst before it forwards it.
 With b packets in a burst, a message takes about ``(b - 1) x links`` packet times
-longer. The window must also hold one burst per link of the path plus one more, or the
-sender stalls.
+longer. The window must also have room for one burst per link of the path plus one more,
+or the sender stalls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chakram.program.operations import RankProgram
 from chakram.topology.topology import Topology
 
 BURSTS_TARGET = 2_000_000
-"""Maximum bursts of a simulation before it becomes coarser, about ten seconds."""
+"""Maximum number of bursts before a simulation becomes coarser, about ten seconds."""
 
 _TOLERANCE = 20
 """Inverse of the maximum slowdown of a message by bursts: 1/20."""
@@ -69,13 +69,14 @@ class Traffic:
 def burst_packets_for(traffic: Traffic, *, window_packets: int, links: int) -> int:
     """Return the number of packets of *traffic* to simulate as one burst.
 
-    It is the smallest number that keeps the bursts below ``BURSTS_TARGET``. It is also
-    limited so that bursts slow down a typical message by at most a twentieth. Small
-    jobs are fast without bursts, and jobs with small messages gain nothing from bursts.
+    The result is the smallest number that keeps the number of bursts below
+    ``BURSTS_TARGET``. It is also limited so that bursts slow down a typical message by
+    at most a twentieth. Small jobs are fast without bursts, and jobs with small
+    messages gain nothing from bursts.
 
     Args:
         traffic: Traffic of all iterations.
-        window_packets: Maximum packets in flight of a queue pair.
+        window_packets: Maximum number of packets in flight of a queue pair.
         links: Number of links on the longest path.
     """
     enough = -(-traffic.packets // BURSTS_TARGET)
@@ -107,7 +108,7 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
         for use, count in program.columns.collective_uses.items():
             ranks = program.groups[use.group].ranks
             if use.splits is None and program.rank != ranks[0]:
-                continue  # the first rank of the group counts it
+                continue  # counted at the first rank of the group
             how = algorithm_of(
                 use.op,
                 use.algorithm,

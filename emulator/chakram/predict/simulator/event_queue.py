@@ -5,7 +5,7 @@
 Most events cause another event after a fixed delay, such as a packet's serialization
 delay or a link's propagation delay. Events with the same fixed delay are created in
 order of time. Each event is appended to the first *run* whose last event is earlier,
-and runs are consumed from the front. The heap has the events that fit no run. The
+and runs are consumed from the front. The heap contains the events that fit no run. The
 earliest of these events are kept in a sorted window in front of the heap, so that
 upcoming events are known.
 """
@@ -20,7 +20,7 @@ NO_EVENT = (1 << 63) - 1
 """Time of the next event if there is none."""
 
 _NO_EVENT = NO_EVENT
-_FIELDS = 3  # time, order and event of an entry; hot code uses the literal 3
+_FIELDS = 3  # time, order and event of an entry (hot code uses the literal 3)
 _RUNS = 4
 _FIRST_ROOM = 64
 # Minimum number of entries in the window, if there are enough, and its capacity.
@@ -29,7 +29,7 @@ _WINDOW_ROOM = 64
 
 
 class Events:
-    """Events by time; simultaneous events are ordered by a number.
+    """Events ordered by time, and by a number if they are simultaneous.
 
     Attributes:
         count: Number of events.
@@ -62,7 +62,7 @@ class Events:
         self._order = 0
         # Run from which the last event was taken.
         self._taken_from = _RUNS
-        # Next event, and the run that has it; _RUNS means the window.
+        # Next event, and the run that contains it. _RUNS means the window.
         self._first_ns = NO_EVENT
         self._first_order = 0
         self._next = _RUNS
@@ -100,12 +100,12 @@ class Events:
         self.add_at(time_ns, self._order, what)
 
     def next_order(self) -> int:
-        """Return a number for ``add_at`` greater than all previous ones."""
+        """Return an order for ``add_at`` that is greater than all previous orders."""
         self._order += 1
         return self._order
 
     def add_at(self, time_ns: int, order: int, what: int) -> None:
-        """Add an event; *order* is an unused number from ``next_order``."""
+        """Add an event with an *order*, an unused number from ``next_order``."""
         self.count += 1
         run = 0
         while run < _RUNS:
@@ -125,7 +125,7 @@ class Events:
             self._next = run
 
     def take(self) -> int:
-        """Remove the next event and return its *what*; the queue must not be empty."""
+        """Remove the next event, which must exist, and return its *what*."""
         self.count -= 1
         run = self._next
         self._taken_from = run
@@ -165,8 +165,8 @@ class Events:
     def ahead(self, distance: int) -> int:
         """Return an event that is due soon, or -1 if none is known.
 
-        It is *distance* places after the first event in the run or window from which
-        the last event came. Most events are returned once for each distance.
+        The event is *distance* places after the first event in the run or window from
+        which the last event came. Most events are returned once for each distance.
         """
         run = self._taken_from
         if run == _RUNS:

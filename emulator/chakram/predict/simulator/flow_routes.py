@@ -1,7 +1,7 @@
 # cython: language_level=3, annotation_typing=False
 """Flows of bursts through a simulated fabric, and their receivers.
 
-Every message may have its own queue pair and flow, and its acknowledgements form
+Every message may have its own queue pair and flow, and its acknowledgments form
 another flow. Per-flow work therefore occurs every few packets.
 """
 
@@ -85,7 +85,7 @@ class FlowRoutes:
             ],
         )
         self._firsts = array("q", accumulate(map(len, self._destinations), initial=0))
-        # By port, the node of its host and the node of the first switch.
+        # For each port, the node of its host and the node of the first switch.
         self._nodes = array("q", [fabric.node(port.host) for port in ports])
         self._entries = array(
             "q",
@@ -98,7 +98,7 @@ class FlowRoutes:
     def find(
         self, source: int, destination: int, source_port: int
     ) -> tuple[int, int, int]:
-        """Return flow, node and endpoint; flow -1 stays within the port.
+        """Return flow, node and endpoint. A flow of -1 stays within the port.
 
         Args:
             source: Index of the sending endpoint.
@@ -132,7 +132,7 @@ class FlowRoutes:
     def _add_flow(
         self, source: int, destination: int, receiver: int, source_port: int
     ) -> int:
-        """Add a flow whose path depends on a header hash; return its number."""
+        """Add a flow whose path depends on a header hash, and return its number."""
         address, udp_port = self._destinations[source][destination]
         flow = Flow(
             sender=source,

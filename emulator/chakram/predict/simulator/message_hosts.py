@@ -4,16 +4,16 @@
 
 Each message has a new queue pair, which starts at line rate and has its own UDP source
 port. The message is divided into packets, each of which is acknowledged. The
-acknowledgement of an ECN-marked packet carries the mark. A host sends acknowledgements
+acknowledgment of an ECN-marked packet carries the mark. A host sends acknowledgments
 first, then data packets of its queue pairs in round-robin order. It skips queue pairs
 that wait for their rate or window. A message is complete, for both ends, when its last
-acknowledgement has arrived. There is no retransmission: a packet dropped by the fabric
+acknowledgment has arrived. There is no retransmission: a packet dropped by the fabric
 ends the simulation.
 
 Simultaneous events occur in the order in which their packets began to leave. A message
 that is posted at the same time starts after all these events.
 
-Data and acknowledgements have the same class, so a pause stops both.
+Data and acknowledgments have the same class, so a pause stops both.
 
 Source: the RDMA model of HPCC (ns-3), which ASTRA-sim adopted. Measurements compare the
 pacing with this model (docs/reference/simulator.md).
@@ -85,12 +85,12 @@ _PORTS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ns3Hosts:
-    """Settings of sending hosts; the defaults are those of ns-3's RDMA model.
+    """Settings of sending hosts, by default those of ns-3's RDMA model.
 
     Attributes:
         payload_bytes: Payload of a full packet.
         header_bytes: Headers of a packet: PPP 14, IP 20, UDP 8, sequence 6.
-        answer_bytes: Size of an acknowledgement.
+        answer_bytes: Size of an acknowledgment.
         window: Limit of unacknowledged data. ``off`` is no limit. ``fixed`` is the
             capacity of the path: its rate times its round-trip time with one full
             packet per link. ``scaled`` is that capacity, times the current rate divided
@@ -108,7 +108,7 @@ class MessagePair:
 
     Attributes:
         message: Identifier of the message for the owner.
-        size_bytes: Payload bytes.
+        size_bytes: Size of the payload.
         first_ns: Time at which its first packet began to leave.
     """
 
@@ -153,8 +153,8 @@ class MessageHosts(Wires):
 
     Args:
         model: Switches and hosts.
-        hosts: By host, the number of its port.
-        delays_ns: By port of the model, the propagation delay of its link.
+        hosts: For each host, the number of its port.
+        delays_ns: For each port of the model, the propagation delay of its link.
         settings: Settings of the sending hosts.
         make_control: Factory of the congestion control of a message; None means no
             congestion control.
@@ -222,7 +222,7 @@ class MessageHosts(Wires):
         self._answer_heads = [-1] * len(hosts)
         self._answer_tails = [-1] * len(hosts)
         self._rings: list[list[MessagePair]] = [[] for _ in hosts]
-        # By host, the ring index of the queue pair that sent last.
+        # For each host, the ring index of the queue pair that sent last.
         self._turns = [-1] * len(hosts)
         self._wake_ns = [NEVER] * len(hosts)
         self._pairs: list[MessagePair | None] = []
@@ -239,15 +239,15 @@ class MessageHosts(Wires):
         window_bytes: int,
         now_ns: int,
     ) -> None:
-        """Post a message; it starts after all other events at the current time.
+        """Post a message, which starts after all other events at the current time.
 
         Args:
             source: Number of the sending host.
             peer: Number of the receiving host.
             message: Identifier of the message for the owner.
-            size_bytes: Payload bytes.
-            window_bytes: Maximum unacknowledged bytes at line rate; 0 means no limit.
-            now_ns: Current time; no later event may have been processed.
+            size_bytes: Size of the payload.
+            window_bytes: Maximum unacknowledged bytes at line rate. 0 means no limit.
+            now_ns: Current time. No later event may have been processed.
         """
         if self._free:
             number = self._free.pop()
@@ -312,7 +312,7 @@ class MessageHosts(Wires):
     # Sending.
 
     def _send(self, number: int) -> None:
-        """Send the packets that a port may send now; host ports get them one by one."""
+        """Send the packets that a port may send now. Host ports get them one by one."""
         host = self._host_of[number]
         if host < 0:
             Wires._send(self, number)
@@ -326,7 +326,7 @@ class MessageHosts(Wires):
             self._await_wire(number)
 
     def _feed(self, host: int, number: int) -> bool:
-        """Queue the next packet at a host's port; return False if there is none now."""
+        """Queue the next packet at a host's port, or return False if none may leave."""
         packets = self._packets
         port = self._ports[number]
         if port.paused >> self._klass & 1:
@@ -413,7 +413,7 @@ class MessageHosts(Wires):
             self._forget(slot)
 
     def _step(self) -> None:
-        """Process the next event; the queue must not be empty."""
+        """Process the next event, which must exist."""
         time_ns = self._events.first_ns()
         self._order = self._events.first_order()
         what = self._events.take()
@@ -439,7 +439,7 @@ class MessageHosts(Wires):
     # Receiving.
 
     def _deliver(self, number: int, slot: int) -> None:
-        """Acknowledge a data packet, or process an acknowledgement."""
+        """Acknowledge a data packet, or process an acknowledgment."""
         packets = self._packets
         pair = self._pairs[packets.cells[slot + _POSITION] >> 2]
         if pair is None:

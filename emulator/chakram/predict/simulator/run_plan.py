@@ -49,30 +49,32 @@ class SimulationResult:
 
     Attributes:
         records: Rows of all ranks, port by port, and samples of ports and queue pairs.
-            There is one sample for every bin, and a last one of each used port and
+            There is one sample for every bin, and a final sample of each used port and
             queue pair.
         link_samples: Rows of ``LINK_SAMPLE_FIELDS``, by the number of a port in
             ``port_names``.
-        end_ns: Time at which the last rank finished; the run starts at 0.
-        link_bytes: Layer-2 bytes of each direction of a link, by the port at its start.
-        marked_packets: Packets marked "congestion experienced", by the port at the
-            start of the link.
-        dropped: Dropped packets by reason. A burst that crosses links as one counts as
-            one.
-        drops: Dropped packets by port, only for ports with drops.
-        pauses: Received PFC frames by port, only for ports with such frames.
+        end_ns: Time at which the last rank finished. The run starts at 0.
+        link_bytes: Number of layer-2 bytes in each direction of a link, by the port at
+            its start.
+        marked_packets: Number of packets marked "congestion experienced", by the port
+            at the start of the link.
+        dropped: Number of dropped packets by reason. A burst that crosses links as one
+            counts once.
+        drops: Number of dropped packets by port, only for ports with drops.
+        pauses: Number of received PFC frames by port, only for ports with such frames.
         paused_ns: Paused time by port, summed over its classes, only for paused ports.
         cycle: Ports in a buffer dependency cycle if ports may be paused. PFC can
-            deadlock there.
+            deadlock in such a cycle.
         down_ns: Time by port during which faults kept its link down, only for
             ports with such faults.
         burst_packets: Maximum number of packets that crossed a link as one.
-        hops: Number of departures from ports; a burst that crosses links as one counts
+        hops: Number of departures from ports. A burst that crosses links as one counts
             once.
         events: Number of simulated events.
-        injected: Packets that ports disturbed on purpose, by type of disturbance.
+        injected: Number of packets that ports disturbed on purpose, by type of
+            disturbance.
         disturbed: Number of disturbed packets, by fault of the plan.
-        resent_for_timeout: Packets retransmitted after a timeout.
+        resent_for_timeout: Number of packets retransmitted after a timeout.
     """
 
     records: RecordRows
@@ -110,12 +112,14 @@ def simulate_plan(
     """Run *plan* over *topology* in virtual time, from time 0.
 
     Args:
-        plan: The plan; its ports are on hosts of the topology.
+        plan: The plan, whose ports are on hosts of the topology.
         topology: Hosts, switches and links.
         seed: Seed of all random draws, if different from the plan.
-        warmup: Iterations before the measured ones, if different from the plan.
-        measured: Measured iterations, if different from the plan and its jobs.
-        burst_packets: Number of packets that cross a link as one; 1 is exact. None
+        warmup: Number of iterations before the measured ones, if different from the
+            plan.
+        measured: Number of measured iterations, if different from the plan and its
+            jobs.
+        burst_packets: Number of packets that cross a link as one. 1 is exact. None
             means that hosts send the bursts of the plan. Their packets cross links one
             by one, except in labs and in large jobs (see
             ``chakram.predict.simulator.burst_size``).
@@ -195,13 +199,13 @@ def simulate_plan(
 def _bursts(
     plan: Plan, topology: Topology, asked: int | None, iterations: int
 ) -> tuple[int, bool, Topology]:
-    """Return the packets of a burst, whether it crosses links as one, and the fabric.
+    """Return the burst size, whether a burst crosses links as one, and the fabric.
 
     Args:
         plan: The plan.
         topology: The fabric.
-        asked: Packets of a burst; None: see ``simulate_plan``.
-        iterations: Iterations of the run.
+        asked: Number of packets of a burst; None: see ``simulate_plan``.
+        iterations: Number of iterations of the run.
     """
     if asked is not None:
         return asked, True, topology
@@ -271,7 +275,7 @@ def _result(
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
-    """Return the packets dropped at all ports, by reason."""
+    """Return the number of packets dropped at all ports, by reason."""
     totals = dict.fromkeys(DROP_REASONS.values(), 0)
     for port in switches.model.ports():
         counted = port.counted(now_ns)["drops_by_reason"]
@@ -283,7 +287,7 @@ def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
 def _down(
     switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
 ) -> dict[str, int]:
-    """Return the down time by port due to faults; half the fault time for a flap."""
+    """Return the down time by port due to faults. A flap counts half its time."""
     down_ns: dict[str, int] = {}
     for fault in faults:
         if fault.kind in ("down", "flap") and fault.at_ns < now_ns:
@@ -343,7 +347,7 @@ def _endpoints(
     agent: AgentPlan, *, settings: RunSettings, burst_packets: int
 ) -> list[Endpoint]:
     """Return the endpoints of one agent, in the order of its ports."""
-    # Virtual time has no scheduling delays, so there is nothing to catch up.
+    # Virtual time has no scheduling delays, so there is nothing to catch up on.
     transport = replace(
         agent.transport, max_burst_packets=burst_packets, burst_bound_ns=0
     )

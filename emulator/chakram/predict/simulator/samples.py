@@ -43,7 +43,7 @@ class LinkSampler:
         self._found: dict[int, list[int]] = {}
         self._seen: dict[tuple[int, int], tuple[int, list[int]]] = {}
         self._last_ns = 0
-        # For a model that continues over several runs: the values when this run began.
+        # The values when this run began, if the model continues over several runs.
         self._before: dict[tuple[int, int], list[int]] = {}
         self._bin_ns = 0
         self._next_ns = 0
@@ -73,13 +73,13 @@ class LinkSampler:
             self._next_ns = now_ns + self._bin_ns
 
     def end(self, now_ns: int) -> None:
-        """Take the last samples; a second call has no effect."""
+        """Take the last samples. A second call has no effect."""
         if self._bin_ns:
             self.take(now_ns)
             self._bin_ns = 0
 
     def take(self, now_ns: int) -> int:
-        """Add a row for each changed port and class; return the number of rows."""
+        """Add a row for each changed port and class, and return the number of rows."""
         count = len(self.rows)
         for number, port in enumerate(self._ports):
             found = port.sampled(now_ns)
@@ -110,7 +110,7 @@ class FabricSampler(Sampler):
         plan: The plan that the endpoints execute.
         endpoints: All endpoints.
         model: The switches, and the hosts of the endpoints.
-        hosts: By endpoint, the port of its host in the model.
+        hosts: For each endpoint, the port of its host in the model.
         dscp: DSCP of data packets.
         bin_ns: Time between two samples; 0 means only at the end.
 
@@ -147,7 +147,7 @@ class FabricSampler(Sampler):
         super()._count(_WEIGHT * rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the last sample of everything; without bins, this is the only sample."""
+        """Take the last sample of everything, which without bins is the only sample."""
         self._now_ns = now_ns
         super().finish(now_ns)
         self.links.take(now_ns)

@@ -14,4 +14,4 @@ EVENTS_PER_SIGNALS: Final = 1 << 14
 
 
 def let_signals_in() -> None:
-    """Do nothing; on entry, Python handles pending signals, which may raise."""
+    """Do nothing. On entry, Python handles pending signals, which may raise."""

@@ -1,8 +1,9 @@
 """A topology as modeled switches: numbered ports, and PFC deadlock detection.
 
-A link depends on another if its packets may continue on the other. While the second
-link is paused, packets fill the buffer behind the first. The first link is then paused,
-too. If links form a dependency cycle, lossless traffic can deadlock.
+A link depends on a second link if its packets may continue on the second link. While
+the second link is paused, packets fill the buffer at the end of the first link. The
+first link is then paused, too. If links form a dependency cycle, lossless traffic can
+deadlock.
 
 Source: S. Hu et al., "Deadlocks in datacenter networks: why do they form, and how to
 avoid them" (HotNets 2016).
@@ -45,7 +46,7 @@ class SwitchFabric:
     Attributes:
         model: The switches in the order of the topology, then the hosts.
         ends: Ports by number.
-        delays_ns: By port number, the propagation delay of its link.
+        delays_ns: For each port number, the propagation delay of its link.
         host_ports: Port number of each host, in the order of the topology.
         has_choice: Whether there are equal-cost paths.
 
@@ -93,7 +94,7 @@ class SwitchFabric:
         return self._number_of[self._topology.host_link(host).end_at(host)]
 
     def next_hops(self, node: int, destination: int) -> list[int]:
-        """Return the ports on shortest paths; see ``Forwarding``."""
+        """Return the ports on shortest paths: see ``Forwarding``."""
         name, target = self._nodes[node], self._nodes[destination]
         last = self._topology.switch_of(target)
         hops = self._hops.get((name, last)) if name not in (last, target) else None
@@ -197,7 +198,7 @@ def buffer_cycle(
             for node in switches
             if node != destination
         }
-        # Ports that may hold packets for this destination, following next hops from
+        # Ports where packets for this destination may queue, following next hops from
         # hosts.
         reached = [port.number for port in ports if port.is_host]
         seen = set(reached)
@@ -215,7 +216,7 @@ def buffer_cycle(
 
 
 def _cycle(edges: dict[int, set[int]]) -> list[int]:
-    """Return the nodes of a cycle, in order; empty if there is no cycle."""
+    """Return the nodes of a cycle in order, or an empty list if there is no cycle."""
     done: set[int] = set()
     for start in edges:
         if start in done:

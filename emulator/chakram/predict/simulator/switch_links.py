@@ -73,10 +73,10 @@ _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
 _KIND_BITS = KIND_BITS
-# Fields of a link: its first and last packet; whether a wire-free event is pending;
+# Fields of a link: its first and last packet, whether a wire-free event is pending, and
 # whether the switch at its end cuts through. The last field is the order of the
-# wire-free time, 0 if not kept. On a link with cut-through, ENTERED of a packet is the
-# arrival time of its last bit.
+# wire-free time, or 0 if orders are not kept. On a link with cut-through, ENTERED of a
+# packet is the arrival time of its last bit.
 _HEAD, _TAIL, _WAITS, _CUTS, _FREED, _LINK_FIELDS = 0, 1, 2, 3, 4, 5
 _FIRST = HEAD
 
@@ -101,7 +101,7 @@ class Wires:
 
     Attributes:
         now_ns: Time of the last event.
-        hops: Number of departures from ports; a burst that crosses links as one counts
+        hops: Number of departures from ports. A burst that crosses links as one counts
             once.
         looks_ahead: Whether to prefetch the memory of upcoming events.
     """
@@ -189,17 +189,17 @@ class Wires:
     # Prefetching.
 
     def _look_ahead(self) -> None:
-        """Prefetch the data of upcoming events in stages, more for earlier events.
+        """Prefetch the data of upcoming events in stages, with more for earlier events.
 
-        Some data contains the address of other data. It must be in the cache before the
-        next stage.
+        Some data contains the address of other data. The former must be in the cache
+        before the next stage.
         """
         self._foresee(0, self._events.ahead(12))
         self._foresee(1, self._events.ahead(8))
         self._foresee(2, self._events.ahead(4))
 
     def _foresee(self, stage: int, what: int) -> None:
-        """Prefetch the data of an event that is known at a stage; -1 means no event."""
+        """Prefetch the data of an event that is known at a stage, or nothing for -1."""
         kind = what & 7
         if what < 0 or kind > _FREE:
             return

@@ -95,11 +95,11 @@ class VirtualFabric(Wires):
     Args:
         endpoints: One endpoint per port.
         model: Switches, with at least one host per endpoint.
-        hosts: By endpoint, the port of its host in the model.
-        delays_ns: By port of the model, the propagation delay of its link.
+        hosts: For each endpoint, the port of its host in the model.
+        delays_ns: For each port of the model, the propagation delay of its link.
         route: Function from (sending endpoint, destination index of the burst, source
             port) to (flow, destination node, receiving endpoint).
-        dscps: DSCPs of data, acknowledgements and CNPs. Endpoints define the DSCPs of
+        dscps: DSCPs of data, acknowledgments and CNPs. Endpoints define the DSCPs of
             queue pairs in other classes.
         is_marked: Whether packets are ECN-capable.
         whole_bursts: Whether a burst crosses links as one packet.
@@ -155,7 +155,7 @@ class VirtualFabric(Wires):
         self._sampler = sampler
         self._endpoints = endpoints
         self._hosts = array("q", hosts)
-        # By port; -1 means no endpoint.
+        # The endpoint of each port, or -1.
         self._endpoint_of = array("q", [-1] * len(self._ports))
         for index, port in enumerate(hosts):
             self._endpoint_of[port] = index
@@ -163,7 +163,7 @@ class VirtualFabric(Wires):
         self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
         self._ecn = _ECT if is_marked else _NOT_ECT
         self._whole_bursts = whole_bursts
-        # By slot number, the burst to which the slot belongs.
+        # For each slot number, the burst to which the slot belongs.
         self._bursts: list[Burst | None] = []
         # Results of *route*, and the endpoint of each receiver.
         self._paths: dict[int, int] = {}
@@ -173,7 +173,7 @@ class VirtualFabric(Wires):
         self._local: list[tuple[int, Burst] | None] = []
         self._wake_ns = array("q", [NEVER] * len(endpoints))
         self._is_held = array("q", bytes(8 * len(endpoints)))
-        # By endpoint, the classes of its data.
+        # For each endpoint, the classes of its data.
         self._data_classes = [
             sorted(
                 {
@@ -194,7 +194,7 @@ class VirtualFabric(Wires):
     def run(
         self, *, start_ns: int, report: Callable[[int], None] | None = None
     ) -> bool:
-        """Run until every endpoint has finished; return whether they all did.
+        """Run until every endpoint has finished, and return whether they all did.
 
         The run stops early if an endpoint fails or no event is left. Timers of
         congestion control stop with their queue pairs, so the run also ends if a job is
@@ -222,7 +222,7 @@ class VirtualFabric(Wires):
         return not self._has_failed
 
     def _steps(self, limit: int) -> bool:
-        """Process at most *limit* events; return False if none is left."""
+        """Process at most *limit* events, or return False if none is left."""
         events = self._events
         while limit > 0 and self._unfinished > 0 and not self._has_failed:
             limit -= 1
@@ -279,7 +279,7 @@ class VirtualFabric(Wires):
         first = packets.cells[slot + _POSITION]
         count = packets.cells[slot + _COUNT]
         ce = 0
-        # An ECN mark on an acknowledgement has no effect.
+        # An ECN mark on an acknowledgment has no effect.
         if burst.kind == _DATA:
             if packets.cells[slot + _ECN] == _CE:
                 ce = count
@@ -294,7 +294,7 @@ class VirtualFabric(Wires):
         self._forget(slot)
         engine = endpoint.engine
         engine.receive_burst(burst, self.now_ns, first, count, ce)
-        # Most packets neither end a message nor request an acknowledgement, so nothing
+        # Most packets neither end a message nor request an acknowledgment, so nothing
         # follows.
         if engine.has_news() or self._wake_ns[index] <= self.now_ns:
             self._drive(index)
@@ -478,6 +478,6 @@ class VirtualFabric(Wires):
             if is_held:
                 self._endpoints[index].engine.rest(self.now_ns)
             if not is_held:
-                # Nothing was sent during the pause, but not because the host was late.
+                # Nothing was sent because of the pause, not because the host was late.
                 self._endpoints[index].engine.resume(self.now_ns)
                 self._drive(index)

@@ -1,4 +1,4 @@
-"""The answer of a run's page: verdict, figures, bars and the largest causes."""
+"""The answer of a run's page: verdict, key numbers, bars and causes of lost time."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _BARS, _CAUSES, _PLACES = 10, 3, 3
 _AS_SIMULATED = 0.0005
-"""Deviation below which a run takes as long as simulated."""
+"""Deviation below which the page reports that a run takes as long as simulated."""
 
 
 def answer(data: RunData, rows: Sequence[ReportRow]) -> Answer:
-    """Return what the page of a run says first."""
+    """Return the summary at the top of a run's page."""
     causes = _causes(data)
     return Answer(
         verdict=Markup(" ").join(_verdict(data, causes)),
@@ -49,7 +49,7 @@ def answer(data: RunData, rows: Sequence[ReportRow]) -> Answer:
 
 
 def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
-    """Return causes above ``LEAST_SHARE``, with places, share, and details."""
+    """Return causes of at least ``LEAST_SHARE``, with places, share and details."""
     why = data.why
     if isinstance(why, str) or not why.time_ns:
         return []
@@ -77,7 +77,7 @@ def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
 
 
 def _listed(places: Sequence[str]) -> str:
-    """Return some places as text: ``ranks 6, 2 and 3 more``."""
+    """Return places as text, abridged if there are many: ``ranks 6, 2 and 3 more``."""
     shown = places[: _PLACES if len(places) > _PLACES + 1 else _PLACES + 1]
     text = ", ".join(shown)
     if len(shown) > 1 and all(each.startswith("rank ") for each in shown):
@@ -180,7 +180,7 @@ def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
 
 
 def _name(each: ReportRow) -> str:
-    """Return a short name of a row without its job."""
+    """Return the short name of a row, without the row's job."""
     row = each.row
     what = "message" if row.op is CollectiveOp.SEND_RECV else str(row.op)
     return f"{what}, {row.nranks} ranks, {about_size(row.size_bytes)}"

@@ -1,4 +1,4 @@
-"""Curve sections of a run's page: bandwidth by size, completion times."""
+"""Sections with curves on a run's page: bandwidth by size, completion times."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ COMPLETION: Final[dict[str, Any]] = {
     "x_log": True,
     "steps": True,
 }
-"""Figures of bus bandwidth by size, and of the distribution of FCT."""
+"""Properties of the figures of bus bandwidth by size and of completion times."""
 
 
 @section("Bus bandwidth by size", "c")
 def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return bus bandwidth by size."""
+    """Return the section of bus bandwidth by size."""
     lines = bandwidth_lines(rows)
     if not lines:
         raise Absent(NO_BANDWIDTHS)
@@ -70,7 +70,7 @@ def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Parts:
 
 
 def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Curve]:
-    """Return bus bandwidth by size, per collective, algorithm and number of ranks."""
+    """Return curves of busbw by size, per collective, algorithm and number of ranks."""
     found: dict[str, list[ReportRow]] = {}
     for each in rows:
         if each.busbw_bps is not None:
@@ -95,13 +95,13 @@ def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Cu
 
 
 def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
-    """Return the distribution of completion times by collective."""
+    """Return the cumulative distribution of completion times for each collective."""
     lines = {}
     for number, op in enumerate(flows.names["collective"]):
         times = flows["fct_ns"][flows["collective"] == number]
         if len(times):
             values, shares = cdf_points(times)
-            # A distribution starts at 0, even if it has one value.
+            # The curve starts at 0 %, even if there is only one value.
             xs, ys = [values[0], *values], [0.0, *(100 * shares)]
             text = [
                 f"{format_time(x)}: {y:.4g} % of {len(times)}"
@@ -113,7 +113,7 @@ def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
 
 @section("Flow completion times", "c", "m")
 def completion_times(data: RunData) -> Parts:
-    """Return FCT and slowdown of flows."""
+    """Return the section of completion times (FCT) and slowdowns of flows."""
     flows = data.measured
     if not len(flows):
         raise Absent(NO_FLOWS)

@@ -23,7 +23,7 @@ _SHADED = "Shaded red: faults of links; orange: until traffic had recovered."
 
 @page.section("Causes of lost time", "c", "m")
 def why_section(data: RunData) -> page.Parts:
-    """Return causes of lost time, and the parts of the critical path."""
+    """Return the section of causes of lost time and parts of the critical path."""
     found = data.why
     if isinstance(found, str):
         raise page.Absent(f"{found}.")
@@ -81,7 +81,7 @@ def why_section(data: RunData) -> page.Parts:
 
 @page.section("Faults", "c")
 def faults(data: RunData) -> page.Parts:
-    """Return injected faults, and what recovery from losses cost."""
+    """Return the section of injected faults and the cost of recovery from losses."""
     manifest, dilation = data.manifest, data.dilation
     rows = [
         (f"{what}: {kind}", f"{n} packets")
@@ -141,7 +141,7 @@ def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_faults(data: RunData, plain: page.Section) -> page.Section:
-    """Return a section with the times of faults shaded in its figures over time."""
+    """Shade the times of faults in a section's figures over time."""
     lasted: list[tuple[float, float]] = []
     recovering: list[tuple[float, float]] = []
     for each in data.faults:

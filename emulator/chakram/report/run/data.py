@@ -1,6 +1,6 @@
 """Data of a run's page: facts, and flows and samples as arrays.
 
-Times are in ns from the start of the first rank, undilated.
+Times are undilated, in ns from the start of the first rank.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 WHY_FLOWS = 200_000
-"""Limit on flows for the critical path. With more flows, it takes longer to compute
-than the rest of the page."""
+"""Limit on flows for the critical path. With more flows, the critical path takes longer
+to compute than the rest of the page."""
 
 TIME_BINS = 400
 """Number of time bins in plots over time."""
@@ -46,7 +46,7 @@ TIME_BINS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicTraffic:
-    """Fraction of its rate that each port used in each time bin."""
+    """Utilization of ports over time: the fraction of its rate that each port used."""
 
     hosts: tuple[str, ...]
     transmit: NDArray[np.float64]
@@ -69,7 +69,7 @@ class Roofline:
 
     @property
     def ratio(self) -> float | None:
-        """JCT divided by Roofline_seq."""
+        """JCT divided by Roofline_seq, the time of serial execution."""
         roofline_ns = self.compute_ns + self.communication_ns
         return self.iteration_ns / roofline_ns if roofline_ns else None
 
@@ -89,7 +89,7 @@ class RunData:
         starts_ns = [rank.start_ns for rank in self.ranks]
         ends_ns = [rank.end_ns for rank in self.ranks]
         if results.incomplete:
-            # For iterations that have not ended, only completed operations are known.
+            # Ranks without an ended iteration have operations and flows only.
             for name, start, end in (
                 ("operations", "ready_ns", "end_ns"),
                 ("flows", "posted_ns", "last_acked_ns"),
@@ -99,7 +99,7 @@ class RunData:
                     starts_ns.append(pc.min(table[start]).as_py())
                     ends_ns.append(pc.max(table[end]).as_py())
         self.origin_ns = min(starts_ns, default=0)
-        # In a damaged table all ranks may end before the first one starts.
+        # In a damaged table, all ranks may end before the first rank starts.
         self.end_ns = self.undilated(max((self.origin_ns, *ends_ns)))
 
     @cached_property
@@ -113,23 +113,23 @@ class RunData:
 
     @cached_property
     def whole_iterations(self) -> frozenset[tuple[str, int]]:
-        """Job and number of the iterations that all ranks of the job have ended."""
+        """Iterations that all ranks of their job have ended, as job and number."""
         return frozenset(
             (each.job, each.iteration) for each in self._measurements.ranks
         )
 
     @property
     def collectives(self) -> Sequence[CollectiveRecord]:
-        """All collectives and messages."""
+        """All collectives, and messages between two ranks."""
         return self._measurements.collectives
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the run is in virtual time."""
+        """Whether the run is a simulation in virtual time."""
         return self.manifest.world == SIMULATE
 
     def seen(self, *letters: str) -> str:
-        """Return observation points, by letters of ``page.OBSERVED``."""
+        """Return the observation points for letters of ``page.OBSERVED``, as text."""
         found = dict.fromkeys(
             "v" if self.is_simulated and letter in "bc" else letter
             for letter in letters
@@ -142,7 +142,7 @@ class RunData:
 
     @cached_property
     def fabric(self) -> FabricKind | str:
-        """The fabric section of the experiment, or why it is unknown."""
+        """The fabric section of the experiment, or the reason why it is unknown."""
         section = self.manifest.experiment.get("fabric")
         if section is None:
             return "the run does not record its fabric"
@@ -153,7 +153,7 @@ class RunData:
 
     @cached_property
     def topology(self) -> Topology | str:
-        """Hosts, switches and links, or why they are unknown."""
+        """Hosts, switches and links, or the reason why they are unknown."""
         if isinstance(self.fabric, str):
             return self.fabric
         nports = len({port.number for port in self._ports.values()}) or None
@@ -169,7 +169,7 @@ class RunData:
 
     @cached_property
     def flows(self) -> Flows:
-        """All flows, warm-up included; unknown values are -1."""
+        """All flows, warm-up included. Unknown values are -1."""
         times = {"origin_ns": self.origin_ns, "dilation": self.dilation}
         return flows_of(self.results, **times)
 
@@ -195,7 +195,7 @@ class RunData:
 
     @cached_property
     def why(self) -> Why | str:
-        """The causes of lost time, or why they are unknown."""
+        """The causes of lost time, or the reason why they are unknown."""
         if len(self.measured) > WHY_FLOWS:
             return f"it has more than {WHY_FLOWS:,} flows; use `chakram why`"
         try:
@@ -205,7 +205,7 @@ class RunData:
 
     @cached_property
     def faults(self) -> list[dict[str, Any]]:
-        """Deliberate faults; times on the axis of the page, None if unknown."""
+        """Injected faults, with times on the page's time axis, or None if unknown."""
         return [
             {
                 name: value
@@ -218,10 +218,9 @@ class RunData:
 
     @cached_property
     def operations(self) -> list[Operation]:
-        """Operations of the slowest measured iteration, including computations.
+        """Operations of the iteration with the critical path, computations included.
 
-        If there is a critical path, this is the iteration with the longest one. Empty
-        for runs that did not record operations.
+        Empty if there is no critical path or if the run did not record operations.
         """
         why = self.why
         if isinstance(why, str) or why.path is None:
@@ -239,8 +238,8 @@ class RunData:
     def session_rates(self) -> dict[str, NDArray[np.float64]]:
         """Bandwidth of every session in bit/s, by collective.
 
-        A session is a pair of ranks. Its bandwidth is its payload over the time in
-        which at least one of its messages is in flight.
+        A session is a pair of ranks. The bandwidth of a session is its payload divided
+        by the time in which at least one of its messages is in flight.
         """
         found = {}
         flows = self.measured.where(self.measured["bytes"] > 0)
@@ -256,7 +255,7 @@ class RunData:
 
     @cached_property
     def rate_of(self) -> dict[tuple[str, int], float | None]:
-        """Undilated rate of every rank in bit/s: its share of its port."""
+        """Undilated rate of each rank in bit/s. Ranks share the rate of their port."""
         sharing = Counter(port.number for port in self._ports.values())
         return {
             place: None
@@ -266,14 +265,14 @@ class RunData:
         }
 
     def line_rate(self, job: str) -> float | None:
-        """Return B_acc of a job in bit/s: the lowest rate of its ranks."""
+        """Return B_acc of a job, the lowest rate of its ranks, in bit/s."""
         rates = [rate for (name, _), rate in self.rate_of.items() if name == job]
         known = [rate for rate in rates if rate is not None]
         return min(known) if known and len(known) == len(rates) else None
 
     @cached_property
     def payload_share(self) -> float | None:
-        """Fraction of a full packet's layer-2 bytes that is payload."""
+        """Payload of a full packet as a fraction of the packet's layer-2 bytes."""
         if self.transport is None:
             return None
         mtu = self.transport.path_mtu
@@ -344,10 +343,10 @@ class RunData:
 
     @cached_property
     def nics(self) -> NicTraffic | str:
-        """Utilization of ports over time, or why it is unknown.
+        """Utilization of ports over time, or the reason why it is unknown.
 
-        Based on samples of the ports. Without samples, the bytes of flows are spread
-        evenly between their first packet and their last acknowledgment.
+        Samples of the ports show the utilization. Without samples, the bytes of each
+        flow are spread evenly between its first packet and its last acknowledgment.
         """
         rates = {
             port.number: (port.host, port.rate_bps * self.dilation)
@@ -382,11 +381,11 @@ class RunData:
         counters: tuple[str, ...],
         values: tuple[str, ...] = (),
     ) -> dict[str, NDArray[np.int64]] | None:
-        """Return the growth of counters between samples; None if there are no samples.
+        """Return the growth of counters between samples, or None without samples.
 
         Returns:
-            The keys, ``start_ns`` and ``end_ns`` of each interval, the growth, and
-            *values* unchanged.
+            Columns with a row per interval: the keys, ``start_ns``, ``end_ns``, the
+            growth of each counter, and *values* unchanged.
         """
         found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
@@ -407,7 +406,7 @@ class RunData:
             [columns[key][1:] != columns[key][:-1] for key in keys], axis=0
         )
         if np.count_nonzero(first) == len(order):
-            return None  # only the final sample of each
+            return None  # there is only the final sample of each key
         time_ns = (columns.pop("time_ns") - self.origin_ns) / self.dilation
         before = {
             name: np.where(first, 0, np.roll(columns[name], 1)) for name in counters
@@ -415,7 +414,7 @@ class RunData:
         start_ns = np.where(first, 0, np.roll(time_ns, 1))
         return {
             **{key: columns[key] for key in keys},
-            # What grew across the start of the run grew after it.
+            # If an interval begins before the run, count its growth from the start.
             "start_ns": np.where(time_ns > 0, np.maximum(start_ns, 0), start_ns),
             "end_ns": time_ns,
             **{name: columns[name] - before[name] for name in counters},

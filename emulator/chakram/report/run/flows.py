@@ -1,4 +1,4 @@
-"""Flows of a run as arrays, and each rank's share of them."""
+"""Flows of a run as arrays, and the times in which ranks took part in collectives."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _TIMES = ("posted_ns", "first_sent_ns", "last_acked_ns")
 class Flows:
     """The flows of a run, as columns of equal length.
 
-    A column of a selection is created on first use, because most are never used.
+    The columns of a selection are created on first use, because most columns are never
+    used.
 
     Args:
         columns: Columns by name.
         names: Names that the numbers in key columns refer to.
-        chosen: Indices of selected rows; None: all rows.
+        chosen: Indices of selected rows. None selects all rows.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class Flows:
 class Shares:
     """Times in which ranks took part in collectives and messages, derived from flows.
 
-    ``places`` has the row index of each flow's share: first the senders' shares of all
-    flows, then the receivers' shares.
+    Each row is one rank's share of one collective. ``places`` contains the row of the
+    sender of each flow, then the row of the receiver of each flow.
     """
 
     columns: Mapping[str, NDArray[np.int64]]
@@ -96,12 +97,12 @@ class Shares:
 
 
 def flows_of(results: RunResults, *, origin_ns: int, dilation: int) -> Flows:
-    """Return all flows, warm-up included; unknown values are -1.
+    """Return all flows, warm-up included. Unknown values are -1.
 
     Args:
         results: The run.
-        origin_ns: Start of the time axis.
-        dilation: Dilation of the run; times are undilated.
+        origin_ns: Time of the records at which the time axis starts.
+        dilation: Dilation of the run, by which the times are divided.
     """
     known = results.columns("flows")
     late = [name for name in _LATE if name in known]
@@ -129,10 +130,10 @@ def flows_of(results: RunResults, *, origin_ns: int, dilation: int) -> Flows:
 
 
 def shares_of(flows: Flows) -> Shares:
-    """Return each rank's share of each collective, sent and received in one row.
+    """Return when each rank took part in each collective, as sender or receiver.
 
-    A share starts when the rank posts its first message, or when the first message
-    to it is sent. It ends with the last acknowledgment.
+    A share starts when the rank posts its first message or when the first message to
+    the rank is sent. It ends with the last acknowledgment of these messages.
     """
     names = ("iteration", "job", "collective", "group", "k")
     keys = {name: np.tile(flows[name], 2) for name in names}
@@ -160,7 +161,7 @@ def shares_of(flows: Flows) -> Shares:
 
 
 def whole_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return a column as an array; unknown values are -1."""
+    """Return a column as an array of integers. Unknown values are -1."""
     if column.null_count:
         column = pc.fill_null(column, -1)
     found: NDArray[np.int64] = column.to_numpy().astype(np.int64)

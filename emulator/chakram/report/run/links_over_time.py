@@ -1,4 +1,4 @@
-"""Activity of a run's links over time, as arrays from samples of links."""
+"""Activity of a run's links over time, as arrays that are derived from samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LinksOverTime:
     """Time series of ports and traffic classes, each a row of ``TIME_BINS`` columns.
 
     Attributes:
-        ports: Port of each series, as in ``links``.
+        ports: Port of each series, named as in the table ``links``.
         classes: Traffic class of each series.
-        busy: Fraction of the link's rate in use; 0 if it has no rate.
+        busy: Fraction of the link's rate that is in use, 0 if the link has no rate.
         queue_max_bytes: Longest queue in the time bin.
         marked: Packets marked in the time bin.
         drops: Packets dropped in the time bin.
@@ -42,7 +42,7 @@ class LinksOverTime:
 
 
 def links_over_time(data: RunData) -> LinksOverTime | str:
-    """Return the activity of links over time, or why it is unknown."""
+    """Return the activity of links over time, or the reason why it is unknown."""
     keys = ("port", "traffic_class")
     counters = ("bytes", "marked", "drops", "pauses", "paused_ns")
     found = data.deltas("link_samples", keys, counters, ("queue_max_bytes",))
@@ -87,11 +87,11 @@ def _highest(
     values: NDArray[np.int64],
     shape: tuple[int, int],
 ) -> NDArray[np.int64]:
-    """Return the largest value by row and column over the intervals that cover it."""
+    """Return, for each series and time bin, the largest value of its intervals."""
     first = np.clip(np.floor(starts), 0, shape[1] - 1).astype(np.int64)
     last = np.clip(np.ceil(ends) - 1, first, shape[1] - 1).astype(np.int64)
     counts = last - first + 1
-    # Expand each interval to its columns, one after the other.
+    # Expand each interval to the consecutive time bins that it covers.
     steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     highest = np.zeros(shape, np.int64)
     np.maximum.at(

@@ -1,4 +1,4 @@
-"""The page of a run, written by ``chakram report RUN``."""
+"""The report page of one run, as ``chakram report RUN`` writes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_page(results: RunResults) -> str:
     """
     data = RunData(results)
     rows = report_rows(data)
-    # All plots over time share one axis, so they move together.
+    # All plots over time share one time axis. If you pan one, the others follow.
     axis = Range1d(0, max(1.0, data.end_ns))
     fabric = [
         sections.device(data),
@@ -90,7 +90,7 @@ def run_page(results: RunResults) -> str:
 
 
 def title_of(data: RunData) -> str:
-    """Return the title of a run."""
+    """Return the title of a run's page."""
     manifest = data.manifest
     kind = "Simulation" if data.is_simulated else "Run"
     return f"{kind} {manifest.name}" + (
@@ -99,7 +99,7 @@ def title_of(data: RunData) -> str:
 
 
 def lead_of(data: RunData) -> str:
-    """Return what ran, where and when, and how times and sizes were scaled."""
+    """Return the line below the title: what ran, where, when and with which scaling."""
     manifest = data.manifest
     texts = [
         manifest.fabric or manifest.world,
@@ -113,7 +113,7 @@ def lead_of(data: RunData) -> str:
 
 
 def notes_of(data: RunData) -> list[str]:
-    """Return how times and sizes were scaled."""
+    """Return notes on the scaling of times and sizes, empty if the run has none."""
     notes = []
     if data.dilation > 1:
         notes.append(
@@ -128,7 +128,7 @@ def notes_of(data: RunData) -> list[str]:
 
 
 def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
-    """Return the numbers of the page as plain values: those of ``show``, and others."""
+    """Return the numbers of ``chakram show`` and of the page, as plain values."""
     why = data.why
     return {
         **summary_document(data.summary),
@@ -162,7 +162,7 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
 
 
 def warnings_of(data: RunData) -> list[str]:
-    """Return the banners and other anomalies."""
+    """Return the run's banners, and warnings about losses and preflight findings."""
     summary = data.summary
     found = list(summary.banners)
     if summary.unfinished:
@@ -178,7 +178,7 @@ def warnings_of(data: RunData) -> list[str]:
 
 @page.section("Comparability", "f")
 def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
-    """Return the values that two runs must have in common to be comparable."""
+    """Return the section of values that must be equal in two comparable runs."""
     manifest = data.manifest
     experiment = manifest.experiment
     places = []
@@ -225,7 +225,7 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
 
 
 def raw_files(folder: Path, files: Sequence[Path] | None = None) -> page.Section:
-    """Return files of a folder with their digests; by default, all files."""
+    """Return the section of a folder's files, by default all of them, with digests."""
     rows = []
     for path in sorted(folder.rglob("*")) if files is None else files:
         if path.is_file() and path.suffix not in (".html", ".tmp"):

@@ -1,4 +1,4 @@
-"""Activity of switches over time: queue depths, pauses, marks and drops of ports."""
+"""Plots of queue depths, marks and pauses over time, and a table of affected links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PORTS_DRAWN, _LINKS_LISTED = 8, 24
 def switch_blocks(
     data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Iterator[Block]:
-    """Yield queues and pauses over time, and reasons why some are unknown."""
+    """Yield plots of queues, marks and pauses, and the reasons for missing plots."""
     drawn: list[tuple[str, str, str, dict[str, NDArray[Any]], str]] = []
     unknown = []
     bin_time = format_time(data.bin_ns)
@@ -72,14 +72,14 @@ def switch_blocks(
 
 
 def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the series with the highest values, by name."""
+    """Return the series with the highest maxima, by name."""
     most = rows.max(axis=1, initial=0)
     order = [at for at in np.argsort(-most, kind="stable")[:_PORTS_DRAWN] if most[at]]
     return {names[at]: rows[at] for at in order}
 
 
 def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
-    """Return how long host ports were paused, in percent, from their samples."""
+    """Return the time that host ports were paused, in percent of each time bin."""
     if "paused_ns" not in data.results.columns("ports"):
         return {}
     found = data.deltas("ports", ("port", "shard"), ("paused_ns",))
@@ -99,7 +99,7 @@ def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
 
 
 def link_table(data: RunData) -> Table | None:
-    """Return links with marks, drops, pauses or down time; None if there are none."""
+    """Return links with marks, drops, pauses or down time, or None without any."""
     rows = []
     for link in data.summary.links:
         odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)

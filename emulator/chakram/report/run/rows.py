@@ -1,4 +1,4 @@
-"""Rows of the tables on a run's page."""
+"""Rows of a run's results, for the tables on its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 BUSBW_PERCENTS = (1, 50, 95, 99)
-"""Percentiles of the bus bandwidths of single collectives; P01 is the slow end."""
+"""Percentiles of the bus bandwidths of single collectives. P1 is the slow end."""
 
 
 RANK_PARTS = {
@@ -31,7 +31,7 @@ RANK_PARTS = {
     "exposed communication": "exposed_ns",
     "idle": "idle_ns",
 }
-"""Parts of a rank's time, with the names of their fields."""
+"""Parts of a rank's time, each with the field that contains it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class ReportRow:
 
     Attributes:
         row: The row of the summary.
-        records: Its collectives.
-        line_rate_bps: B_acc: the lowest port rate of the job's ranks; None if unknown.
+        records: Collectives that the row summarizes.
+        line_rate_bps: B_acc, the lowest rate of the job's ranks. None if unknown.
         dilation: Dilation of the run.
     """
 
@@ -52,19 +52,19 @@ class ReportRow:
 
     @property
     def name(self) -> str:
-        """Short name of the row."""
+        """Short name of the row: its collective and algorithm."""
         if self.row.op is CollectiveOp.SEND_RECV:
             return "send_recv"
         return f"{self.row.op}, {self.row.algorithm}"
 
     @property
     def factor(self) -> float:
-        """algo_factor: ratio of busbw to algbw."""
+        """algo_factor of the drafts: the ratio of busbw to algbw."""
         return float(bus_factor(self.row.op, nranks=self.row.nranks))
 
     @property
     def fabric_bytes(self) -> float:
-        """S_fabric: mean bytes that flows carry per participant."""
+        """S_fabric of the drafts: mean bytes that each participant sends."""
         participants = 1 if self.row.op is CollectiveOp.SEND_RECV else self.row.nranks
         sent = sum(record.sent_bytes for record in self.records)
         return sent / len(self.records) / participants
@@ -83,7 +83,7 @@ class ReportRow:
 
     @cached_property
     def percentiles_bps(self) -> tuple[float, ...] | None:
-        """Bus bandwidth of single collectives by ``BUSBW_PERCENTS``, in bit/s."""
+        """``BUSBW_PERCENTS`` of the bus bandwidths of single collectives, in bit/s."""
         if self.row.busbw is None:
             return None
         times_ns = np.array([max(1, record.duration_ns) for record in self.records])
@@ -91,7 +91,7 @@ class ReportRow:
         return percentiles(bits / times_ns, BUSBW_PERCENTS)
 
     def cells(self) -> tuple[str, ...]:
-        """Return S, S_fabric, N, algo_factor, n, time, CV, busbw and its fraction."""
+        """Return the cells of the row in the table of collectives, from S to busbw."""
         row = self.row
         return (
             about_size(row.size_bytes),
@@ -108,11 +108,11 @@ class ReportRow:
 
 
 _KIND = attrgetter("op", "algorithm", "nranks", "size_bytes", "trace_size_bytes")
-"""Common properties of collectives that share a row within a job."""
+"""Properties in which the collectives of a row agree, in addition to the job."""
 
 
 def report_rows(data: RunData) -> tuple[ReportRow, ...]:
-    """Return the rows of a run's summary that move data."""
+    """Return the rows of a run's summary, without barriers."""
     records: dict[tuple[object, ...], list[CollectiveRecord]] = {}
     for record in data.collectives:
         if record.measured and record.complete:
@@ -131,7 +131,7 @@ def report_rows(data: RunData) -> tuple[ReportRow, ...]:
 
 
 def line_rates(rows: Iterable[ReportRow]) -> str:
-    """Return the line rates of rows as text; empty if no row has one."""
+    """Return the line rates of rows as text, empty if no row has a line rate."""
     rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
     return ", ".join(map(format_rate, rates))
 

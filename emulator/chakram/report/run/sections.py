@@ -28,7 +28,7 @@ _ROWS_SHOWN = 64
 
 @section("Device under test", "f", "b")
 def device(data: RunData) -> Parts:
-    """Return the device under test and its topology."""
+    """Return the section of the device under test and its topology."""
     manifest, topology = data.manifest, data.topology
     yield facts(
         ("device under test", manifest.fabric or MISSING),
@@ -56,7 +56,7 @@ def device(data: RunData) -> Parts:
 
 @section("Iterations", "c")
 def iterations(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return the time of iterations, also relative to their serial execution."""
+    """Return the section of iteration times, also relative to serial execution."""
     if not data.summary.iterations:
         raise Absent("nothing was measured.")
     found = []
@@ -84,7 +84,7 @@ def iterations(data: RunData, rows: Sequence[ReportRow]) -> Parts:
 
 @section("Bandwidth and times", "c", "m")
 def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return all rows: bandwidths, and times compared with models."""
+    """Return the section of collectives: bandwidths, and times compared with models."""
     if not rows:
         raise Absent("none was measured.")
     jobs = len({each.row.job for each in rows}) > 1
@@ -142,7 +142,7 @@ def _models(each: ReportRow) -> tuple[str, ...]:
 
 @section("Measured against simulated", "c", "m")
 def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return measured times over simulated ones."""
+    """Return the section that plots measured times over simulated times."""
     if data.is_simulated:
         raise Absent("this run is itself a simulation.")
     points = sorted(
@@ -178,7 +178,7 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
 
 @section("Generator, clocks and payload", "c")
 def generator(data: RunData) -> Parts:
-    """Return generator and clock quality: whether the network limited the run."""
+    """Return the section on whether the generator, not the network, limited the run."""
     summary = data.summary
     status = "status", summary.facts.status
     if data.is_simulated:
@@ -251,7 +251,7 @@ def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
 
 @section("Compute, exposed communication, idle", "c")
 def rank_times(data: RunData) -> Parts:
-    """Return compute, exposed communication and idle time of the ranks."""
+    """Return the section of compute, exposed communication and idle time of ranks."""
     ranks = [rank for rank in data.summary.ranks if rank.iteration_ns]
     if not ranks:
         raise Absent("no rank completed a measured iteration.")

@@ -1,4 +1,4 @@
-"""The section of a run's page about source ports that would balance its uplinks."""
+"""The section of a run's page about source ports that would balance the uplinks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAIRS_SHOWN = 16
 
 @section("Balancing source ports", "m")
 def source_ports(data: RunData) -> Parts:
-    """Return source ports that would balance the uplinks."""
+    """Return the section of proposed source ports, which would balance the uplinks."""
     topology, fabric = data.topology, data.fabric
     if isinstance(topology, str) or isinstance(fabric, str):
         raise Absent("none are proposed: the topology is unknown.")

@@ -1,4 +1,4 @@
-"""The timeline of ranks: the slowest iteration of a run and its critical path."""
+"""The timeline of ranks: activities and critical path of a run's slowest iteration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BARS_SHOWN = 20_000
 
 
 class _Bar(NamedTuple):
-    """An activity of a rank, with its time and kind."""
+    """Time span of a rank's activity, with the activity's kind and text."""
 
     place: tuple[str, int]
     start_ns: float
@@ -31,7 +31,7 @@ class _Bar(NamedTuple):
 
 @section("Timeline of ranks")
 def gantt(data: RunData, x_range: Range1d) -> Parts:
-    """Return the activities of ranks in the slowest iteration and its critical path."""
+    """Return the section of ranks' activities in the slowest iteration."""
     spans_of: dict[int, tuple[int, int]] = {}
     for rank in data.ranks:
         if rank.measured and (rank.job, rank.iteration) in data.whole_iterations:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 SESSION_PERCENTS = (1, 50, 99)
 _FLOWS_SHOWN = 20
 _LINKS_SHOWN = 12, 4
-"""Number of busiest and of least busy links per direction that are drawn."""
+"""Numbers of the busiest and of the least busy links to draw in each direction."""
 _UTILISATION_BINS = 20
 
 
 @section("Session bandwidth", "c")
 def sessions(data: RunData) -> Parts:
-    """Return the bandwidth of sessions."""
+    """Return the section of bandwidths of sessions, which are pairs of ranks."""
     rates = data.session_rates
     if not rates:
         raise Absent(NO_FLOWS)
@@ -71,8 +71,8 @@ def sessions(data: RunData) -> Parts:
 def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
     """Return wire bytes by link and direction, derived from the paths of flows.
 
-    They cover the whole run, count each packet once and exclude acknowledgments. None
-    if paths or the topology are unknown.
+    The bytes cover the whole run, without retransmissions and acknowledgments. None if
+    paths or the topology are unknown.
     """
     flows, topology = data.flows, data.topology
     if isinstance(topology, str) or not flows.names["path"] or data.transport is None:
@@ -100,7 +100,7 @@ def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
 
 @section("Bytes per uplink", "b", "m")
 def uplinks(data: RunData) -> Parts:
-    """Return bytes of links between switches, compared with predictions from paths."""
+    """Return the section of bytes per uplink, compared with predictions from paths."""
     measured = {
         (link.link, link.direction): link
         for link in data.summary.links
@@ -176,7 +176,7 @@ _COUNTED = (
 
 @section("Congestion and retransmissions", "c", "b")
 def congestion(data: RunData, x_range: Range1d) -> Parts:
-    """Return marks, notifications and retransmissions over time."""
+    """Return the section of marks, CNPs and retransmissions over time."""
     if not data.end_ns:
         raise Absent("no rank completed an iteration.")
     summary = data.summary
@@ -249,7 +249,7 @@ def _of_records(
 
 
 def _bands(data: RunData) -> dict[str, list[tuple[float, float]]]:
-    """Return when collectives were in progress, by kind, longest total time first."""
+    """Return when the collectives with the longest total times were in progress."""
     found: dict[str, list[tuple[float, float]]] = {}
     for each in data.collectives:
         span = data.undilated(each.start_ns), data.undilated(each.end_ns)
@@ -266,7 +266,7 @@ def _bands(data: RunData) -> dict[str, list[tuple[float, float]]]:
 
 @section("NIC utilisation", "c", "m")
 def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
-    """Return the utilization of ports over time."""
+    """Return the section of the utilization of ports over time."""
     nics = data.nics
     if not isinstance(nics, NicTraffic):
         raise Absent(f"{nics}.")
@@ -318,7 +318,7 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
 def _blocks_of_ports(
     shares: NDArray[np.float64], hosts: Sequence[str]
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """Return at most 128 rows; for more ports, rows are means of neighbors."""
+    """Return at most 128 rows. If there are more ports, a row averages neighbors."""
     block = -(-len(hosts) // 128)
     if block == 1:
         return shares, list(hosts)
@@ -330,7 +330,7 @@ def _blocks_of_ports(
 
 @section("Slowest flows", "c", "m")
 def slowest_flows(data: RunData) -> Parts:
-    """Return the flows with the largest slowdown, or with the longest time."""
+    """Return the section of flows with the largest slowdowns or completion times."""
     flows = data.measured
     flows = flows.where(flows["bytes"] > 0)
     if not len(flows):

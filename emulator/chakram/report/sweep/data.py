@@ -1,4 +1,4 @@
-"""Data of a sweep's page: axes, results of cells, and links to runs."""
+"""Data of a sweep's page: varied settings, results of cells, and links to runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chakram.sweep.folder import collect, read_sweep, reason_of
 from chakram.sweep.tables import CellResult, cell_results
 
 CASE = "case"
-"""Axis of a suite's cases."""
+"""Name of the axis whose values are the suite's cases."""
 
 
 class SuiteRun(NamedTuple):
@@ -30,13 +30,13 @@ class SuiteRun(NamedTuple):
 
     @property
     def iteration(self) -> Mapping[str, Any] | None:
-        """Iterations of the job with the longest mean iteration."""
+        """Iteration times of the job with the longest mean iteration."""
         found = self.document["iterations"]
         return max(found, key=lambda one: one["mean_ns"]) if found else None
 
     @property
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Rows of the results table that move data."""
+        """Rows of the results table, without barriers."""
         for row in self.document["results"]:
             if row["collective"] != CollectiveOp.BARRIER:
                 yield row
@@ -47,7 +47,7 @@ class SuiteData:
 
     Args:
         folder: Folder of the sweep.
-        out: Path of the page, for links from it.
+        out: Path of the page. Links to runs are relative to its folder.
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
@@ -73,7 +73,7 @@ class SuiteData:
         cases = [each["name"] for each in sweep.suite["cases"]]
         self.axes = {CASE: cases, **matrix} if cases else matrix
         """All values by axis, in the order of the suite."""
-        # Keys without their sections, where that is still unambiguous.
+        # Omit the section of a key if the rest is unambiguous.
         short = [key.rpartition(".")[2] for key in self.axes]
         self.short = {
             key: name if short.count(name) == 1 else key
@@ -82,11 +82,11 @@ class SuiteData:
 
     @property
     def worlds(self) -> list[str]:
-        """The worlds in which cells ran."""
+        """The worlds in which cells ran, e.g. ``simulate``."""
         return sorted({cell.world for cell in self.cells})
 
     def seen(self, *letters: str) -> str:
-        """Return observation points, by letters of ``OBSERVED``."""
+        """Return the observation points for letters of ``OBSERVED``, as text."""
         points = [
             "v" if letter == "c" and world == SIMULATE else letter
             for letter in letters
@@ -95,11 +95,11 @@ class SuiteData:
         return ", ".join(f"({letter})" for letter in dict.fromkeys(points))
 
     def value(self, cell: Cell, axis: str) -> str:
-        """Return the value of a cell on an axis."""
+        """Return the cell's value of a varied setting or of the case, as text."""
         return cell.case if axis == CASE else text(cell.values[axis])
 
     def name(self, cell: Cell, without: Sequence[str] = ()) -> str:
-        """Return a name that distinguishes a cell from others, without some axes."""
+        """Return the cell's values of all varied settings except *without*, as text."""
         several = [axis for axis, values in self.axes.items() if len(values) > 1]
         said = [
             f"{self.short[axis]} {self.value(cell, axis)}"
@@ -110,17 +110,17 @@ class SuiteData:
 
     @property
     def work(self) -> list[str]:
-        """Axes that change the amount of work, so that times are not comparable."""
+        """Axes that change the amount of work, which makes times not comparable."""
         names = ("size", "ranks", "jobs", "iterations", "arrivals")
         return [axis for axis in self.axes if axis.split(".")[0].split("[")[0] in names]
 
     def sizes(self) -> list[str]:
-        """Return the axes with sizes of collectives."""
+        """Return the axes that vary the size of collectives."""
         return [axis for axis in self.axes if axis.rpartition(".")[2] == "size"]
 
     @property
     def repeated(self) -> dict[int, list[tuple[SuiteRun, float]]]:
-        """Runs of cells with several repetitions, with their iteration times in ns."""
+        """Runs of each cell with several repetitions, with iteration times in ns."""
         found: dict[int, list[tuple[SuiteRun, float]]] = {}
         for run in self.runs:
             if run.iteration is not None:
@@ -129,7 +129,7 @@ class SuiteData:
         return {number: own for number, own in found.items() if len(own) > 1}
 
     def link(self, what: str, run: SuiteRun) -> str:
-        """Return a text that links to the directory of a run, if it exists."""
+        """Return *what*, with a link to the directory of a run if it exists."""
         found = Path(run.directory)
         moved = self.folder / "runs" / f"{run.cell.number:04d}" / found.name
         place = next((each for each in (moved, found) if each.is_dir()), None)
@@ -144,5 +144,5 @@ def change_of(each: CellResult) -> float | None:
 
 
 def spread_of(own: Sequence[tuple[SuiteRun, float]]) -> float:
-    """Return the coefficient of variation of repetitions."""
+    """Return the coefficient of variation of a cell's repetitions."""
     return coefficient_of_variation([time for _, time in own])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LINES, _BW_FIGURES, _PANELS = 10, 6, 6
-"""Limits on lines in a figure, figures of bandwidths, and heat maps of one kind."""
+"""Limits on lines per figure, figures of bandwidths, and heat maps of one quantity."""
 _ROWS_DRAWN = 60
 _SHORTEST_LABELS = 8
 """Longest label, in characters, for which labels on the x axis fit side by side."""
@@ -34,7 +34,7 @@ _SHORTEST_LABELS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellValue:
-    """A number in a grid, with its displayed text and its tooltip."""
+    """A number in a heat map, with its displayed text and its tooltip."""
 
     value: float
     text: str
@@ -43,7 +43,7 @@ class CellValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change in percent, with its range (two standard errors)."""
+    """A change in percent, with a range of two standard errors in each direction."""
 
     name: str
     percent: float
@@ -55,13 +55,13 @@ class Change:
 
 @section("Bus bandwidth by size", "c")
 def bandwidth(suite: SuiteData) -> Parts:
-    """Return bus bandwidth by size, with a figure for each case."""
+    """Return the section of bus bandwidth by size, with a figure for each case."""
     by_case: dict[str, dict[str, dict[int, list[float]]]] = {}
     several = {
         name: len({each[name] for run in suite.runs for each in run.rows}) > 1
         for name in ("job", "collective", "algorithm", "nranks")
     }
-    # Leave out what the axis of an algorithm already shows.
+    # Omit the algorithm and the number of ranks if an axis already shows them.
     several["algorithm"] &= not any("algorithm" in a or "coll" in a for a in suite.axes)
     several["nranks"] &= "ranks" not in suite.axes
     for run in suite.runs:
@@ -122,11 +122,15 @@ def _curve(sizes: Mapping[int, Sequence[float]]) -> plots.Curve:
 
 @section("Over two axes", "c")
 def heat_maps(suite: SuiteData) -> Parts:
-    """Return heat maps over the two longest axes, one per combination of other axes."""
+    """Return heat maps over the two axes with the most values.
+
+    Each combination of values of the other axes has its own heat map.
+    """
     several = [axis for axis, values in suite.axes.items() if len(values) > 1]
     if len(several) < 2:
         raise Absent("the suite varies fewer than two settings.")
-    # The sort is stable: among equal axes the first wins; the longest is horizontal.
+    # The longest axis is horizontal. The sort is stable, so the first of equal axes
+    # wins.
     x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
     yield f"{suite.short[x]} across, {suite.short[y]} down."
     others = [axis for axis in several if axis not in (x, y)]
@@ -199,7 +203,7 @@ def _busbws(
 
 @section("Changes from the baselines", "c")
 def change_section(suite: SuiteData) -> Parts:
-    """Return the changes of cells relative to their baselines."""
+    """Return the section of cells' changes relative to their baselines."""
     found = []
     for each in suite.results:
         change = change_of(each)
@@ -233,7 +237,7 @@ def change_section(suite: SuiteData) -> Parts:
 
 @section("Spread of repetitions", "c")
 def spread(suite: SuiteData) -> Parts:
-    """Return the spread of repetitions."""
+    """Return the section of the spread of repetitions."""
     several = suite.repeated
     if not several:
         raise Absent("every cell ran once.")
@@ -275,7 +279,7 @@ def grid(
     span: tuple[float, float],
     middle: float | None = None,
 ) -> figure:
-    """Return a heat map over two axes of names; cells without a value stay white.
+    """Return a heat map over two axes of names. Cells without a value are empty.
 
     Args:
         cells: Values by column and row.
@@ -285,9 +289,9 @@ def grid(
         title: Title above the figure.
         x_label: Meaning of the columns.
         y_label: Meaning of the rows.
-        unit: Unit of the values: a key of ``TICKS``, or another word.
-        span: Smallest and largest value over all grids that are compared.
-        middle: Neutral value; smaller values are blue, larger ones red.
+        unit: Unit of the values: a key of ``TICKS`` or another word.
+        span: Smallest and largest value over all heat maps that share a color scale.
+        middle: Neutral value. Smaller values are blue, larger values red.
     """
     low, high = span
     if middle is None:
@@ -346,7 +350,7 @@ def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
 
 
 def _points(cells: Sequence[str], **look: Any) -> figure:
-    """Return a figure with a row per cell and a line at zero."""
+    """Return an empty figure with a row per cell and a line at zero."""
     rows = models.FactorRange(*reversed(cells))
     plot = plots.new_figure(y_range=rows, **look)
     plots.zero_line(plot)
@@ -355,7 +359,7 @@ def _points(cells: Sequence[str], **look: Any) -> figure:
 
 
 def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
-    """Return changes from baselines with their ranges, the first one at the top."""
+    """Return a plot of changes with their ranges, the first change at the top."""
     label = "change of the iteration from its baseline (%)"
     names = [each.name for each in found]
     look: dict[str, Any] = {"name": name, "title": title, "x_label": label}
@@ -389,7 +393,7 @@ def spread_plot(
     """Return a plot of each repetition's deviation from the mean of its cell.
 
     Args:
-        deviations: By cell: deviations in percent of its mean, with tooltips.
+        deviations: For each cell, deviations in percent of the mean, with tooltips.
         name: Name of the figure.
         title: Title above the figure.
     """

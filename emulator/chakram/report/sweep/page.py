@@ -1,4 +1,4 @@
-"""The page of a sweep, written by ``chakram report`` for its folder."""
+"""The report page of a sweep, as ``chakram report`` writes it for a sweep's folder."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _KEPT = (
     *("cell", "case", "values", "world", "repetitions", "iteration_ns", "bus_bw"),
     *("baseline", "change", "significant"),
 )
-"""Fields of a cell's document that the document of the page contains."""
+"""Fields of a cell's results that the page contains as numbers for programs."""
 
 _ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN, _BARS = 1000, 64, 20, 10
 _NOISY = 0.05
-"""Coefficient of variation of repetitions above which they are reported as noisy."""
+"""Coefficient of variation above which the page warns about noisy repetitions."""
 
 
 def suite_page(folder: Path, out: Path) -> str:
@@ -75,7 +75,7 @@ def suite_page(folder: Path, out: Path) -> str:
 
 
 def _answer(suite: SuiteData) -> page.Answer:
-    """Return the best cell, the largest changes, and the iterations of cells."""
+    """Return the answer: best cell, largest changes, and iteration times of cells."""
     timed = sorted((each for each in suite.results if each.iteration), key=_time)
     changes = sorted(
         ((change, each) for each in timed if (change := change_of(each)) is not None),
@@ -134,7 +134,10 @@ def _answer(suite: SuiteData) -> page.Answer:
 
 
 def _extreme(what: str, changes: Sequence[float]) -> page.Tile:
-    """Return the largest gain or loss; *changes* are positive for what is asked."""
+    """Return the tile of the largest gain or loss.
+
+    *changes* are positive for gains if *what* is ``gain``, else positive for losses.
+    """
     sign = -1 if what == "gain" else 1
     why = "No cell has another cell as its baseline."
     if changes:
@@ -220,7 +223,7 @@ def _table(suite: SuiteData) -> page.Parts:
     if not suite.results:
         raise page.Absent("no cell has a result.")
     first = {run.cell.number: run for run in reversed(suite.runs)}
-    # Virtual time has no generator.
+    # Runs in virtual time do not use the traffic generator.
     real = any(each.generator_bound_share is not None for each in suite.results)
     rows = []
     for each in suite.results:
@@ -267,7 +270,7 @@ def _error(times: Times | None) -> str:
 
 
 def _warnings(suite: SuiteData) -> list[str]:
-    """Return what is missing or unusual."""
+    """Return warnings about missing results, noise, losses and the generator."""
     found = []
     if suite.missing:
         found = [f"{len(suite.missing)} of {suite.planned} results are missing."]

@@ -22,7 +22,7 @@ def trace_document(
     Args:
         traces: The trace set.
         summary: Its summary.
-        bytes_per_element: Bytes of one unit of a stored size; None: one byte.
+        bytes_per_element: Bytes of one unit of a stored size. None means one byte.
     """
     unit = bytes_per_element or 1
     traffic, largest = summary.traffic, summary.largest_pairs

@@ -1,4 +1,4 @@
-"""The page of a trace set, written by ``chakram trace show --html``."""
+"""The report page of a trace set, as ``chakram trace show --html`` writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PAIRS_SHOWN, _BARS = 20, 12
 
 _ROWS_SHOWN = 256
-"""Limit on rows of a table: a page with a thousand groups would be unreadable."""
+"""Limit on rows of a table, which keeps pages with a thousand groups readable."""
 
 
 _OPERATIONS = """Counts of one iteration, as in the Chakra paper's table of key
@@ -36,7 +36,7 @@ def trace_page(
     Args:
         traces: The trace set.
         summary: Its summary.
-        bytes_per_element: Bytes of one unit of a stored size; None: one byte.
+        bytes_per_element: Bytes of one unit of a stored size. None means one byte.
     """
     unit = bytes_per_element
     sizes = tables.sizes_table(summary).cut(_ROWS_SHOWN)
@@ -89,7 +89,7 @@ def trace_page(
 
 
 def _answer(traces: TraceSet, summary: TraceSummary) -> page.Answer:
-    """Return how much is sent by what, and by whom."""
+    """Return the answer: how much the ranks send, and by which collectives."""
     sent = sum(summary.traffic.sent_bytes)
     rows = summary.communication
     largest = max(rows, key=lambda row: row.sent_bytes, default=None)

@@ -42,11 +42,11 @@ _COLLECTIVES = {
     "all_gather": "AllGather",
     "reduce_scatter": "ReduceScatter",
 }
-"""Names and order as in the Chakra paper, table 5."""
+"""Names of collectives, in the wording and order of table 5 of the Chakra paper."""
 
 
 _BAR = 12
-"""Characters of the longest bar."""
+"""Length of the longest bar in characters."""
 
 _NAMES_SHOWN = 4
 
@@ -75,7 +75,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "pipeline": _PIPELINE,
     "pp": _PIPELINE,
 }
-"""Meaning of labels, in lower case."""
+"""Meaning of labels in the names of process groups. Labels are in lower case."""
 
 _LONGEST_FIRST: Final = sorted(_WORDS, key=len, reverse=True)
 _LABEL: Final = re.compile(rf"(?<![a-z])({'|'.join(_LONGEST_FIRST)})(?![a-z])")
@@ -114,7 +114,7 @@ def trace_facts(
 
 
 def _slots_fact(summary: TraceSummary) -> str:
-    """Return the compute times of execution slots, summed over all ranks."""
+    """Return the compute time of each execution slot, summed over ranks, as text."""
     slots_ns: Counter[str] = Counter()
     for rank in summary.per_rank:
         slots_ns.update(rank.slots_ns)
@@ -128,7 +128,7 @@ def _slots_fact(summary: TraceSummary) -> str:
 
 
 def operations_table(ranks: Sequence[RankSummary]) -> Table:
-    """Return the counts of each rank; identical ranks share a row."""
+    """Return a table of the operations of each rank. Identical ranks share a row."""
     found = {name for rank in ranks for name in rank.communication}
     collectives = [*_COLLECTIVES, *sorted(found - _COLLECTIVES.keys())]
     memory = any(rank.memory for rank in ranks)
@@ -164,7 +164,7 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
 def communication_table(
     summary: TraceSummary, *, bytes_per_element: int | None
 ) -> Table:
-    """Return the totals of collectives by size of group, over all ranks."""
+    """Return a table of collectives by size of group, with totals over all ranks."""
     unit = bytes_per_element or 1
     return table(
         "Communication of all ranks",
@@ -193,7 +193,7 @@ def communication_table(
 
 
 def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
-    """Return the number of defined groups, and the names of unused groups."""
+    """Return the number of defined groups and the names of unused groups, as text."""
     defined = len(traces.groups.keys() - {WORLD})
     together = any(group.name == WORLD for group in summary.groups)
     if not defined:
@@ -212,7 +212,7 @@ def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
 
 
 def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
-    """Return the process groups that communication uses."""
+    """Return a table of the process groups that communication uses."""
     groups, purposes = summary.groups, traces.purposes
     has_purposes = any(group.name in purposes for group in groups)
     words = dimension_words(
@@ -239,7 +239,7 @@ def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
 
 
 def dimension_words(names: Iterable[str]) -> str:
-    """Return the meaning of the labels in some names; empty if there are none.
+    """Return the meaning of the labels in *names*, empty if there are no labels.
 
     Args:
         names: Names of process groups, or their purposes: ``tp[0:8]``, ``expert``,
@@ -256,7 +256,7 @@ def dimension_words(names: Iterable[str]) -> str:
 
 
 def _collectives(group: GroupSummary) -> str:
-    """Return the number of collectives; each one has a node on every member."""
+    """Return a group's numbers of collectives, or of nodes if members differ."""
     size = len(group.ranks or ()) or 1
     even = all(nodes % size == 0 for nodes in group.nodes.values())
     counts = (
@@ -267,7 +267,7 @@ def _collectives(group: GroupSummary) -> str:
 
 
 def distributions_table(summary: TraceSummary) -> Table:
-    """Return durations, sizes and degrees by percentiles."""
+    """Return a table with percentiles of durations, sizes and dependency counts."""
     rows: list[tuple[str, ...]] = []
 
     def add(what: str, spread: Distribution | None, text: Callable[[int], str]) -> None:
@@ -290,7 +290,7 @@ def distributions_table(summary: TraceSummary) -> Table:
 
 
 def sizes_table(summary: TraceSummary) -> Table:
-    """Return the number of collectives by size; identical groups share rows."""
+    """Return a table of collectives by size. Identical groups share rows."""
     rows: list[tuple[str, ...]] = []
     for row in summary.communication:
         if row.group_ranks is None:
@@ -345,7 +345,7 @@ def _size_rows(
 
 
 def _number(nodes: int, nranks: int) -> str:
-    """Return how many collectives of *nranks* ranks a number of nodes represents."""
+    """Return the number of collectives that *nodes* represent, one node per rank."""
     if nodes % nranks == 0:
         return str(nodes // nranks)
     return f"{nodes} node{'s' if nodes > 1 else ''}"
@@ -361,7 +361,7 @@ def group_names_text(names: Sequence[str]) -> str:
 
 
 def pairs_table(summary: TraceSummary, limit: int) -> Table:
-    """Return the pairs of ranks with the most traffic, at most *limit* of them."""
+    """Return a table of the pairs of ranks with the most traffic, up to *limit*."""
     largest = summary.largest_pairs
     if largest is None or not largest.pairs:
         return Table(title="", header=(), rows=())

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def _accept(name: str, found: object) -> type[CongestionControl]:
-    """Return *found* if it is a valid congestion control class."""
+    """Return *found* if it is a valid congestion control, or raise ValueError."""
     if not isinstance(found, type) or not issubclass(found, CongestionControl):
         raise ValueError("it is not a class derived from CongestionControl")
     declared = all_parameters(found)
@@ -137,7 +137,7 @@ def new_control(
 
 
 def _named(control: CongestionControl) -> str:
-    """Return the name of a control for error messages, or else its class name."""
+    """Return the registered name of a control, or its class name, for errors."""
     for name, kind in CONTROLS.loaded().items():
         if type(control) is kind:
             return f"congestion control {name}"

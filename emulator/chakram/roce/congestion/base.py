@@ -20,8 +20,9 @@ __all__ = ["CongestionControl"]
 class CongestionControl:
     """Control of the rate and the window of one queue pair.
 
-    The base class limits nothing; it is the control named ``none``. Subclasses override
-    hooks and set the attributes. The queue pair reads the attributes before each burst.
+    The base class is the control named ``none``, which limits nothing. Subclasses
+    override hooks and set the attributes. The queue pair reads the attributes before
+    each burst.
 
     One object serves one queue pair and keeps its state from message to message. Its
     constructor receives the arguments that `parameters` declares, by keyword, and calls
@@ -33,12 +34,12 @@ class CongestionControl:
     * ``parameters``: the parameters that users can set
     * ``starts_at_line``: whether the constructor also receives the rate of the port, as
       ``line_rate_bps``
-    * ``keeps_rate``: whether the rate is a target to hold, not a limit that the network
+    * ``keeps_rate``: whether the rate is a target, not a limit that the network
       imposes. If so, a queue pair that had to wait for its port catches up.
     * ``wants_cnps``: whether receivers answer marked packets with CNPs, at most one per
       configurable interval. Each CNP calls `on_cnp`.
     * ``wants_round_trips``: whether each burst requests an ACK, unless the experiment
-      sets an interval. `on_ack` then gets as many samples as possible.
+      sets an interval. `on_ack` then receives as many samples as possible.
     * ``profiles``: named sets of parameters, or None
     * ``contradictions``: returns conflicts between arguments, each with a hint
 
@@ -97,13 +98,13 @@ class CongestionControl:
         """
 
     def on_nak(self, now_ns: int) -> None:
-        """Handle a NAK for a lost packet; the queue pair will retransmit."""
+        """Handle a NAK for a lost packet, which the queue pair will retransmit."""
 
     def on_cnp(self, now_ns: int) -> None:
         """Handle a congestion notification packet (CNP) from the peer."""
 
     def on_timeout(self, now_ns: int) -> None:
-        """Handle a retransmission timeout; the queue pair will retransmit."""
+        """Handle a timeout, after which the queue pair retransmits."""
 
     def on_timer(self, now_ns: int) -> None:
-        """Handle the timer; *now_ns* is `next_timer_ns` or later."""
+        """Handle the timer, which is due at `next_timer_ns` and may be late."""

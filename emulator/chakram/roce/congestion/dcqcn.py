@@ -238,7 +238,7 @@ class Dcqcn(CongestionControl):
         is_released_at_line: int = 0,
         scaled_window_bytes: int = 0,
     ) -> None:
-        """Start at line rate; the defaults are those of the paper.
+        """Start at line rate, by default with the parameters of the paper.
 
         Args:
             line_rate_bps: Rate of the port, and the highest rate.
@@ -251,11 +251,12 @@ class Dcqcn(CongestionControl):
             cut_shift: A cut reduces the rate by the fraction alpha / 2**cut_shift.
             max_cut_q20: Maximum fraction of the rate that one cut removes, in parts of
                 `SHARE_UNIT`.
-            increase_period_ns: T.
-            byte_counter_bytes: B, in wire bytes; 0: bytes are not counted.
-            recovery_stages: F.
-            additive_increase_bps: R_AI.
-            hyper_increase_bps: R_HAI.
+            increase_period_ns: T, the time between increases by the timer.
+            byte_counter_bytes: B, the number of wire bytes between increases by the
+                byte counter; 0: bytes are not counted.
+            recovery_stages: F, the number of stages of recovery.
+            additive_increase_bps: R_AI, the additive increase of the target.
+            hyper_increase_bps: R_HAI, the hyper increase of the target.
             is_hyper_scaled: 1: the i-th hyper increase adds i x R_HAI.
             min_rate_bps: The lowest rate.
             first_cnp_rate_bps: Rate and target after the first notification, if lower
@@ -322,7 +323,7 @@ class Dcqcn(CongestionControl):
         return int(self._target)
 
     def on_sent(self, wire_bytes: int, now_ns: int) -> None:
-        """Count sent bytes; the byte counter may increase the rate."""
+        """Count sent bytes, and increase the rate for every full byte counter."""
         if not self._is_limited and not self._decrease_heard:
             return
         self._catch_up(now_ns)
@@ -335,12 +336,12 @@ class Dcqcn(CongestionControl):
         self._publish()
 
     def on_ack(self, acked_bytes: int, round_trip_ns: int, now_ns: int) -> None:
-        """Catch up if a timer is due; DCQCN does not use the ACK itself."""
+        """Apply the timer steps that are due. DCQCN does not use the ACK itself."""
         if self.next_timer_ns <= now_ns:
             self.on_timer(now_ns)
 
     def on_cnp(self, now_ns: int) -> None:
-        """Handle a notification; see the module docstring."""
+        """Handle a notification: see the module docstring."""
         self._catch_up(now_ns)
         if not self._is_started:
             self._start(now_ns)
@@ -355,7 +356,7 @@ class Dcqcn(CongestionControl):
         self._publish()
 
     def on_timer(self, now_ns: int) -> None:
-        """Catch up with the timers."""
+        """Apply the timer steps that are due."""
         self._catch_up(now_ns)
         self._publish()
 
@@ -449,7 +450,7 @@ class Dcqcn(CongestionControl):
         if time_stage < last and byte_stage < last:
             return last - time_stage
         if self._byte_counter_bytes == 0:
-            # There is only one counter, so it serves as both stages.
+            # Without a byte counter, the timer stage serves as both stages.
             if time_stage <= last:
                 return last + 1 - time_stage
             return 1 if self._is_hyper_scaled else _NEVER

@@ -37,19 +37,19 @@ class Kind(Enum):
     """Type of a parameter: its notation in the experiment file and its argument."""
 
     TIME = "time"
-    """``50us``; multiplied by the time dilation."""
+    """``50us``, multiplied by the time dilation."""
     RATE = "rate"
     """``40Mbit``, divided by the time dilation, or ``0.1%`` of the line rate."""
     SIZE = "size"
-    """``64KiB``; the same at any line rate and time dilation."""
+    """``64KiB``, the same at any line rate and time dilation."""
     SHARE = "share"
-    """``1/256``, a share of 1; the argument is in parts of `SHARE_UNIT`."""
+    """``1/256``, a share of 1, as an argument in parts of `SHARE_UNIT`."""
     COUNT = "count"
     """A whole number."""
     FLAG = "flag"
-    """Yes or no; the argument is 1 or 0."""
+    """Yes or no, as an argument of 1 or 0."""
     CHOICE = "choice"
-    """One of several words; the argument is its index."""
+    """One of several words, as an argument that is the word's index."""
 
 
 _UNITS = {Kind.TIME: "_ns", Kind.RATE: "_bps", Kind.SIZE: "_bytes", Kind.SHARE: "_q20"}
@@ -68,9 +68,9 @@ class Parameter:
             must set the value.
         lowest: Lowest value of the argument.
         highest: Highest value of the argument.
-        floor: Lower values are raised to this.
-        below_line: Whether it is a rate that must not exceed the line rate.
-        choices: The words of a choice.
+        floor: Minimum to which lower values are raised.
+        below_line: Whether the parameter is a rate that must not exceed the line rate.
+        choices: Words that a `CHOICE` parameter accepts.
         argument: Name of the argument; empty: *name* and the suffix of its unit.
     """
 
@@ -102,19 +102,22 @@ class Parameter:
 
 
 time = partial(Parameter, kind=Kind.TIME)
-"""A time, e.g. ``50us``; its argument ends in _ns."""
+"""Declare a time, for example ``50us``. The argument name ends in ``_ns``."""
 
 rate = partial(Parameter, kind=Kind.RATE, highest=_LARGEST_RATE_BPS)
-"""A rate, e.g. ``40Mbit`` or ``1%`` of the line rate; its argument ends in _bps."""
+"""Declare a rate, for example ``40Mbit`` or ``1%`` of the line rate.
+
+The argument name ends in ``_bps``.
+"""
 
 size = partial(Parameter, kind=Kind.SIZE, highest=_LARGEST_BYTES)
-"""A number of bytes; its argument ends in _bytes."""
+"""Declare a number of bytes. The argument name ends in ``_bytes``."""
 
 share = partial(Parameter, kind=Kind.SHARE, lowest=1, highest=SHARE_UNIT)
-"""A share above 0 and at most 1; its argument ends in _q20."""
+"""Declare a share above 0 and at most 1. The argument name ends in ``_q20``."""
 
 flag = partial(Parameter, kind=Kind.FLAG, highest=1)
-"""Yes or no."""
+"""Declare a parameter that is yes or no."""
 
 
 def count(

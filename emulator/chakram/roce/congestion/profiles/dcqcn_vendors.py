@@ -13,14 +13,19 @@ An experiment may use any of six sets of names:
 * emulated NICs of Keysight's AI data center builder (``additive_rate_increment``, in
   Mbit/s)
 
-Only the last two sets share names, and they count bytes differently. The set that
-contains the most of the given names is tried first. Parameters without a name in the
-set keep the value of the profile.
+Only the last two sets share names, and these two sets count bytes differently. The set
+that contains the most of the given names is tried first. Parameters without a name in
+the set keep the value of the profile.
 
-Sources: mlx5 driver (cong.c) and NVIDIA's parameter page; IEEE 802.1Qau for
-``rpg_min_dec_fac``, the minimum share of the rate that remains after a cut; irdma
-driver; HPCC ns-3 (third.cc, rdma-hw.cc); Open Traffic Generator models (Rocev2.DCQCN,
-Rocev2.CNP), and the mapping of Keysight's names to them.
+Sources:
+
+* mlx5 driver (cong.c) and NVIDIA's parameter page
+* IEEE 802.1Qau for ``rpg_min_dec_fac``, the minimum share of the rate that remains
+  after a cut
+* irdma driver
+* HPCC ns-3 (third.cc, rdma-hw.cc)
+* Open Traffic Generator models (Rocev2.DCQCN, Rocev2.CNP), and the mapping of
+  Keysight's names to them
 """
 
 from __future__ import annotations
