@@ -252,7 +252,7 @@ class Reference:
         shared = [title for each, title in SHARED.items() if issubclass(model, each)]
         if shared:
             links = [f"[{title}](#{_anchor(title)})" for title in shared]
-            text += f" Also keys of {' and '.join(links)}."
+            text += f" The keys of {' and '.join(links)} also apply."
         if name in MORE:
             text += f" {MORE[name]}"
         keys = self._keys(model, descriptions(model).keys() - self._inherited(model))

@@ -7,10 +7,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pytest
 import yaml
 
-from chakram.cli import main
 from chakram.control.certificates import make_certificates
 from tests.waiting import PATIENCE_S
 
@@ -35,6 +33,17 @@ EXPERIMENT = {
     "iterations": {"warmup": 0, "measured": 2},
     "fabric": {"kind": "external", "hosts": "hosts.yaml"},
 }
+
+
+def chakram(*arguments: str, expected: int = 0) -> str:
+    """Run a command in a process of its own; return its output.
+
+    Threads of gRPC stay in the network namespace in which they were started.
+    """
+    command = [sys.executable, "-m", "chakram", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == expected, done.stderr
+    return done.stdout if expected == 0 else done.stderr
 
 
 def ip(*arguments: str) -> None:
@@ -86,17 +95,15 @@ def agent(certificates: Path) -> Iterator[str]:
         process.communicate(timeout=PATIENCE_S)
 
 
-def test_a_run_on_the_ports_that_were_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_the_ports_that_were_found(tmp_path: Path) -> None:
     certificates = tmp_path / "certs"
     make_certificates(certificates, {"h1": ["127.0.0.1"]})
     (tmp_path / "hostfile").write_text("127.0.0.1 slots=2\n")
     with two_ports(), agent(certificates) as tcp_port:
-        verb = ["hosts", "find", str(tmp_path / "hostfile"), "--agent-port", tcp_port]
-        verb += ["--port-in", "198.18.0.0/15", "--certs", str(certificates)]
-        assert main(verb) == 0
-        text = capsys.readouterr().out
+        text = chakram(
+            *("hosts", "find", str(tmp_path / "hostfile"), "--agent-port", tcp_port),
+            *("--port-in", "198.18.0.0/15", "--certs", str(certificates)),
+        )
         (tmp_path / "hosts.yaml").write_text(text)
         (host,) = yaml.safe_load(text)["hosts"]
         assert [
@@ -109,15 +116,12 @@ def test_a_run_on_the_ports_that_were_found(
         assert {each["mtu"] for each in host["ports"]} == {4200}
         path = tmp_path / "experiment.yaml"
         path.write_text(yaml.safe_dump(EXPERIMENT))
-        assert main(["run", str(path), "--runs", str(tmp_path / "runs")]) == 0
-        assert "# Run complete." in capsys.readouterr().out
+        told = chakram("run", str(path), "--runs", str(tmp_path / "runs"))
+        assert "# Run complete." in told
 
 
-def test_agents_that_do_not_answer_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verb = ["hosts", "find", "127.0.0.[1-2]", "--port-in", "198.18.0.0/15"]
-    assert main([*verb, "--agent-port", "1"]) == 4
-    complaint = capsys.readouterr().err
+def test_agents_that_do_not_answer_are_counted() -> None:
+    verb = ("hosts", "find", "127.0.0.[1-2]", "--port-in", "198.18.0.0/15")
+    complaint = chakram(*verb, "--agent-port", "1", expected=4)
     assert "2 of 2 hosts: do not answer" in complaint
     assert "127.0.0.1:1" in complaint

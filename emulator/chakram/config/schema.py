@@ -2,6 +2,7 @@
 
 The schema of experiments says in which worlds each key applies. ``configs/schema`` has
 copies, which ``tools/generate_reference.py`` writes and a test compares.
+``python -m chakram.config.schema`` prints the schema of experiments.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -217,3 +219,7 @@ def _own_texts(declares: type) -> Iterator[tuple[str, str]]:
 def schema_text(schema: dict[str, Any]) -> str:
     """Return a schema as the text of a file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text(experiment_schema()))

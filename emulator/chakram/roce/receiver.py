@@ -323,7 +323,7 @@ class Receiver:
         """Return whether the last parsed packet is accepted after verification.
 
         Only one packet in `PacketVerifier.every` is verified. The others are accepted.
-        A packet with a right ICRC and a wrong payload is accepted, as by adapters. It
+        Like a NIC, it accepts a packet with a correct ICRC and a wrong payload. It
         is also counted, because the check exists to find wrong payloads.
         """
         verifier = self._verifier

@@ -149,7 +149,7 @@ class SharedLine(Line):
         return lost_ns if lost_ns > 0 else 0
 
     def due_ns(self) -> int:
-        """Return the time from which a burst of this part could have left."""
+        """Return the earliest time at which this part could have sent a burst."""
         due_ns = self._line_ns
         if due_ns < self._busy_since_ns:
             due_ns = self._busy_since_ns

@@ -93,7 +93,7 @@ class RingAlgorithm(OverRings):
     ) -> Mapping[int, int]:
         """Return the number of messages that *position* sends, by size.
 
-        In each pass around the ring, a place sends the parts of all places except one.
+        In each pass around a ring, a position sends the parts of all positions but one.
         Part sizes are the floor or the ceiling of their mean. The counts therefore
         follow without iterating over the transfers. In a group of a thousand positions,
         there are millions of transfers.
