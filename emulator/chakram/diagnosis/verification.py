@@ -49,6 +49,9 @@ BUDGET_S = 60.0
 
 _WARN_S = 2.0
 
+_MUCH_LATE = 2 * LATE
+"""Share of the time by which hosts are late, reported even if the run is explained."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
@@ -301,14 +304,15 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
     """Return a finding about late hosts that no other finding explains, or None."""
     named = {each.place for each, _ in fitted.found}
     late = {host: share for host, share in fitted.late.items() if host not in named}
-    if not late and not fitted.is_explained:
+    if not late:
         # No host was later than the others.
-        charged = [
+        charged = sum(
             each.share
             for each in why.causes
             if each.cause == "generator slow" and each.place not in named
-        ]
-        late = {ALL_HOSTS: sum(charged)} if sum(charged) >= LATE else {}
+        )
+        least = _MUCH_LATE if fitted.is_explained else LATE
+        late = {ALL_HOSTS: charged} if charged >= least else {}
     share = min(max(late.values(), default=0.0), unexplained)
     if share < LEAST_SAVING:
         return None
