@@ -36,6 +36,18 @@ SHAPES: dict[str, dict[str, Any]] = {
         "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 3}},
         "links": {"host": {"rate": "100Mbit"}, "uplink": {"rate": "300Mbit"}},
     },
+    "fat tree": {
+        "topology": {
+            "fat_tree": {
+                "pods": 2,
+                "leaves": 1,
+                "spines": 2,
+                "cores": 2,
+                "hosts_per_leaf": 3,
+            }
+        },
+        "links": {"host": {"rate": "100Mbit"}, "uplink": {"rate": "100Mbit"}},
+    },
 }
 
 
@@ -297,3 +309,14 @@ def test_hosts_send_at_the_hypothetical_rate_of_their_links(tmp_path: Path) -> N
         for rates in ({}, faster)
     )
     assert after < 0.2 * before
+
+
+def test_slow_link_between_switches_is_found_in_both_directions(
+    tmp_path: Path,
+) -> None:
+    link = "pod0-leaf0-pod0-spine0"
+    fault = {"kind": "degrade", "link": link, "direction": "both", "rate": "9Mbit"}
+    found = found_in(tmp_path, "fat tree", fault)
+    ((best, rivals),) = found.found
+    assert (best.cause, link) in [(each.cause, each.place) for each in (best, *rivals)]
+    assert found.is_explained

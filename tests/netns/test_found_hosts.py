@@ -36,7 +36,7 @@ EXPERIMENT = {
 
 
 def chakram(*arguments: str, expected: int = 0) -> str:
-    """Run a command in a process of its own; return its output.
+    """Run a command in another process, and return its output.
 
     Threads of gRPC stay in the network namespace in which they were started.
     """

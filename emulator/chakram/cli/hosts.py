@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from chakram.cli.common import options
 from chakram.foundation.errors import AgentError, ConfigError
+from chakram.foundation.ip_addresses import socket_text
 
 if TYPE_CHECKING:
     from chakram.control.service import TlsFiles
@@ -110,12 +110,15 @@ def find(
 
 
 def _prefix(text: str) -> Prefix:
+    from pydantic_core import PydanticCustomError
+
+    from chakram.settings.addresses import prefix
+
     try:
-        return ip_network(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"--port-in {text}", f"is not a prefix: {error}", "e.g. 198.18.0.0/15"
-        ) from None
+        return prefix(text)
+    except PydanticCustomError as error:
+        found = error.context or {}
+        raise ConfigError("--port-in", found["found"], found["hint"]) from None
 
 
 def _tls(folder: Path | None) -> TlsFiles | None:
@@ -142,7 +145,7 @@ async def _found(
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(host: ListedHost) -> FoundHost | AgentError:
-        target = f"{host.address}:{agent_port}"
+        target = socket_text(host.address, agent_port)
         try:
             async with (
                 gate,

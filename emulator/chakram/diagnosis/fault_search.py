@@ -311,23 +311,30 @@ class _Search:
     ) -> list[Hypothesis]:
         """Prefer one fault in both directions of a link if it explains much more.
 
-        If the best fault in one direction does not explain the run, this method
-        simulates two-way faults of several links.
+        This method simulates two-way faults of all links whose one-way faults fit
+        equally well, and of several more if none of them explains the run.
         """
         ranking = sorted(hypotheses, key=lambda each: each.fitted)
         best = ranking[0]
         links = {self._links[each.assumed[0].port].link: each for each in ranking[::-1]}
         chosen = sorted(links.values(), key=lambda each: each.fitted)
+        likely = [
+            each
+            for each in chosen[:_TWO_WAY]
+            if best.fitted > enough or each.fitted <= best.fitted + _RESOLVED
+        ]
         found = [
             self._finer(variant, both)
-            for each in chosen[: 1 if best.fitted <= enough else _TWO_WAY]
+            for each in likely
             if (both := self._two_way(variant, each, taken)) is not None
             and both.misfit < _BOTH * best.misfit - _RESOLVED
         ]
-        if not found:
-            return hypotheses
-        ports = _ports(min(found, key=lambda each: each.fitted))
-        return [*found, *(each for each in hypotheses if not _ports(each) <= ports)]
+        others = [
+            each
+            for each in hypotheses
+            if not any(_ports(each) <= _ports(both) for both in found)
+        ]
+        return [*found, *others]
 
     def _two_way(
         self, variant: Variant, one_way: Hypothesis, taken: set[str]

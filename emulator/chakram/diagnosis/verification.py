@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -233,41 +233,74 @@ def _of_network(
     if is_random:
         # Random numbers cause most of the difference from a single run.
         verdict, least = timer.with_intervals(verdict), 0.0
-    guessed = {
-        case.suspect
-        for case, (found, _) in zip(own, fitted.found, strict=True)
-        if found.span is not None
-    }
-    faults, excluded = [], list(verdict.excluded)
-    for finding in verdict.faults:
-        saving = _with_error(finding.saving, error * (1 - finding.saving.share))
-        if finding.suspect.cause == "generator slow":
-            # Without this cause, the other hosts would still be late.
-            saving = replace(saving, low=saving.low - fitted.noise)
-        most = max(finding.saving.share, finding.after_previous.share)
-        # A rate that was only fitted, and a saving below the error, prove no fault.
-        if (
-            max(saving.low, finding.after_previous.share - error) <= 0
-            if finding.suspect in guessed
-            else finding.suspect not in rivals and most <= least
-        ):
-            excluded.append(finding.suspect)
-            notes.append(
-                f"{finding.suspect.cause} at {finding.suspect.place} would save "
-                f"{most:.1%}, but that is within the error of the simulation"
-            )
-            continue
-        own_rivals = rivals.get(finding.suspect, ())
-        faults.append(replace(finding, saving=saving, rivals=own_rivals))
+    proven, unproven = separate(
+        verdict.faults,
+        rivals=rivals,
+        fitted={
+            case.suspect
+            for case, (found, _) in zip(own, fitted.found, strict=True)
+            if found.span is not None
+        },
+        error=error,
+        least=least,
+        noise=fitted.noise,
+    )
+    notes += [
+        f"{each.suspect.cause} at {each.suspect.place} would save "
+        f"{each.saving.share:.1%}, but that is within the error of the simulation"
+        for each in unproven
+    ]
+    faults = list(proven)
     if generator is not None:
         faults.append(generator)
     return replace(
         verdict,
         faults=ranked(faults),
         limits=verdict.limits if fitted.is_explained else (),
-        excluded=tuple(excluded),
+        excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
         notes=(*notes, *timer.notes),
     )
+
+
+def separate(
+    findings: Iterable[Finding],
+    *,
+    rivals: Mapping[Suspect, tuple[Suspect, ...]],
+    fitted: Collection[Suspect],
+    error: float,
+    least: float,
+    noise: float,
+) -> tuple[list[Finding], list[Finding]]:
+    """Return the faults that are proven, with their ranges, and those that are not.
+
+    Args:
+        findings: Faults of the fitted simulation, with their savings.
+        rivals: Other explanations, by the suspects of the fit.
+        fitted: Suspects whose rate was fitted.
+        error: Error of the fitted simulation, as a share of the time.
+        least: Share of the time that the fitted simulation does not explain.
+        noise: Share of the time for which hosts were late.
+    """
+    proven: list[Finding] = []
+    unproven: list[Finding] = []
+    for finding in findings:
+        share = finding.saving.share
+        saving = _with_error(finding.saving, error * (1 - share))
+        is_late = finding.suspect.cause == "generator slow"
+        if is_late:
+            # Without this cause, the other hosts would still be late.
+            saving = replace(saving, low=max(0.0, saving.low - noise))
+        then = finding.after_previous.share
+        if finding.suspect not in rivals:
+            is_proven = max(share, then) > least
+        elif finding.suspect in fitted and not is_late:
+            is_proven = max(saving.low, then - error) > 0
+        else:
+            # Counters prove the fault, or the lateness of the host.
+            is_proven = True
+        found = replace(finding, saving=saving, rivals=rivals.get(finding.suspect, ()))
+        (proven if is_proven else unproven).append(found)
+    return proven, unproven
 
 
 def _with_error(saving: Saving, error: float) -> Saving:

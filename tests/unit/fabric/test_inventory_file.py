@@ -22,7 +22,7 @@ INVENTORY_KEYS = ("hosts", "defaults", "allow", "tls")
 
 
 def split(folder: Path, **more: Any) -> Path:
-    """Write the external experiment with its inventory in a folder of its own."""
+    """Write the external experiment, and its inventory in another folder."""
     document = yaml.safe_load(EXPERIMENT.read_text())
     fabric = document["fabric"]
     inventory = {"version": 1, **{key: fabric.pop(key) for key in INVENTORY_KEYS}}

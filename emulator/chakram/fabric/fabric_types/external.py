@@ -23,12 +23,12 @@ from chakram.fabric.fabric_types.base import (
     rate_text,
     used_in,
 )
-from chakram.fabric.fabric_types.host_settings import (
+from chakram.fabric.fabric_types.inventory_file import (
     HostSettings,
     PortDefaults,
     PortSettings,
+    read_inventory,
 )
-from chakram.fabric.fabric_types.inventory_file import read_inventory
 from chakram.fabric.fabric_types.link_settings import (
     LinksSettings,
     SwitchesSettings,

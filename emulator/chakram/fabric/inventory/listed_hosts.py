@@ -17,6 +17,8 @@ _LIMIT_BYTES = 64 << 20
 _SLOTS = re.compile(r"(slots|max[-_]slots)=[0-9]{1,9}")
 _COUNT = re.compile(r":[0-9]{1,9}$")
 _MEMBERS = 4
+_SUFFIXES = (".ini", ".json", ".toml", ".txt", ".yaml", ".yml")
+"""Endings of files, which are no hosts even if the file does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
         ConfigError: If the list or file is invalid, or names a host twice.
     """
     path = Path(text)
-    if "/" not in text and not path.is_file():
+    if not (path.is_file() or "/" in text or path.suffix in _SUFFIXES):
         if group is not None:
             raise ConfigError("--group", "a host list has no groups", "name a file")
         return [

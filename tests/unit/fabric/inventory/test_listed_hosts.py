@@ -69,9 +69,9 @@ def test_ansible_inventory_names_addresses(tmp_path: Path) -> None:
         ("hosts.json", "late", ["gpu10"]),
         ("hosts.json", "gpu", NAMES),
         ("hosts.json", "ungrouped", None),
-        ("hosts.json", "nobody", None),
+        ("hosts.json", "absent", None),
         ("system.toml", "debug", ["gpu01"]),
-        ("system.toml", "nobody", None),
+        ("system.toml", "absent", None),
         ("hostfile", "gpu", None),
     ],
 )
@@ -144,8 +144,9 @@ def test_malformed_inventories_are_refused_in_their_place(
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        listed_hosts(f"{tmp_path}/absent")
+    for text in (f"{tmp_path}/absent", "absent.json"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            listed_hosts(text)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not UTF-8 at byte 0"):
         listed_hosts(f"{tmp_path}/binary")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.inventory.port_choice import (
     FoundHost,
     PortChoice,
+    Prefix,
     choose_ports,
     inventory_text,
 )
@@ -21,23 +24,31 @@ TEST_NET = ip_network("198.18.0.0/15")
 
 
 def port(
-    name: str, *addresses: str, netns: str | None = None, **more: object
+    name: str, *addresses: str, netns: str | None = None, is_up: bool = True
 ) -> HostPort:
-    facts: dict[str, object] = {"mtu": 9000, "is_up": True, **more}
-    return HostPort(interface=name, netns=netns, addresses=addresses, **facts)  # type: ignore[arg-type]
+    return HostPort(
+        interface=name, netns=netns, addresses=addresses, mtu=9000, is_up=is_up
+    )
 
 
 PORTS = [
-    port("ens10f0np0", "198.18.10.1/24", rate_bps=400 * 10**9, driver="mlx5_core"),
-    port("ens2f0np0", "198.18.2.1/24", numa_node=1, rdma_device="mlx5_0"),
+    replace(
+        port("ens10f0np0", "198.18.10.1/24"), rate_bps=400 * 10**9, driver="mlx5_core"
+    ),
+    replace(port("ens2f0np0", "198.18.2.1/24"), numa_node=1, rdma_device="mlx5_0"),
     port("eno1", "192.0.2.1/24", "2001:db8::1/64"),
     port("ens1f0np0", "198.18.1.1/24", netns="/run/netns/port0"),
     port("ens3f0np0", is_up=False),
 ]
 
 
-def chosen(*ports: HostPort, **choice: object) -> list[tuple[str, str]]:
-    found = choose_ports("h1", ports or PORTS, PortChoice(**choice))  # type: ignore[arg-type]
+def chosen(
+    *ports: HostPort,
+    prefixes: Collection[Prefix] = (),
+    interfaces: Collection[str] = (),
+) -> list[tuple[str, str]]:
+    choice = PortChoice(prefixes=prefixes, interfaces=interfaces)
+    found = choose_ports("h1", ports or PORTS, choice)
     return [(each.interface, address) for each, address in found]
 
 

@@ -1,0 +1,104 @@
+"""Which faults of a fitted simulation are proven."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chakram.analysis.cause_ranking import Finding, Saving, Suspect
+from chakram.diagnosis.verification import _generator, separate
+
+LINK = Suspect(cause="slow link", place="h1-s0 up")
+LOSS = Suspect(cause="loss", place="h2-s0 up")
+HOST = Suspect(cause="generator slow", place="h3")
+OTHER = Suspect(cause="late rank", place="rank 4")
+
+
+def saves(suspect: Suspect, share: float, then: float | None = None) -> Finding:
+    """Return a finding that saves a share, and *then* after previous findings."""
+    after = share if then is None else then
+    return Finding(
+        suspect=suspect,
+        saving=Saving(share=share, low=share, high=share),
+        after_previous=Saving(share=after, low=after, high=after),
+    )
+
+
+def judged(*findings: Finding, noise: float = 0.0) -> tuple[set[str], set[str]]:
+    """Return the causes that are proven at an error of 5 %, and the others."""
+    both = separate(
+        findings,
+        rivals={LINK: (), LOSS: (), HOST: ()},
+        fitted={LINK, HOST},
+        error=0.05,
+        least=0.04,
+        noise=noise,
+    )
+    proven, unproven = ({each.suspect.cause for each in some} for some in both)
+    return proven, unproven
+
+
+@pytest.mark.parametrize(
+    ("suspect", "share", "is_proven"),
+    [
+        (LINK, 0.04, False),  # within the error of the fit
+        (LINK, 0.10, True),
+        (LOSS, 0.04, True),  # counters prove it
+        (HOST, 0.04, True),  # its lateness was measured
+        (OTHER, 0.03, False),  # less than what is unexplained
+        (OTHER, 0.05, True),
+    ],
+)
+def test_faults_need_more_than_the_error_or_a_measurement(
+    suspect: Suspect, share: float, *, is_proven: bool
+) -> None:
+    proven, unproven = judged(saves(suspect, share))
+    assert (suspect.cause in proven) is is_proven
+    assert (suspect.cause in unproven) is not is_proven
+
+
+def test_a_masked_fault_is_proven_by_what_it_saves_after_the_others() -> None:
+    assert judged(saves(LINK, 0.0, then=0.5))[0] == {"slow link"}
+
+
+def test_the_range_of_a_late_host_allows_for_the_other_hosts() -> None:
+    (found,), _ = separate(
+        [saves(HOST, 0.6)],
+        rivals={HOST: ()},
+        fitted={HOST},
+        error=0.1,
+        least=0.1,
+        noise=0.2,
+    )
+    assert found.saving.low == pytest.approx(0.6 - 0.1 * 0.4 - 0.2)
+    assert found.saving.high == pytest.approx(0.6 + 0.1 * 0.4)
+
+
+def late(
+    hosts: dict[str, float], charged: float, *, is_explained: bool
+) -> Finding | None:
+    """Return the finding about late hosts if 30 % of the time is unexplained."""
+    fitted = SimpleNamespace(found=(), late=hosts, is_explained=is_explained)
+    cause = SimpleNamespace(cause="generator slow", place="h1", share=charged)
+    why = SimpleNamespace(causes=[cause])
+    return _generator(cast("Any", fitted), cast("Any", why), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "charged", "is_explained", "place"),
+    [
+        ({"h2": 0.4}, 0.0, False, "h2"),
+        ({"h2": 0.4}, 0.0, True, "h2"),
+        ({}, 0.12, False, "all hosts"),
+        ({}, 0.12, True, None),
+        ({}, 0.25, True, "all hosts"),
+        ({}, 0.05, False, None),
+    ],
+)
+def test_a_host_is_named_only_if_it_was_later_than_the_others(
+    hosts: dict[str, float], charged: float, *, is_explained: bool, place: str | None
+) -> None:
+    found = late(hosts, charged, is_explained=is_explained)
+    assert (found and found.suspect.place) == place
