@@ -22,6 +22,9 @@ Ports with less expected load are ignored.  Peers are the other ports of the sam
 equal-cost group.
 """
 
+_OVERFLOWED = 0.1
+"""A queue that dropped a smaller share of the lost packets does not explain them."""
+
 _FEW_WRONG = 0.1
 """Share of corrupted packets from which a switch without losses proves nothing."""
 
@@ -161,6 +164,18 @@ class PortCounters:
     def overflowing(self) -> frozenset[str]:
         """Ports whose queues dropped packets instead of sending them."""
         return frozenset(filter(self._overflows, self.links))
+
+    def overflowing_instead(self, lost: Mapping[str, int]) -> frozenset[str]:
+        """Return the ports whose overflow may explain the losses on paths across them.
+
+        Args:
+            lost: Lost packets of all paths that cross each port.
+        """
+        return frozenset(
+            port
+            for port in self.overflowing
+            if (self.links[port].drops or 0) >= _OVERFLOWED * lost.get(port, 0)
+        )
 
     def _overflows(self, port: str) -> bool:
         # A packet lost on a link counts as sent, so it is missing at the next switch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -173,14 +174,20 @@ class Proposals:
 
     def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield lossy links, found from packets that were sent but not received."""
+        ends = {
+            end: (ports, max(0, self._sent.get(end, 0) - self._received.get(other, 0)))
+            for end, (ports, other) in paths_of(run).items()
+        }
+        lost_across: Counter[str] = Counter()
+        for ports, lost in ends.values():
+            lost_across.update(dict.fromkeys(ports, lost))
         # A queue overflow is the effect of another fault, and masks losses.
-        full = self.counters.overflowing
-        paths = []
-        for end, (ports, other) in paths_of(run).items():
-            if full.isdisjoint(ports):
-                sent = self._sent.get(end, 0)
-                lost = max(0, sent - self._received.get(other, 0))
-                paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
+        full = self.counters.overflowing_instead(lost_across)
+        paths = [
+            Crossing(dict.fromkeys(ports, float(self._sent.get(end, 0))), lost)
+            for end, (ports, lost) in ends.items()
+            if full.isdisjoint(ports)
+        ]
         total = round(sum(each.lost for each in paths))
         if total < max(_FEW_LOST, self._overflow + self._dropped):
             return

@@ -49,6 +49,9 @@ BUDGET_S = 60.0
 
 _WARN_S = 2.0
 
+_POOR_MISFIT = 0.5
+"""Misfit of a fitted simulation above which a fitted rate proves no slow link."""
+
 _MUCH_LATE = 2 * LATE
 """Share of the time by which hosts are late, reported even if the run is explained."""
 
@@ -244,6 +247,7 @@ def _of_network(
         error=error,
         least=least,
         noise=fitted.noise,
+        is_poor=not fitted.is_explained and fitted.misfit > _POOR_MISFIT,
     )
     notes += [
         f"{each.suspect.cause} at {each.suspect.place} would save "
@@ -270,6 +274,7 @@ def separate(
     error: float,
     least: float,
     noise: float,
+    is_poor: bool = False,
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the faults that are proven, with their ranges, and those that are not.
 
@@ -280,6 +285,7 @@ def separate(
         error: Error of the fitted simulation, as a share of the time.
         least: Share of the time that the fitted simulation does not explain.
         noise: Share of the time for which hosts were late.
+        is_poor: Whether the fitted simulation differs much from the run.
     """
     proven: list[Finding] = []
     unproven: list[Finding] = []
@@ -294,7 +300,7 @@ def separate(
         if finding.suspect not in rivals:
             is_proven = max(share, then) > least
         elif finding.suspect in fitted and not is_late:
-            is_proven = max(saving.low, then - error) > 0
+            is_proven = not is_poor and max(saving.low, then - error) > 0
         else:
             # Counters prove the fault, or the lateness of the host.
             is_proven = True

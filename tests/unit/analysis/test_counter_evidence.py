@@ -94,3 +94,9 @@ def test_changed_routes_of_a_switch_explain_all_its_idle_ports() -> None:
     assert idle.dead(both, expected | {"s0:down0": 0}) == []
     # If no other port proves changed routes, the link may be down.
     assert idle.dead(["l0:up0"], expected | {"s0:down0": 0}) == ["l0:up0"]
+
+
+def test_a_queue_that_dropped_little_does_not_explain_many_losses() -> None:
+    full = counters(l0_up0=(3_000, 2), s0_down1=(3_000, 0), l1_p0=(8_000, 0))
+    assert full.overflowing_instead({"l0:up0": 2}) == {"l0:up0"}
+    assert full.overflowing_instead({"l0:up0": 100}) == frozenset()

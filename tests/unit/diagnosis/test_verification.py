@@ -59,6 +59,21 @@ def test_faults_need_more_than_the_error_or_a_measurement(
     assert (suspect.cause in unproven) is not is_proven
 
 
+def test_a_poor_fit_proves_no_slow_link() -> None:
+    findings = [saves(LINK, 0.7), saves(LOSS, 0.1), saves(HOST, 0.4)]
+    proven, unproven = separate(
+        findings,
+        rivals={LINK: (), LOSS: (), HOST: ()},
+        fitted={LINK, HOST},
+        error=0.9,
+        least=0.0,
+        noise=0.0,
+        is_poor=True,
+    )
+    assert [each.suspect for each in proven] == [LOSS, HOST]
+    assert [each.suspect for each in unproven] == [LINK]
+
+
 def test_a_masked_fault_is_proven_by_what_it_saves_after_the_others() -> None:
     assert judged(saves(LINK, 0.0, then=0.5))[0] == {"slow link"}
 
