@@ -113,7 +113,8 @@ bench: $(TOOLS) build ## Measure the speed of the hot paths
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 .PHONY: soak
-soak: packages $(TOOLS) build ## Run the tests that take long
+soak: $(TOOLS) build ## Run the tests that take long
+	@deploy/install-packages.sh --soak
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 	CHAKRAM_COMPILED=off $(BIN)/python -m pytest -m soak $(PYTEST_ARGS) \
 		tests/soak/test_roce_fuzz.py

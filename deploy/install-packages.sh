@@ -3,15 +3,17 @@
 #
 # Without root, or on another system, the script only prints what is missing and
 # succeeds, because builds and tests work without some packages. With --required, it
-# fails in this case. With --to-build, it installs only the first section of the list.
+# fails in this case. With --to-build, it installs only the first section of the list;
+# with --soak, also the last one.
 set -euo pipefail
 
 list="$(dirname "$0")/apt-packages.txt"
 required=false
-wanted=(cat "$list")
+wanted=(sed '/^# For make soak/,$d' "$list")
 for option in "$@"; do
     case "$option" in
     --required) required=true ;;
+    --soak) wanted=(cat "$list") ;;
     --to-build) wanted=(sed '/^# To run /,$d' "$list") ;;
     esac
 done

@@ -260,6 +260,7 @@ async def preflight_of(
         ) as world:
             assert world.lab is not None
             (address,) = world.agents
+            assert address.target is not None
             with ExitStack() as stack:
                 stack.enter_context(disturbed(world.lab))
                 async with await AgentClient.connect(

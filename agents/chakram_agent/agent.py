@@ -296,6 +296,10 @@ class Agent:
                 next_snapshot_s = now_ns / 1e9 + SNAPSHOT_S
                 self._tell_counters()
 
+    def saw_controller(self) -> None:
+        """Renew the idle lease while the controller is connected without a session."""
+        self._had_controller_ns = time.monotonic_ns()
+
     def _check_controller(self, now_ns: int) -> None:
         """Give up if the agent has had no controller for too long."""
         if self.state.session is not None:

@@ -20,12 +20,16 @@ from chakram.fabric.labs.lab_files import prepare_root, state_root
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.foundation.text_escaping import plain_output
 from chakram.foundation.units import parse_rate, parse_time
-from chakram_agent.grpc_server import ServeOptions, serve
+from chakram_agent.grpc_server import HomeOptions, ServeOptions, serve
 from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
     from chakram_agent.metrics_endpoint import AgentMetrics
+
+
+HOME_LEASE_NS = 600 * 10**9
+"""Time without a controller after which a launched agent ends itself."""
 
 
 def default_listen() -> str:
@@ -39,6 +43,7 @@ examples:
   chakram-agent serve --listen unix:/run/chakram/agent.sock
   chakram-agent serve --listen 192.0.2.11:7411 --allow 198.18.0.0/15 --max-rate 25G \\
       --tls-ca certs/ca.pem --tls-cert certs/h1.pem --tls-key certs/h1.key
+  chakram-agent serve --token-file token.json --allow 198.18.0.0/15
 """
 
 
@@ -71,6 +76,28 @@ def parser() -> argparse.ArgumentParser:
             "listen address: unix:/path, or host:port with certificates (default "
             f"{default_listen()})"
         ),
+    )
+    verb.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=(
+            "connect to the controller with this token instead of listening; - reads "
+            "the token from standard input"
+        ),
+    )
+    verb.add_argument(
+        "--controller",
+        action="append",
+        metavar="HOST:PORT",
+        help=(
+            "address of the controller; may be repeated (default: those in the token "
+            "file)"
+        ),
+    )
+    verb.add_argument(
+        "--name",
+        help="name of this host in the inventory (default: that in the token file, or "
+        "the host name)",
     )
     verb.add_argument(
         "--tls-ca",
@@ -139,7 +166,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help=(
             "end after this time without a controller, e.g. 10min, so that a launcher "
-            "that was killed leaves no agent behind (default: wait forever)"
+            "that was killed leaves no agent behind (default: wait forever; with "
+            "--token-file, 10min)"
         ),
     )
     verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
@@ -174,7 +202,8 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         raise ConfigError(
             "--insecure", "cannot be combined with certificates", "remove one of them"
         )
-    lease_ns = None
+    home = _home_options(arguments)
+    lease_ns = None if home is None else HOME_LEASE_NS
     if arguments.lease is not None:
         lease_ns = parse_time(arguments.lease, where="--lease")
         if lease_ns <= 0:
@@ -182,13 +211,16 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
     return ServeOptions(
         listen=listen,
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
+        home=home,
         insecure=arguments.insecure,
         pin=arguments.pin,
-        # If the agent dies with the controller, a longer lease is safe. It is also
-        # necessary: on a lab's host, shards and switches may use all cores and delay
-        # the controller's heartbeats.
+        # If the agent dies with the controller, which is on the same host, a longer
+        # lease is safe. It is also necessary: on a lab's host, shards and switches may
+        # use all cores and delay the controller's heartbeats.
         traffic_lease_ns=(
-            QUIET_LEASE_NS if arguments.die_with_parent else TRAFFIC_LEASE_NS
+            QUIET_LEASE_NS
+            if arguments.die_with_parent and home is None
+            else TRAFFIC_LEASE_NS
         ),
         idle_lease_ns=lease_ns,
         policy=Policy(
@@ -202,6 +234,57 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
                 else parse_rate(arguments.max_rate, where="--max-rate")
             ),
         ),
+    )
+
+
+def _home_options(arguments: argparse.Namespace) -> HomeOptions | None:
+    """Return how the agent finds its controller, or None if it listens.
+
+    Raises:
+        ConfigError: If options contradict each other, or the token file is invalid.
+    """
+    file = arguments.token_file
+    if file is None:
+        for option in ("controller", "name"):
+            if getattr(arguments, option) is not None:
+                raise ConfigError(
+                    f"--{option}", "has no effect without --token-file", "give both"
+                )
+        return None
+    for option in ("listen", "tls_ca", "tls_cert", "tls_key"):
+        if getattr(arguments, option) is not None:
+            raise ConfigError(
+                f"--{option.replace('_', '-')}",
+                "cannot be combined with --token-file: the agent does not listen",
+                "remove one of them",
+            )
+    # Imported on demand, because only a launched agent has a token.
+    from chakram.control.call_home.token_file import (
+        MAX_TOKEN_FILE_BYTES,
+        parse_token_file,
+    )
+    from chakram_agent.call_home import name_of_host
+
+    where = f"--token-file {file}"
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(MAX_TOKEN_FILE_BYTES)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(MAX_TOKEN_FILE_BYTES)
+    except OSError as error:
+        raise ConfigError(where, f"cannot be read ({error.strerror})") from error
+    token = parse_token_file(data, where)
+    controllers = tuple(arguments.controller or ())
+    for each in controllers:
+        if not each.rpartition(":")[2].isdigit():
+            raise ConfigError(
+                f"--controller {each}", "is not an address", "use HOST:PORT"
+            )
+    return HomeOptions(
+        token=token,
+        controllers=controllers,
+        name=arguments.name or token.name or name_of_host(),
     )
 
 
@@ -281,7 +364,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         options = serve_options(parsed)
         if parsed.nice is not None:
             apply_niceness(parsed.nice)
-        if parsed.listen is None:
+        if parsed.listen is None and options.home is None:
             prepare_root(state_root())
         with suppress(KeyboardInterrupt):
             asyncio.run(run(options, parsed.metrics))

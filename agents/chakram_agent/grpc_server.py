@@ -36,6 +36,8 @@ from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate
 
 if TYPE_CHECKING:
+    from chakram.control.call_home.token_file import TokenFile
+    from chakram_agent.call_home import CallHome
     from chakram_agent.metrics_endpoint import AgentMetrics
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -58,12 +60,29 @@ _CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HomeOptions:
+    """How an agent finds its controller.
+
+    Attributes:
+        token: Content of the token file.
+        controllers: Addresses of the controller, instead of those in the token file.
+        name: Name of this host in the inventory.
+    """
+
+    token: TokenFile
+    controllers: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Listen address, security and limits of an agent.
 
     Attributes:
-        listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port.
+        listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port. Not used if
+            the agent calls its controller.
         tls: Certificates. May be None only if no remote host can connect.
+        home: Controller to connect to, instead of listening; None: listen.
         insecure: Whether to allow TCP on loopback without certificates. Every local
             user can then command the agent.
         policy: Limits on destinations and rate.
@@ -76,6 +95,7 @@ class ServeOptions:
     listen: str
     tls: service.TlsFiles | None
     policy: Policy
+    home: HomeOptions | None = None
     insecure: bool = False
     pin: bool = False
     traffic_lease_ns: int = TRAFFIC_LEASE_NS
@@ -251,7 +271,8 @@ async def serve(
 
     Args:
         options: Listen address, security and limits of the agent.
-        ready: Function that gets the address as soon as controllers can connect.
+        ready: Function that gets the address as soon as controllers can connect. An
+            agent that calls its controller gives it the address of the controller.
         stop: Event that a signal or a test sets.
         metrics: Endpoint that also gets the counters. If it is None, only the
             controller gets them.
@@ -261,12 +282,20 @@ async def serve(
             users could do so and ``insecure`` is not set.
         PortInUse: If another process listens on the address.
         EnvironmentProblem: If the agent cannot listen there for another reason.
+        AgentError: If the controller cannot be reached or refuses the agent.
     """
     _check_listen_address(options)
     server = grpc.aio.server(options=service.SERVER_OPTIONS)
     with ExitStack() as stack:
-        gate = None
-        if options.tls is None:
+        gate = home = None
+        if options.home is not None:
+            inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
+            bind(server, f"unix:{inner}")
+            home = await _at_home(options.home, inner, stop)
+            if home is None:
+                return
+            address = home.controller
+        elif options.tls is None:
             address = bind(server, options.listen)
             if address.startswith("unix:"):
                 path = Path(address.removeprefix("unix:"))
@@ -294,6 +323,10 @@ async def serve(
                 own = [tasks.create_task(agent.keep_time(), name="time")]
                 if gate is not None:
                     own.append(tasks.create_task(gate(tasks).serve(), name="gate"))
+                if home is not None:
+                    own.append(
+                        tasks.create_task(home.stay(agent.saw_controller), name="home")
+                    )
                 ready(address)
                 await stop.wait()
                 await agent.shut_down("the agent is shutting down")
@@ -306,13 +339,48 @@ async def serve(
             await server.stop(0)
 
 
+async def _at_home(
+    options: HomeOptions, inner: str, stop: asyncio.Event
+) -> CallHome | None:
+    """Return connections to the controller, or None if *stop* is set first.
+
+    Raises:
+        AgentError: If the controller cannot be reached or refuses the agent.
+    """
+    # Imported on demand, because only a launched agent makes keys.
+    from chakram_agent.call_home import CallHome
+
+    def end(reason: str) -> None:
+        log.info("the controller ends this agent reason=%s", reason)
+        stop.set()
+
+    home = CallHome(
+        options.token,
+        controllers=options.controllers,
+        name=options.name,
+        inner=inner,
+        end=end,
+    )
+    enrolling = asyncio.create_task(home.enrol(), name="enrol")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait((enrolling, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not enrolling.done():
+        enrolling.cancel()
+        return None
+    enrolling.result()
+    return home
+
+
 def _check_listen_address(options: ServeOptions) -> None:
     """Refuse a listen address that unauthorized clients could connect to.
 
     Raises:
         ConfigError: If *options* allow unauthorized clients to connect.
     """
-    if options.tls is not None or options.listen.startswith("unix:"):
+    if options.tls is not None or options.home is not None:
+        return
+    if options.listen.startswith("unix:"):
         return
     where = f"--listen {options.listen}"
     if not service.is_local(options.listen):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from chakram.control.call_home.splice import CHUNK_BYTES, close, splice
 from chakram.foundation.ip_addresses import is_ipv6
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ connections per second, the gate does not drop it for 320 ms.
 """
 MOST_KNOWN = 256
 """Limit on sources to remember because they have presented a certificate."""
-_CHUNK_BYTES = 1 << 18
 _SHUTDOWN_TIMEOUT_S = 1.0
 _ACCEPT_AGAIN_S = 0.05
 
@@ -159,7 +159,7 @@ class Gate:
     async def _handle(self, connection: socket.socket, source: str) -> None:
         """Check the certificate of a connection, then forward the connection's data."""
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
+        reader = asyncio.StreamReader(limit=CHUNK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         has_certificate = False
         try:
@@ -188,13 +188,13 @@ class Gate:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             there, back = await asyncio.open_unix_connection(
-                self.inner, limit=_CHUNK_BYTES
+                self.inner, limit=CHUNK_BYTES
             )
         except OSError as error:  # the agent is about to exit
             log.info("cannot pass a connection on error=%s", error)
-            await _close(writer)
+            await close(writer)
             return
-        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        await splice((reader, writer), (there, back))
 
 
 async def _wait_readable(connection: socket.socket) -> None:
@@ -206,26 +206,6 @@ async def _wait_readable(connection: socket.socket) -> None:
         await readable.wait()
     finally:
         loop.remove_reader(connection)
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward data until either side closes its connection."""
-    try:
-        while data := await reader.read(_CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()
-    except OSError as error:
-        log.debug("connection lost error=%s", error)
-    finally:
-        await _close(writer)
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    try:
-        await writer.wait_closed()
-    except OSError as error:
-        log.debug("connection lost error=%s", error)
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -42,15 +42,16 @@ def test_the_guide_to_incast_shows_the_columns_of_its_tables() -> None:
     assert set(headings) <= shown
 
 
-@pytest.mark.parametrize("page", ["install.md", "real-hosts.md"])
-def test_guides_start_agents_with_limits_and_make_their_folder(page: str) -> None:
-    text = (HOWTO / page).read_text(encoding="utf-8")
+def test_services_start_agents_with_limits_and_make_their_folder() -> None:
+    text = (HOWTO / "agents-as-services.md").read_text(encoding="utf-8")
     found = re.findall(
         r"chakram-agent (serve --listen 192(?:[^\n]*\\\n)*.*)$", text, re.M
     )
-    assert len(found) == 1
-    options = serve_options(parser().parse_args(found[0].replace("\\\n", " ").split()))
-    assert [str(each) for each in options.policy.allow] == ["198.18.0.0/15"]
-    assert options.policy.max_rate_bps == 50_000_000_000
+    assert len(found) == 2
+    for each in found:
+        words = each.replace("\\\n", " ").split()
+        options = serve_options(parser().parse_args(words))
+        assert [str(prefix) for prefix in options.policy.allow] == ["198.18.0.0/15"]
+        assert options.policy.max_rate_bps == 50_000_000_000
     made = text.find("install -d -m 700 /etc/chakram")
     assert 0 <= made < text.index("/etc/chakram/")

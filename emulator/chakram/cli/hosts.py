@@ -1,4 +1,4 @@
-"""``chakram hosts``: find the hosts of a fabric and their ports."""
+"""``chakram hosts``: find, show and check the hosts of a fabric and their ports."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import AgentError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 
 if TYPE_CHECKING:
-    from chakram.control.service import TlsFiles
+    from collections.abc import Sequence
+
+    from chakram.execution.host_survey import HostAnswer
+    from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.fabric.inventory.listed_hosts import ListedHost
-    from chakram.fabric.inventory.port_choice import FoundHost, PortChoice, Prefix
+    from chakram.fabric.inventory.port_choice import Prefix
+    from chakram.launch.launched_agents import LaunchOptions
 
 app = typer.Typer(
     name="hosts", help="Hosts of real fabrics and their ports.", no_args_is_help=True
 )
-
-_AT_ONCE = 64
-"""Agents that are asked at the same time."""
 
 _CERTIFICATES = ("ca.pem", "controller.pem", "controller.key")
 
@@ -62,6 +64,11 @@ def find(
         Path | None,
         typer.Option(help="Folder with ca.pem, controller.pem and controller.key."),
     ] = None,
+    launch: options.Launch = None,
+    listen: options.Listen = "",
+    agent: options.AgentCommand = None,
+    launcher_option: options.LauncherOptions = None,
+    lease: options.Lease = "10min",
     as_json: options.Json = False,
 ) -> None:
     """Ask the agents of hosts for their ports, and print an inventory file.
@@ -69,7 +76,12 @@ def find(
     Save the output as hosts.yaml, and name it in fabric.hosts or with --hosts.
     """
     from chakram.fabric.inventory.listed_hosts import listed_hosts
-    from chakram.fabric.inventory.port_choice import PortChoice, inventory_text
+    from chakram.fabric.inventory.port_choice import (
+        FoundHost,
+        PortChoice,
+        choose_ports,
+        inventory_text,
+    )
 
     if not port_in and not interface:
         raise ConfigError(
@@ -79,14 +91,26 @@ def find(
         )
     prefixes = [_prefix(each) for each in port_in or ()]
     choice = PortChoice(prefixes=prefixes, interfaces=interface or ())
-    found = asyncio.run(
-        _found(listed_hosts(hosts, group=group), agent_port, _tls(certs), choice)
+    launching = options.launch_options(
+        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
     )
+    listed = listed_hosts(hosts, group=group)
+    answers = _answers(_places(listed, agent_port, certs), launching)
+    found = [
+        FoundHost(
+            name=host.name,
+            ports=choose_ports(host.name, answers[host.name].ports, choice),
+            agent=None if launching else socket_text(host.address, agent_port),
+            login=host.address if launching and host.address != host.name else None,
+        )
+        for host in listed
+    ]
     if as_json:
         document = [
             {
                 "name": host.name,
                 "agent": host.agent,
+                "login": host.login,
                 "ports": [
                     {
                         "interface": port.interface,
@@ -121,53 +145,171 @@ def _prefix(text: str) -> Prefix:
         raise ConfigError("--port-in", found["found"], found["hint"]) from None
 
 
-def _tls(folder: Path | None) -> TlsFiles | None:
-    from chakram.control.service import TlsFiles
+def _places(
+    hosts: list[ListedHost], agent_port: int, certificates: Path | None
+) -> list[AgentPlace]:
+    """Return where the agents of listed hosts are."""
+    from chakram.fabric.fabric_types.base import AgentPlace, TlsSettings
 
-    if folder is None:
-        return None
-    ca, cert, key = (folder / name for name in _CERTIFICATES)
-    return TlsFiles(ca=ca, cert=cert, key=key)
+    tls = None
+    if certificates is not None:
+        folder = certificates.absolute()
+        ca, cert, key = (folder / name for name in _CERTIFICATES)
+        tls = TlsSettings.model_construct(ca=ca, cert=cert, key=key)
+    return [
+        AgentPlace(
+            name=host.name,
+            target=socket_text(host.address, agent_port),
+            login=host.address,
+            tls=tls,
+        )
+        for host in hosts
+    ]
 
 
-async def _found(
-    hosts: list[ListedHost], agent_port: int, tls: TlsFiles | None, choice: PortChoice
-) -> list[FoundHost]:
-    """Return the hosts with their chosen ports.
+def _answers(
+    places: list[AgentPlace], launch: LaunchOptions | None
+) -> dict[str, HostAnswer]:
+    """Return what the agents of all hosts report.
 
     Raises:
-        AgentError: If agents do not answer; it names all of them.
-        ConfigError: If a host has no such port.
+        AgentError: If agents do not answer. It names the first, and counts the others.
     """
-    from chakram.control.client import AgentClient
-    from chakram.fabric.inventory.port_choice import FoundHost, choose_ports
+    from chakram.execution.host_survey import survey
 
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(host: ListedHost) -> FoundHost | AgentError:
-        target = socket_text(host.address, agent_port)
-        try:
-            async with (
-                gate,
-                await AgentClient.connect(target, name=host.name, tls=tls) as client,
-            ):
-                ports = await client.list_ports()
-        except AgentError as error:
-            return error
-        return FoundHost(
-            name=host.name,
-            agent=target,
-            ports=choose_ports(host.name, ports, choice),
-        )
-
-    answers = await asyncio.gather(*map(ask, hosts))
-    failures = [each for each in answers if isinstance(each, AgentError)]
+    with ProgressReporter() as progress:
+        found = asyncio.run(survey(places, launch=launch, progress=progress))
+    failures = [each for each in found.values() if isinstance(each, AgentError)]
     if failures:
         first = failures[0]
         more = f", and {len(failures) - 1} other agents" if failures[1:] else ""
         raise AgentError(
-            f"{len(failures)} of {len(hosts)} hosts",
+            f"{len(failures)} of {len(places)} hosts",
             f"do not answer: {first.where}: {first.found}{more}",
             first.hint,
         )
-    return [each for each in answers if isinstance(each, FoundHost)]
+    return {
+        name: each for name, each in found.items() if not isinstance(each, AgentError)
+    }
+
+
+InventoryPath = Annotated[
+    Path, typer.Argument(metavar="HOSTS.yaml", help="Inventory file.")
+]
+
+
+@app.command()
+def show(inventory: InventoryPath, as_json: options.Json = False) -> None:
+    """List the hosts and ports of an inventory file."""
+    from chakram.fabric.fabric_types.inventory_file import read_inventory
+    from chakram.foundation.units import format_rate
+
+    found = read_inventory(inventory)
+    ports = [
+        {
+            "host": host.name,
+            "agent": host.agent,
+            "login": host.login,
+            "open": port.open,
+            "netns": None if port.netns is None else str(port.netns),
+            "address": str(port.address),
+            "mtu": port.mtu or found.defaults.mtu,
+            "rate_bps": port.rate_bps or found.defaults.rate_bps,
+        }
+        for host in found.hosts
+        for port in host.ports
+    ]
+    if as_json:
+        options.print_json("inventory", {"ports": ports})
+        return
+    rows = []
+    for each in ports:
+        rate = each["rate_bps"]
+        rows.append(
+            (
+                str(each["host"]),
+                str(each["agent"] or f"launched at {each['login'] or each['host']}"),
+                str(each["open"]),
+                str(each["netns"] or "-"),
+                str(each["address"]),
+                str(each["mtu"]),
+                format_rate(rate) if isinstance(rate, int) else "-",
+            )
+        )
+    _print_table(("host", "agent", "port", "netns", "address", "MTU", "rate"), rows)
+
+
+@app.command()
+def check(
+    inventory: InventoryPath,
+    launch: options.Launch = None,
+    listen: options.Listen = "",
+    agent: options.AgentCommand = None,
+    launcher_option: options.LauncherOptions = None,
+    lease: options.Lease = "10min",
+    as_json: options.Json = False,
+) -> None:
+    """Compare an inventory file with its hosts.
+
+    The exit code is 5 if a host differs from the inventory.
+    """
+    from chakram.fabric.fabric_types.base import AgentPlace
+    from chakram.fabric.fabric_types.inventory_file import read_inventory
+    from chakram.fabric.inventory.host_check import check_ports
+    from chakram.foundation.errors import PreflightFailed
+    from chakram.foundation.units import format_time
+
+    found = read_inventory(inventory)
+    launching = options.launch_options(
+        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
+    )
+    places = [
+        AgentPlace(name=host.name, target=host.agent, login=host.login, tls=found.tls)
+        for host in found.hosts
+    ]
+    answers = _answers(places, launching)
+    findings = {
+        host.name: list(check_ports(host, answers[host.name].ports, found.defaults))
+        for host in found.hosts
+    }
+    for name, each in answers.items():
+        if not each.description.compiled:
+            findings[name].append("its agent is not compiled, and reaches a lower rate")
+    if as_json:
+        documents = [
+            {
+                "name": name,
+                "version": each.description.version,
+                "python": each.description.python,
+                "kernel": each.description.kernel,
+                "cores": each.description.cores,
+                "clock_uncertainty_ns": each.clock.uncertainty_ns,
+                "findings": findings[name],
+            }
+            for name, each in answers.items()
+        ]
+        options.print_json("hosts-checked", {"hosts": documents})
+    else:
+        rows = [
+            (
+                name,
+                each.description.version,
+                each.description.kernel,
+                str(each.description.cores),
+                format_time(each.clock.uncertainty_ns),
+                "; ".join(findings[name]) or "as in the inventory",
+            )
+            for name, each in answers.items()
+        ]
+        _print_table(
+            ("host", "chakram", "kernel", "cores", "clock known to", "ports"), rows
+        )
+    if any(findings.values()):
+        raise typer.Exit(PreflightFailed.exit_code)
+
+
+def _print_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from chakram.console.text_table import Column
+
+    columns = [Column(heading=each) for each in headings]
+    options.print_columns(columns, rows, width=options.output_width(wide=True))

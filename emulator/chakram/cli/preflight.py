@@ -27,6 +27,11 @@ def preflight(
         ),
     ] = None,
     hosts: options.Hosts = None,
+    launch: options.Launch = None,
+    listen: options.Listen = "",
+    agent: options.AgentCommand = None,
+    launcher_option: options.LauncherOptions = None,
+    lease: options.Lease = "10min",
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
@@ -36,12 +41,17 @@ def preflight(
     fabric does not meet the requirements of the experiment.
     """
     require_linux("chakram preflight")
+    launching = options.launch_options(
+        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
+    )
     settings, text = options.read_experiment(
-        experiment, overrides, hosts=hosts, lab=lab
+        experiment, overrides, hosts=hosts, launching=launching, lab=lab
     )
     from chakram.execution.preflight_run import preflight_experiment
 
-    with run_request(settings, text, runs=runs, quiet=as_json) as request:
+    with run_request(
+        settings, text, runs=runs, quiet=as_json, launch=launching
+    ) as request:
         outcome = asyncio.run(preflight_experiment(request))
     show_preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json

@@ -38,6 +38,11 @@ def run(
     alone: Alone = None,
     interference: Interference = False,
     hosts: options.Hosts = None,
+    launch: options.Launch = None,
+    listen: options.Listen = "",
+    agent: options.AgentCommand = None,
+    launcher_option: options.LauncherOptions = None,
+    lease: options.Lease = "10min",
     overrides: options.Overrides = None,
     interval: options.Interval = 1.0,
     report: options.Report = False,
@@ -46,8 +51,16 @@ def run(
 ) -> None:
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
+    launching = options.launch_options(
+        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
+    )
     settings, text = options.read_experiment(
-        experiment, overrides, hosts=hosts, lab=lab, metrics=metrics
+        experiment,
+        overrides,
+        hosts=hosts,
+        launching=launching,
+        lab=lab,
+        metrics=metrics,
     )
 
     def run_one(job: str | None) -> RunOutcome:
@@ -61,6 +74,7 @@ def run(
             interval_ns=round(interval * 1e9),
             plan_file=plan,
             alone=job,
+            launch=launching,
         ) as request:
             return asyncio.run(run_experiment(request))
 

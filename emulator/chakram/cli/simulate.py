@@ -60,6 +60,7 @@ def simulate(
         experiment,
         overrides,
         hosts=hosts,
+        launching=None,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
     from chakram.simulation.simulate_experiment import simulate_experiment

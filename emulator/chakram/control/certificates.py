@@ -26,11 +26,14 @@ CONTROLLER = "controller"
 VALID_DAYS = 825
 """Longest validity that strict verifiers accept. The CA is valid four times as long."""
 _CLOCK_SKEW = timedelta(hours=1)
+"""How long ago certificates begin, because clocks of the hosts in a lab may differ."""
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Authority:
+class Authority:
+    """A certificate authority: its certificate and its private key."""
+
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
@@ -68,11 +71,30 @@ def make_certificates(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = _load_authority(folder)
         if authority is None:
-            authority = _new_authority(now, days)
+            authority = new_authority(
+                now - _CLOCK_SKEW,
+                now + timedelta(days=4 * days),
+                name="chakram authority",
+            )
             written += _write_pair(folder, CA, authority.certificate, authority.key)
         for name, addresses in {CONTROLLER: (), **agents}.items():
             key = ec.generate_private_key(ec.SECP256R1())
-            certificate = _sign(authority, name, addresses, key, now, days)
+            certificate = sign(
+                authority,
+                subject=name,
+                alternatives=[_alternative(name, each) for each in addresses]
+                or [x509.DNSName(name)],
+                # Restrict the purpose, so that a stolen agent key does not allow
+                # control of other agents.
+                purpose=(
+                    ExtendedKeyUsageOID.SERVER_AUTH
+                    if addresses
+                    else ExtendedKeyUsageOID.CLIENT_AUTH
+                ),
+                key=key.public_key(),
+                begins=now - _CLOCK_SKEW,
+                ends=now + timedelta(days=days),
+            )
             written += _write_pair(folder, name, certificate, key)
     except OSError as error:
         raise EnvironmentProblem(
@@ -92,19 +114,20 @@ def _check_name(name: str) -> None:
         )
 
 
-def _new_authority(now: datetime, days: int) -> _Authority:
+def new_authority(begins: datetime, ends: datetime, *, name: str) -> Authority:
+    """Return a new authority that is valid between two times."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("chakram authority")
+    subject = common_name(name)
     certificate = (
-        _builder(name, name, key.public_key(), now, 4 * days)
+        _builder(subject, subject, key.public_key(), begins, ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return _Authority(certificate=certificate, key=key)
+    return Authority(certificate=certificate, key=key)
 
 
-def _load_authority(folder: Path) -> _Authority | None:
+def _load_authority(folder: Path) -> Authority | None:
     """Return the authority in *folder*, or None if there is none."""
     certificate_file, key_file = folder / f"{CA}.pem", folder / f"{CA}.key"
     if not certificate_file.exists() and not key_file.exists():
@@ -122,34 +145,34 @@ def _load_authority(folder: Path) -> _Authority | None:
         key.public_key() != certificate.public_key()
     ):
         raise ConfigError(str(key_file), "it is not the key of ca.pem")
-    return _Authority(certificate=certificate, key=key)
+    return Authority(certificate=certificate, key=key)
 
 
-def _sign(
-    authority: _Authority,
-    name: str,
-    addresses: Sequence[str],
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    days: int,
+def sign(
+    authority: Authority,
+    *,
+    subject: str,
+    alternatives: Sequence[x509.GeneralName],
+    purpose: x509.ObjectIdentifier,
+    key: ec.EllipticCurvePublicKey,
+    begins: datetime,
+    ends: datetime,
 ) -> x509.Certificate:
-    """Return an agent's certificate, or the controller's if *addresses* is empty."""
-    builder = _builder(
-        _name(name), authority.certificate.subject, key.public_key(), now, days
-    )
-    # Restrict the purpose, so that a stolen agent key does not allow control of other
-    # agents.
-    purpose = (
-        ExtendedKeyUsageOID.SERVER_AUTH
-        if addresses
-        else ExtendedKeyUsageOID.CLIENT_AUTH
-    )
-    alternatives = [_alternative(name, address) for address in addresses]
+    """Return a certificate for *key*.
+
+    Args:
+        authority: Authority that signs it.
+        subject: Common name of the subject.
+        alternatives: Names and addresses that the certificate is valid for.
+        purpose: Extended key usage, which restricts a certificate to one side.
+        key: Public key of the subject.
+        begins: Start of its validity.
+        ends: End of its validity.
+    """
+    issuer = authority.certificate.subject
     return (
-        builder.add_extension(
-            x509.SubjectAlternativeName(alternatives or [x509.DNSName(name)]),
-            critical=False,
-        )
+        _builder(common_name(subject), issuer, key, begins, ends)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -181,8 +204,8 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
-    now: datetime,
-    days: int,
+    begins: datetime,
+    ends: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -190,9 +213,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # The clocks of the hosts in a lab may differ.
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_before(begins)
+        .not_valid_after(ends)
         .add_extension(
             x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False
         )
@@ -213,7 +235,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _name(common: str) -> x509.Name:
+def common_name(common: str) -> x509.Name:
+    """Return a name that consists of a common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 

@@ -296,6 +296,192 @@ class ClockPong(_message.Message):
 Global___ClockPong: _TypeAlias = ClockPong  # noqa: Y015
 
 @_typing.final
+class Hello(_message.Message):
+    """---------------------------------------------------------------- call home
+
+    The first message on each TLS connection that an agent opens to its controller. On
+    these connections, the length of a message precedes it in four bytes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ENROLMENT_FIELD_NUMBER: _builtins.int
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    CONTROL_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.int
+    version: _builtins.str
+    name: _builtins.str
+    """name of the host, as the controller expects it"""
+    commands: _builtins.bool
+    """wait for calls: what follows is gRPC"""
+    control: _builtins.bool
+    """what follows are Control and ControlReply"""
+    @_builtins.property
+    def enrolment(self) -> Global___Enrolment:
+        """ask for a certificate; needs no certificate"""
+
+    def __init__(
+        self,
+        *,
+        protocol: _builtins.int = ...,
+        version: _builtins.str = ...,
+        name: _builtins.str = ...,
+        enrolment: Global___Enrolment | None = ...,
+        commands: _builtins.bool = ...,
+        control: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrolment", b"enrolment", "purpose", b"purpose"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrolment", b"enrolment", "name", b"name", "protocol", b"protocol", "purpose", b"purpose", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_purpose: _TypeAlias = _typing.Literal["enrolment", "commands", "control"]  # noqa: Y015
+    _WhichOneofArgType_purpose: _TypeAlias = _typing.Literal["purpose", b"purpose"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_purpose) -> _WhichOneofReturnType_purpose | None: ...
+
+Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Enrolment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    LAUNCHER_FIELD_NUMBER: _builtins.int
+    token: _builtins.bytes
+    request: _builtins.bytes
+    """certificate signing request in DER, of which only the key counts"""
+    launcher: _builtins.str
+    """what has started the agent, and its number of the job there"""
+    def __init__(
+        self,
+        *,
+        token: _builtins.bytes = ...,
+        request: _builtins.bytes = ...,
+        launcher: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["launcher", b"launcher", "request", b"request", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Enrolment: _TypeAlias = Enrolment  # noqa: Y015
+
+@_typing.final
+class Welcome(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    """in PEM, if the agent has asked for one"""
+    @_builtins.property
+    def refusal(self) -> Global___ErrorDetail: ...
+    def __init__(
+        self,
+        *,
+        refusal: Global___ErrorDetail | None = ...,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "refusal", b"refusal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "certificate", b"certificate", "refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__refusal: _TypeAlias = _typing.Literal["refusal"]  # noqa: Y015
+    _WhichOneofArgType__refusal: _TypeAlias = _typing.Literal["_refusal", b"_refusal"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__refusal) -> _WhichOneofReturnType__refusal | None: ...
+
+Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Control(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PING_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    ping: _builtins.bool
+    end: _builtins.str
+    """end the agent, with the reason"""
+    certificate: _builtins.bytes
+    """a renewed one in PEM"""
+    def __init__(
+        self,
+        *,
+        ping: _builtins.bool = ...,
+        end: _builtins.str = ...,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "end", b"end", "order", b"order", "ping", b"ping"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "end", b"end", "order", b"order", "ping", b"ping"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["ping", "end", "certificate"]  # noqa: Y015
+    _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
+
+Global___Control: _TypeAlias = Control  # noqa: Y015
+
+@_typing.final
+class ControlReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PONG_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    request: _builtins.bytes
+    """asks for a renewed certificate: signing request in DER"""
+    log: _builtins.str
+    """lines of the agent's log"""
+    @_builtins.property
+    def pong(self) -> Global___Pong: ...
+    def __init__(
+        self,
+        *,
+        pong: Global___Pong | None = ...,
+        request: _builtins.bytes = ...,
+        log: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pong", b"pong", "reply", b"reply", "request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pong", b"pong", "reply", b"reply", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["pong", "request", "log"]  # noqa: Y015
+    _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
+
+Global___ControlReply: _TypeAlias = ControlReply  # noqa: Y015
+
+@_typing.final
+class Pong(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVED_NS_FIELD_NUMBER: _builtins.int
+    SENT_NS_FIELD_NUMBER: _builtins.int
+    WALL_NS_FIELD_NUMBER: _builtins.int
+    received_ns: _builtins.int
+    sent_ns: _builtins.int
+    wall_ns: _builtins.int
+    """wall clock, read together with sent_ns"""
+    def __init__(
+        self,
+        *,
+        received_ns: _builtins.int = ...,
+        sent_ns: _builtins.int = ...,
+        wall_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_ns", b"received_ns", "sent_ns", b"sent_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pong: _TypeAlias = Pong  # noqa: Y015
+
+@_typing.final
 class Heartbeat(_message.Message):
     """---------------------------------------------------------------- session"""
 

@@ -75,10 +75,19 @@ class AgentClient:
     """
 
     def __init__(
-        self, channel: grpc.aio.Channel, *, name: str, target: str, tls: bool
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        name: str,
+        target: str,
+        tls: bool,
+        ping: Callable[[], Awaitable[PingTimes]] | None = None,
+        place: str | None = None,
     ) -> None:
         self.name = name
         self.target = target
+        self._ping = self._ping_by_call if ping is None else ping
+        self._place = place or target
         self.description: AgentDescription
         self.session = secrets.token_hex(8)
         self._channel = channel
@@ -110,10 +119,20 @@ class AgentClient:
         name: str,
         tls: service.TlsFiles | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
+        ping: Callable[[], Awaitable[PingTimes]] | None = None,
+        place: str | None = None,
     ) -> Self:
         """Connect to the agent that listens at *target*.
 
         The client retries for up to *timeout_s*, because the agent may be starting.
+
+        Args:
+            target: ``unix:/path`` or ``host:port``.
+            name: Name of the agent in the plan.
+            tls: Certificates; None on this machine.
+            timeout_s: Longest time to wait for the agent.
+            ping: Exchanges one ping beside the calls; None: by a call.
+            place: Where the agent is, for messages; None: *target*.
 
         Raises:
             AgentError: If the agent cannot be reached, rejects the controller's
@@ -135,7 +154,14 @@ class AgentClient:
                 service.channel_credentials(tls),
                 options=service.CHANNEL_OPTIONS,
             )
-        client = cls(channel, name=name, target=target, tls=tls is not None)
+        client = cls(
+            channel,
+            name=name,
+            target=target,
+            tls=tls is not None,
+            ping=ping,
+            place=place,
+        )
         try:
             client.description = await client._first_answer(timeout_s)
         except BaseException:
@@ -169,7 +195,7 @@ class AgentClient:
     @property
     def where(self) -> str:
         """Name and address of the agent, for error messages."""
-        return f"agent {self.name} ({self.target})"
+        return f"agent {self.name} ({self._place})"
 
     async def describe(self) -> AgentDescription:
         """Return the current description of the agent."""
@@ -436,19 +462,17 @@ class AgentClient:
         """Measure how far the agent's clock is ahead of the controller's clock."""
         if self.description.clock and self.description.clock == service.host_clock():
             return ClockOffset(offset_ns=0, uncertainty_ns=0)
-        times = []
-        for _ in range(pings):
-            sent_ns = time.monotonic_ns()
-            pong = await self._call(self._stub.ClockPing, pb.ClockPingRequest())
-            times.append(
-                PingTimes(
-                    sent_ns=sent_ns,
-                    remote_received_ns=pong.received_ns,
-                    remote_sent_ns=pong.sent_ns,
-                    answered_ns=time.monotonic_ns(),
-                )
-            )
-        return estimate_offset(times)
+        return estimate_offset([await self._ping() for _ in range(pings)])
+
+    async def _ping_by_call(self) -> PingTimes:
+        sent_ns = time.monotonic_ns()
+        pong = await self._call(self._stub.ClockPing, pb.ClockPingRequest())
+        return PingTimes(
+            sent_ns=sent_ns,
+            remote_received_ns=pong.received_ns,
+            remote_sent_ns=pong.sent_ns,
+            answered_ns=time.monotonic_ns(),
+        )
 
     async def close(self) -> None:
         """End the session and the connection. Later calls have no effect."""

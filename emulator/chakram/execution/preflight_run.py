@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.control.client import AgentClient
-from chakram.control.service import TlsFiles
+from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
@@ -25,6 +24,7 @@ from chakram.run_directory.writer import make_folder
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace, World
@@ -82,7 +82,16 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
         )
         if len(world.ports) < 2:
             raise PlanError("fabric", "has one port", "a pair needs two")
-        clients, clocks, absent = await _connect(experiment, world, stack)
+        agents = await stack.enter_async_context(
+            agents_of_run(
+                world.agents,
+                launch=request.launch,
+                allow=experiment.fabric.launched_allow(),
+                logs=folder / LOGS,
+                progress=progress,
+            )
+        )
+        clients, clocks, absent = await _connect(experiment, world, agents, stack)
         report = await Preflight(
             resolve(experiment),
             ports=world.ports,
@@ -105,24 +114,11 @@ def _ports_needed(experiment: Experiment, progress: Progress) -> int:
     return load_run(experiment).ports_needed
 
 
-async def connect(agent: AgentPlace) -> AgentClient:
-    """Return a connection to an agent.
-
-    Raises:
-        AgentError: If the agent cannot be reached.
-        ConfigError: If a certificate cannot be read.
-    """
-    tls = None
-    if agent.tls is not None:
-        paths = (agent.tls.ca, agent.tls.cert, agent.tls.key)
-        tls = TlsFiles(
-            **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
-        )
-    return await AgentClient.connect(agent.target, name=agent.name, tls=tls)
-
-
 async def _connect(
-    experiment: Experiment, world: World, stack: AsyncExitStack
+    experiment: Experiment,
+    world: World,
+    agents: AgentsOfRun,
+    stack: AsyncExitStack,
 ) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
     """Return connected agents, their clocks, and the reasons why others are absent."""
     clients: dict[str, AgentClient] = {}
@@ -131,7 +127,7 @@ async def _connect(
 
     async def connect_one(address: AgentPlace) -> None:
         try:
-            client = await connect(address)
+            client = await agents.connect(address)
             stack.push_async_callback(client.close)
             clocks[address.name] = await client.measure_clock()
         except AgentError as error:

@@ -15,6 +15,7 @@ from chakram.run_directory.writer import RunDirectory
 
 if TYPE_CHECKING:
     from chakram.execution.observer import Progress
+    from chakram.launch.launched_agents import LaunchOptions
 
 
 def new_run_id(started: datetime) -> str:
@@ -34,6 +35,7 @@ class RunRequest:
         plan_file: A saved plan to take the programs from, instead of the traces.
         alone: The only job to run. It keeps its placement among the other jobs. None:
             all jobs.
+        launch: How to start the agents of an external fabric; None: they listen.
     """
 
     experiment: Experiment
@@ -42,6 +44,7 @@ class RunRequest:
     progress: Progress
     plan_file: Path | None = None
     alone: str | None = None
+    launch: LaunchOptions | None = None
 
     def resolve(self) -> ResolvedRun:
         """Return the resolved run, with the programs of the saved plan, if any."""

@@ -10,9 +10,10 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
 from chakram.execution.fabric_counters import link_records, switch_banners
 from chakram.execution.observer import Observer
-from chakram.execution.preflight_run import connect, preflight_failed
+from chakram.execution.preflight_run import preflight_failed
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
@@ -117,6 +118,7 @@ class Run:
             directory, metrics, request.progress, iterations, live
         )
         self._world: World | None = None
+        self._agents = AgentsOfRun(None)
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
         self._link_faults: LinkFaults | None = None
@@ -141,7 +143,7 @@ class Run:
                     nports=self._resolved.ports_needed,
                     processes=experiment.agents.shards,
                     lab_name=experiment.lab_name,
-                    logs=self._directory.path,
+                    logs=self._directory.path / LOGS,
                 )
             )
             self._world = world
@@ -152,16 +154,26 @@ class Run:
             plan = self._resolved.plan(
                 world.ports, self._run_id, alone=self._alone, psn_seed=self._psn_seed
             )
-            agents = {agent.agent for agent in plan.agents}
+            names = {agent.agent for agent in plan.agents}
+            places = [place for place in world.agents if place.name in names]
+            agents = await stack.enter_async_context(
+                agents_of_run(
+                    places,
+                    launch=self._request.launch,
+                    allow=experiment.fabric.launched_allow(),
+                    logs=self._directory.path / LOGS,
+                    progress=self._progress,
+                )
+            )
+            self._agents = agents
             clients: dict[str, AgentClient] = {}
             # Predictions may take minutes. So connect first, to fail early if a
             # certificate is missing, or if an agent does not listen or has another
             # version.
-            for address in world.agents:
-                if address.name in agents:
-                    clients[address.name] = await stack.enter_async_context(
-                        await connect(address)
-                    )
+            for place in places:
+                clients[place.name] = await stack.enter_async_context(
+                    await agents.connect(place)
+                )
             await self._predict(plan, world)
             clocks = {
                 name: await client.measure_clock() for name, client in clients.items()
@@ -189,6 +201,8 @@ class Run:
             self._interrupts.listener = session.interrupt
             try:
                 await session.run()
+            except ChakramError as error:
+                raise agents.explained(error) from error
             finally:
                 self._interrupts.listener = None
                 if self._link_faults is not None:
@@ -377,7 +391,10 @@ class Run:
                 *world.notes,
                 *agent_banners(descriptions),
             ),
-            agents=agent_facts(descriptions),
+            agents={
+                name: {**facts, **self._agents.facts(name)}
+                for name, facts in agent_facts(descriptions).items()
+            },
         )
         operations = self._directory.begin(
             plan,

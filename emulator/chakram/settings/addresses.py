@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -122,3 +123,22 @@ AgentAddress = Annotated[
     WithJsonSchema({"type": "string", "examples": ["192.0.2.11:7411"]}),
 ]
 """``address:port`` of an agent, or ``unix:/path``."""
+
+
+_LOGIN = re.compile(r"([A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9][\w.:-]*", re.ASCII)
+
+
+def _login(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 255 or not _LOGIN.fullmatch(value):
+        raise problem(
+            f"{value!r} is not a host, or a user and a host", "e.g. user@192.0.2.11"
+        )
+    return value
+
+
+Login = Annotated[
+    str,
+    PlainValidator(_login),
+    WithJsonSchema({"type": "string", "examples": ["user@192.0.2.11"]}),
+]
+"""Host that ssh and mpirun can reach, with the name of a user if necessary."""

@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram run configs/two-jobs.yaml --interference",
         "chakram run configs/quickstart.yaml --lab lab1 --set transport.window=128KiB",
         "chakram run configs/quickstart-small.yaml --json > result.json",
+        "chakram run moe.yaml --hosts hosts.yaml --launch ssh",
     ),
     "simulate": (
         "chakram simulate configs/quickstart.yaml",
@@ -136,6 +137,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram hosts find 'gpu[001-064]' --port-in 198.18.0.0/15 --certs certs",
         "chakram hosts find hostfile --interface 'ens*np0' --certs certs > hosts.yaml",
         "chakram hosts find inventory.json --group gpu --port-in 198.18.0.0/15",
+        "chakram hosts find 'gpu[001-064]' --launch ssh --port-in 198.18.0.0/15",
+    ),
+    "hosts show": ("chakram hosts show hosts.yaml",),
+    "hosts check": (
+        "chakram hosts check hosts.yaml",
+        "chakram hosts check hosts.yaml --launch ssh",
     ),
     "certs": (
         "chakram certs configs/external.yaml",

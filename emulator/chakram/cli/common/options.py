@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +20,7 @@ from chakram.foundation.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.console.text_table import Column
+    from chakram.launch.launched_agents import LaunchOptions
 
 
 ExperimentPath = Annotated[
@@ -38,6 +41,54 @@ Hosts = Annotated[
         "--hosts",
         metavar="FILE",
         help="Inventory file of an external fabric, instead of fabric.hosts.",
+    ),
+]
+Launch = Annotated[
+    str | None,
+    typer.Option(
+        "--launch",
+        metavar="KIND",
+        help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
+        "Default: they listen already.",
+        rich_help_panel="Launching agents",
+    ),
+]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        metavar="ADDRESS[:PORT]",
+        help="Address at which launched agents reach this controller. Default: that "
+        "of the interface to their hosts.",
+        rich_help_panel="Launching agents",
+    ),
+]
+AgentCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="COMMAND",
+        help="Command of the agent on the hosts. Default: chakram-agent.",
+        rich_help_panel="Launching agents",
+    ),
+]
+LauncherOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launcher-option",
+        metavar="OPTION",
+        help="Further option for ssh, srun or mpirun, e.g. "
+        "--launcher-option=--partition=gpu. Can be repeated.",
+        rich_help_panel="Launching agents",
+    ),
+]
+Lease = Annotated[
+    str,
+    typer.Option(
+        "--lease",
+        metavar="TIME",
+        help="Time without a controller after which launched agents end themselves.",
+        rich_help_panel="Launching agents",
     ),
 ]
 Runs = Annotated[
@@ -126,11 +177,51 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
     return values
 
 
+def launch_options(
+    launch: str | None,
+    *,
+    listen: str,
+    agent: str | None,
+    options: list[str] | None,
+    lease: str,
+) -> LaunchOptions | None:
+    """Return how agents are to be started; None: they listen already.
+
+    Raises:
+        ConfigError: If an option is invalid, or has no effect.
+    """
+    if launch is None:
+        for option, value in (
+            ("--listen", listen),
+            ("--agent", agent),
+            ("--launcher-option", options),
+        ):
+            if value:
+                raise ConfigError(
+                    option, "has no effect without --launch", "e.g. --launch ssh"
+                )
+        return None
+    from chakram.foundation.units import parse_time
+    from chakram.launch.launched_agents import LaunchOptions
+    from chakram.launch.launchers import launcher
+
+    launcher(launch)
+    parse_time(lease, where="--lease")
+    return LaunchOptions(
+        kind=launch,
+        listen=listen,
+        agent=tuple(shlex.split(agent)) if agent else (),
+        options=tuple(options or ()),
+        lease=lease,
+    )
+
+
 def read_experiment(
     path: Path,
     overrides: list[str] | None,
     *,
     hosts: Path | None = None,
+    launching: LaunchOptions | None = None,
     **named: str | None,
 ) -> tuple[Experiment, str]:
     """Return the experiment in a file, and the text to save with the run.
@@ -139,6 +230,8 @@ def read_experiment(
         path: The file.
         overrides: The values of ``--set``.
         hosts: Inventory file, instead of ``fabric.hosts``.
+        launching: How agents are to be started. In a job of Slurm, hosts outside the
+            allocation are left out.
         named: Values of options that are named like a key of the file.
 
     Raises:
@@ -153,10 +246,27 @@ def read_experiment(
         values["fabric.hosts"] = json.dumps(str(hosts.absolute()))
         options["fabric.hosts"] = f"--hosts {hosts}"
     experiment = load_experiment(path, overrides=values, options=options)
+    if launching is not None and launching.kind == "slurm":
+        experiment = _within_allocation(experiment)
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
+
+
+def _within_allocation(experiment: Experiment) -> Experiment:
+    """Return an experiment on those hosts that belong to this job of Slurm.
+
+    Raises:
+        ConfigError: If no host does, or the others do not fit the topology.
+    """
+    from chakram.fabric.inventory.host_lists import expand_host_list
+
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if nodes is None:
+        return experiment
+    names = expand_host_list(nodes, where="SLURM_JOB_NODELIST")
+    return experiment.model_copy(update={"fabric": experiment.fabric.only_hosts(names)})
 
 
 PIPE_WIDTH = 120
@@ -205,7 +315,9 @@ DOCUMENTS = dict.fromkeys(
         "fabric-section",
         "gate",
         "hosts",
+        "hosts-checked",
         "interference",
+        "inventory",
         "lab",
         "labs",
         "labs-ended",

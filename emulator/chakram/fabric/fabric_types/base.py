@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -124,10 +124,18 @@ class TlsSettings(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlace:
-    """Name and target of an agent, and certificates for connecting to it."""
+    """Name and target of an agent, and certificates for connecting to it.
+
+    Attributes:
+        name: Name of the agent in the plan.
+        target: ``unix:/path`` or ``host:port``; None: only a launcher can start it.
+        login: Address of its host for launchers; None: the name.
+        tls: Certificates; None on this machine.
+    """
 
     name: str
-    target: str
+    target: str | None
+    login: str | None = None
     tls: TlsSettings | None = None
 
 
@@ -408,6 +416,21 @@ class FabricKind(Model, ABC):
         return []
 
     # ---- bringing it up --------------------------------------------------------------
+
+    def launched_allow(self) -> Sequence[str] | None:
+        """Return the prefixes that launched agents may send to.
+
+        None means that the fabric starts its agents itself.
+        """
+        return None
+
+    def only_hosts(self, names: Collection[str]) -> Self:
+        """Return the fabric without hosts that are not in *names*.
+
+        Raises:
+            ConfigError: If no host remains, or the others do not fit the topology.
+        """
+        return self
 
     @abstractmethod
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -35,6 +35,7 @@ from chakram.fabric.fabric_types.link_settings import (
     with_given_queues,
 )
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
+from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.plan import PortPlan
 from chakram.settings.addresses import Prefix, prefix
@@ -85,6 +86,7 @@ class ExternalFabric(FabricKind):
         ("ExternalFabric", "tls"): _EXTERNAL,
         ("PortDefaults", "isolate"): _EXTERNAL,
         ("HostSettings", "agent"): _EXTERNAL,
+        ("HostSettings", "login"): _EXTERNAL,
         ("PortSettings", "open"): _EXTERNAL,
         ("PortSettings", "netns"): _EXTERNAL,
         ("ExternalFabric", "topology"): (SIMULATE,),
@@ -311,8 +313,35 @@ class ExternalFabric(FabricKind):
         return {
             host.name: [host.agent.rpartition(":")[0].strip("[]")]
             for host in self.hosts
-            if not host.agent.startswith("unix:")
+            if host.agent is not None and not host.agent.startswith("unix:")
         }
+
+    def launched_allow(self) -> Sequence[str]:
+        """Return the allowed prefixes."""
+        return [str(each) for each in self.allow]
+
+    def only_hosts(self, names: Collection[str]) -> Self:
+        """Return the fabric without hosts that are not in *names*.
+
+        Raises:
+            ConfigError: If no host remains, or the others do not fit the topology.
+        """
+        hosts = tuple(host for host in self.hosts if host.name in names)
+        if not hosts:
+            raise ConfigError(
+                "fabric.hosts",
+                "none of the hosts is available",
+                "names of hosts must be those of the launcher's nodes",
+            )
+        reduced = self.model_copy(update={"hosts": hosts})
+        if mistakes := reduced.check():
+            raise ConfigError(
+                f"fabric, with the {len(hosts)} of {len(self.hosts)} hosts that are "
+                "available",
+                mistakes[0].found,
+                mistakes[0].hint,
+            )
+        return reduced
 
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
         """Return the ports and agents of the existing fabric."""
@@ -322,7 +351,8 @@ class ExternalFabric(FabricKind):
                 AgentPlace(
                     name=host.name,
                     target=host.agent,
-                    tls=None if host.agent.startswith("unix:") else self.tls,
+                    login=host.login,
+                    tls=None if (host.agent or "").startswith("unix:") else self.tls,
                 )
                 for host in self.hosts
             ),
@@ -337,7 +367,7 @@ def _check_hosts(fabric: ExternalFabric) -> Iterator[Mistake]:
     for key in ("name", "agent"):
         values = [getattr(host, key) for host in fabric.hosts]
         for index, value in enumerate(values):
-            if value in values[:index]:
+            if value is not None and value in values[:index]:
                 yield Mistake(
                     location=("fabric", "hosts", index, key),
                     found=f"host {values.index(value)} also has {value!r}",
@@ -429,7 +459,8 @@ def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
             hint="create certificates with chakram certs and name them in fabric.tls",
         )
         for index, host in enumerate(fabric.hosts)
-        if not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))
+        if host.agent is not None
+        and not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))
     ]
 
 

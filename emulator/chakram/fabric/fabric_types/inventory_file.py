@@ -9,7 +9,7 @@ from pydantic import Field
 
 from chakram.fabric.fabric_types.base import ROCE_UDP_PORT, TlsSettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
-from chakram.settings.addresses import AgentAddress, InterfaceAddress, Prefix
+from chakram.settings.addresses import AgentAddress, InterfaceAddress, Login, Prefix
 from chakram.settings.quantities import (
     BASE_DIRECTORY,
     FilePath,
@@ -43,8 +43,11 @@ class HostSettings(Model):
     name: Name
     """Name of the host and its only port in results; names of several ports also
     contain open, e.g. h1:udp:ens1f0."""
-    agent: AgentAddress
-    """The host's agent: address:port, or unix:/path on this machine."""
+    agent: AgentAddress | None = None
+    """The host's agent: address:port, or unix:/path on this machine. Default: the
+    agent is started with --launch."""
+    login: Login | None = None
+    """Name or address for ssh and mpirun, e.g. user@192.0.2.11. Default: name."""
     ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
     """Ports under test, in the order of placement."""
 

@@ -34,13 +34,15 @@ class FoundHost:
 
     Attributes:
         name: Name of the host.
-        agent: Address of its agent.
         ports: Chosen ports, in the order of placement.
+        agent: Address of its agent; None: it is launched for each run.
+        login: Address of the host for launchers; None: the name.
     """
 
     name: str
-    agent: str
     ports: Sequence[tuple[HostPort, str]]
+    agent: str | None = None
+    login: str | None = None
 
 
 def choose_ports(
@@ -129,7 +131,10 @@ def _lines(
     yield "hosts:"
     for host in hosts:
         yield f"  - name: {_quoted(host.name)}"
-        yield f"    agent: {_quoted(host.agent)}"
+        if host.agent is not None:
+            yield f"    agent: {_quoted(host.agent)}"
+        if host.login is not None:
+            yield f"    login: {_quoted(host.login)}"
         yield "    ports:"
         for port, address in host.ports:
             keys = [f"open: {_quoted(f'udp:{port.interface}')}"]

@@ -1,0 +1,346 @@
+"""The agent's side of call home: it connects to its controller and waits for calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import ssl
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import chakram
+from chakram.control.call_home.frames import read_frame, write_frame
+from chakram.control.call_home.run_authority import (
+    AGENT_VALID,
+    CONTROLLER_HOST,
+    client_context,
+    new_key_and_request,
+)
+from chakram.control.call_home.splice import (
+    CHUNK_BYTES,
+    Streams,
+    close,
+    keep_alive,
+    splice,
+)
+from chakram.control.error_details import rebuild
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.foundation.errors import AgentError, ChakramError
+from chakram.foundation.ip_addresses import socket_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from chakram.control.call_home.token_file import TokenFile
+
+log = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S = 5.0
+_ENROL_TIMEOUT_S = 60.0
+"""Longest time to reach the controller for the first time."""
+_REFUSED_TIMEOUT_S = 5.0
+"""The same if its host refuses connections: it listens before it starts agents, so it
+has ended."""
+_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 2.0
+_RENEW_AFTER_S = AGENT_VALID.total_seconds() / 2
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_LOG_EVERY_S = 0.2
+_MOST_LINES = 100
+_LONGEST_LINE = 500
+"""A hundred such lines fit into a message."""
+
+_LAUNCHER_VARIABLES = (
+    ("SLURM_JOB_ID", "slurm job"),
+    ("OMPI_COMM_WORLD_RANK", "mpirun rank"),
+    ("JOB_COMPLETION_INDEX", "kubernetes index"),
+    ("SSH_CONNECTION", "ssh from"),
+)
+"""Variables that tell what has started a process, and how to call it."""
+
+
+def launcher_of_process() -> str:
+    """Return what has started this process; empty if unknown."""
+    for variable, what in _LAUNCHER_VARIABLES:
+        if value := os.environ.get(variable):
+            return f"{what} {value.split()[0]}"
+    return ""
+
+
+def name_of_host() -> str:
+    """Return the name of this host as its launcher knows it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def controllers_of(token: TokenFile) -> list[str]:
+    """Return the addresses of the controller, the most likely one first."""
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    if not token.ssh_port or not client:
+        return list(token.controllers)
+    return list(
+        dict.fromkeys([socket_text(client, token.ssh_port), *token.controllers])
+    )
+
+
+class LogLines(logging.Handler):
+    """Lines of the agent's log that the controller has not got yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(LOG_FORMAT))
+        self._lines: deque[str] = deque()
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line, or count it if there are too many."""
+        if len(self._lines) >= _MOST_LINES:
+            self._dropped += 1
+        else:
+            self._lines.append(self.format(record)[:_LONGEST_LINE])
+
+    def take(self) -> str:
+        """Return the lines so far, and forget them."""
+        # Other threads may append meanwhile.
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if self._dropped:
+            lines.append(f"{self._dropped} more lines of the log were dropped")
+            self._dropped = 0
+        return "\n".join(lines)
+
+
+class CallHome:
+    """Connections of an agent to the controller of its run.
+
+    Args:
+        token: Content of the token file.
+        controllers: Addresses of the controller, instead of those in the token file.
+        name: Name of this host in the inventory.
+        inner: Path of the Unix socket on which the agent serves calls.
+        end: Called if the controller ends the agent, with the reason.
+    """
+
+    def __init__(
+        self,
+        token: TokenFile,
+        *,
+        controllers: tuple[str, ...],
+        name: str,
+        inner: str,
+        end: Callable[[str], None],
+    ) -> None:
+        self._token = token
+        self._controllers = list(controllers) or controllers_of(token)
+        self._name = name
+        self._inner = inner
+        self._end = end
+        self._log = LogLines()
+        logging.getLogger().addHandler(self._log)
+        self._key: ec.EllipticCurvePrivateKey
+        self._context: ssl.SSLContext
+
+    @property
+    def controller(self) -> str:
+        """Address of the controller that has worked last."""
+        return self._controllers[0]
+
+    async def enrol(self) -> None:
+        """Get a certificate.
+
+        Raises:
+            AgentError: If the controller cannot be reached or refuses this agent.
+        """
+        key, request = new_key_and_request()
+        hello = self._hello()
+        hello.enrolment.token = self._token.token
+        hello.enrolment.request = request
+        hello.enrolment.launcher = launcher_of_process()
+        context = client_context(self._token.authority, None)
+        begun_s = time.monotonic()
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                streams, welcome = await self._connect(hello, context)
+                break
+            except OSError as error:
+                is_refused = isinstance(error, ConnectionRefusedError)
+                limit_s = _REFUSED_TIMEOUT_S if is_refused else _ENROL_TIMEOUT_S
+                if time.monotonic() + pause_s - begun_s > limit_s:
+                    raise AgentError(
+                        f"controller {', '.join(self._controllers)}",
+                        _why_lost(error),
+                        "can this host reach it? name another address with "
+                        "chakram run --listen ADDRESS",
+                    ) from error
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        await close(streams[1])
+        self._key = key
+        self._context = client_context(
+            self._token.authority, (welcome.certificate, key)
+        )
+
+    async def stay(self, seen: Callable[[], None]) -> None:
+        """Keep the connections until canceled.
+
+        Args:
+            seen: Called every second while the controller is connected.
+        """
+        self._seen = seen
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again(self._commands), name="calls from home")
+            tasks.create_task(self._again(self._control), name="control from home")
+
+    async def _again(self, use: Callable[[], Awaitable[None]]) -> None:
+        """Open a connection whenever the one before has ended."""
+        pause_s = _PAUSE_S
+        while True:
+            begun_s = time.monotonic()
+            try:
+                await use()
+            except (ChakramError, OSError, TimeoutError) as error:
+                log.info("connection to the controller ended error=%s", error)
+            if time.monotonic() - begun_s > _CONNECT_TIMEOUT_S:
+                pause_s = _PAUSE_S
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _commands(self) -> None:
+        """Wait for the calls of one connection, and pass them to the agent."""
+        hello = self._hello()
+        hello.commands = True
+        (reader, writer), _ = await self._connect(hello, self._context)
+        try:
+            # Connect to the agent only when a call arrives: gRPC drops idle
+            # connections.
+            first = await reader.read(CHUNK_BYTES)
+            if first:
+                there, back = await asyncio.open_unix_connection(
+                    self._inner, limit=CHUNK_BYTES
+                )
+                back.write(first)
+                await splice((reader, writer), (there, back))
+        finally:
+            await close(writer)
+
+    async def _control(self) -> None:
+        """Answer pings, renew the certificate, and end if the controller orders it."""
+        hello = self._hello()
+        hello.control = True
+        (reader, writer), _ = await self._connect(hello, self._context)
+        tasks = [
+            asyncio.create_task(self._ask_for_renewal(writer), name="renewal"),
+            asyncio.create_task(self._tell_log(writer), name="log home"),
+            asyncio.create_task(self._see(), name="lease"),
+        ]
+        try:
+            while order := await read_frame(reader, pb.Control, where="controller"):
+                received_ns = time.monotonic_ns()
+                if order.HasField("ping"):
+                    pong = pb.Pong(
+                        received_ns=received_ns,
+                        wall_ns=time.time_ns(),
+                        sent_ns=time.monotonic_ns(),
+                    )
+                    write_frame(writer, pb.ControlReply(pong=pong))
+                elif order.HasField("certificate"):
+                    self._context = client_context(
+                        self._token.authority, (order.certificate, self._key)
+                    )
+                elif order.HasField("end"):
+                    self._end(order.end)
+                    return
+        finally:
+            writer.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask_for_renewal(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_AFTER_S)
+            self._key, request = new_key_and_request()
+            write_frame(writer, pb.ControlReply(request=request))
+
+    async def _tell_log(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(_LOG_EVERY_S)
+            if text := self._log.take():
+                write_frame(writer, pb.ControlReply(log=text))
+
+    async def _see(self) -> None:
+        while True:
+            self._seen()
+            await asyncio.sleep(1)
+
+    def _hello(self) -> pb.Hello:
+        return pb.Hello(
+            protocol=PROTOCOL_VERSION, version=chakram.__version__, name=self._name
+        )
+
+    async def _connect(
+        self, hello: pb.Hello, context: ssl.SSLContext
+    ) -> tuple[Streams, pb.Welcome]:
+        """Connect to the controller at one of its addresses, and greet it.
+
+        Raises:
+            ChakramError: If the controller refuses.
+            OSError: If it cannot be reached at any address.
+        """
+        failure: OSError = ConnectionRefusedError("its address is unknown")
+        for controller in tuple(self._controllers):
+            host, _, port = controller.rpartition(":")
+            try:
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                    streams = await asyncio.open_connection(
+                        host.strip("[]"),
+                        int(port),
+                        ssl=context,
+                        server_hostname=CONTROLLER_HOST,
+                        limit=CHUNK_BYTES,
+                    )
+                    try:
+                        welcome = await self._greet(hello, streams, controller)
+                    except BaseException:
+                        await close(streams[1])
+                        raise
+            except (OSError, TimeoutError) as error:
+                failure = error
+                continue
+            # Later connections use the address that has worked.
+            self._controllers.remove(controller)
+            self._controllers.insert(0, controller)
+            return streams, welcome
+        raise failure
+
+    async def _greet(
+        self, hello: pb.Hello, streams: Streams, controller: str
+    ) -> pb.Welcome:
+        reader, writer = streams
+        keep_alive(writer)
+        write_frame(writer, hello)
+        where = f"controller {controller}"
+        welcome = await read_frame(reader, pb.Welcome, where=where)
+        if welcome is None:
+            raise ConnectionResetError("it has closed the connection")
+        if welcome.HasField("refusal"):
+            raise rebuild(welcome.refusal, where=where)
+        return welcome
+
+
+def _why_lost(error: OSError) -> str:
+    """Return why the controller cannot be reached, as a clause."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"does not have the certificate of this run ({error.verify_message}); is "
+            "the clock of this host right?"
+        )
+    if isinstance(error, TimeoutError):
+        return f"does not answer within {_CONNECT_TIMEOUT_S:g} s"
+    return f"cannot be reached ({error.strerror or error})"

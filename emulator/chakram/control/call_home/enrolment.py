@@ -1,0 +1,108 @@
+"""Which agents of a run may get a certificate: tokens, and the names they are for.
+
+A token is an HMAC (RFC 2104) of the run's secret, so that no token can be derived from
+another. The token of a host is valid for that host alone. The token of the job is
+valid for every expected host, for launchers that give all hosts the same input.
+
+This module does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+
+from chakram.foundation.errors import AgentError
+
+SECRET_BYTES = 32
+
+
+def host_token(secret: bytes, name: str) -> bytes:
+    """Return the token that only the host of this name can use."""
+    return hmac.digest(secret, b"host " + name.encode(), "sha256")
+
+
+def job_token(secret: bytes) -> bytes:
+    """Return the token that all expected hosts can use, each once."""
+    return hmac.digest(secret, b"job", "sha256")
+
+
+class EnrolmentStopped(AgentError):
+    """Two agents have claimed one name, so one of them has a stolen token."""
+
+
+class Enrolment:
+    """The names that may still enrol, and who has enrolled.
+
+    Args:
+        secret: The run's secret, from which the tokens follow.
+        names: Hosts that are expected.
+        shares_token: Whether the token of the job is valid.
+        ends_ns: Time after which no agent can enrol.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        names: Iterable[str],
+        *,
+        shares_token: bool,
+        ends_ns: int,
+    ) -> None:
+        self._secret = secret
+        self._names = frozenset(names)
+        self._shares_token = shares_token
+        self._ends_ns = ends_ns
+        self._sources: dict[str, str] = {}
+        self._stopped: EnrolmentStopped | None = None
+
+    @property
+    def stopped(self) -> EnrolmentStopped | None:
+        """Why enrolment has stopped, or None."""
+        return self._stopped
+
+    def missing(self) -> list[str]:
+        """Return the hosts that have not enrolled, in natural order of their names."""
+        return sorted(self._names - set(self._sources))
+
+    def enrol(self, name: str, token: bytes, *, source: str, now_ns: int) -> None:
+        """Admit an agent.
+
+        Args:
+            name: Name of its host.
+            token: Token that it presents.
+            source: Address it connects from, for messages.
+            now_ns: Current time, by the clock of ``ends_ns``.
+
+        Raises:
+            EnrolmentStopped: If the name was claimed before. No agent can enrol after
+                that.
+            AgentError: If the token is not valid for this name and this time.
+        """
+        where = f"agent {name!r} at {source}"
+        valid = [host_token(self._secret, name)]
+        valid += [job_token(self._secret)] if self._shares_token else []
+        # Compare with all of them, so that the time tells nothing about the token.
+        matches = [hmac.compare_digest(token, each) for each in valid]
+        if not any(matches):
+            # Do not reveal whether the name is expected.
+            raise AgentError(where, "its token is not valid for this run and name")
+        if name not in self._names:
+            raise AgentError(
+                where,
+                "its host is not in the inventory of this run",
+                "give it the name in the inventory with --name",
+            )
+        if self._stopped is not None:
+            raise self._stopped
+        if now_ns > self._ends_ns:
+            raise AgentError(where, "its token has expired")
+        if name in self._sources:
+            self._stopped = EnrolmentStopped(
+                f"agent {name!r}",
+                f"was claimed from {self._sources[name]} and from {source}: one token "
+                "was used twice",
+                "find out who started the second agent before you run again",
+            )
+            raise self._stopped
+        self._sources[name] = source

@@ -1,0 +1,356 @@
+"""The controller's side of call home: agents arrive, enrol, and wait for calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
+
+import chakram
+from chakram.control.call_home.frames import read_frame, write_frame
+from chakram.control.call_home.run_authority import RunAuthority, agent_name
+from chakram.control.call_home.splice import (
+    CHUNK_BYTES,
+    Streams,
+    close,
+    keep_alive,
+    splice,
+)
+from chakram.control.clock import PingTimes
+from chakram.control.error_details import error_message
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.foundation.errors import AgentError, ChakramError, EnvironmentProblem
+from chakram.foundation.ip_addresses import socket_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from chakram.control.call_home.enrolment import Enrolment
+
+log = logging.getLogger(__name__)
+
+_HELLO_TIMEOUT_S = 5.0
+_COMMANDS_TIMEOUT_S = 5.0
+"""Longest time to wait for a connection of an agent that calls can use."""
+_PING_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 1.0
+_BACKLOG = 512
+
+
+@dataclass(slots=True, eq=False)
+class CalledAgent:
+    """An expected agent, which may have called.
+
+    Attributes:
+        name: Name of its host.
+        target: Address for ``AgentClient``, on which its calls arrive.
+        version: Version of Chakram on its host; empty until it has called.
+        launcher: What has started it, in its own words.
+        log: Called with lines of the agent's log.
+    """
+
+    name: str
+    target: str
+    log: Callable[[str, str], None]
+    version: str = ""
+    launcher: str = ""
+    _commands: asyncio.Queue[Streams] = field(default_factory=asyncio.Queue)
+    _control: asyncio.StreamWriter | None = None
+    _pongs: asyncio.Queue[tuple[pb.Pong, int]] = field(default_factory=asyncio.Queue)
+    _pinging: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the agent is connected and waits for calls."""
+        return self._control is not None
+
+    async def ping(self) -> PingTimes:
+        """Exchange one ping with the agent, beside its calls.
+
+        Raises:
+            AgentError: If the agent does not answer.
+        """
+        async with self._pinging:
+            while not self._pongs.empty():
+                self._pongs.get_nowait()
+            if self._control is None:
+                raise AgentError(f"agent {self.name}", "the connection was lost")
+            sent_ns = time.monotonic_ns()
+            write_frame(self._control, pb.Control(ping=True))
+            try:
+                async with asyncio.timeout(_PING_TIMEOUT_S):
+                    pong, answered_ns = await self._pongs.get()
+            except TimeoutError:
+                raise AgentError(
+                    f"agent {self.name}",
+                    f"did not answer a ping within {_PING_TIMEOUT_S:g} s",
+                    "is its host overloaded, or the path to it slow?",
+                ) from None
+        return PingTimes(
+            sent_ns=sent_ns,
+            remote_received_ns=pong.received_ns,
+            remote_sent_ns=pong.sent_ns,
+            answered_ns=answered_ns,
+        )
+
+    async def end(self, reason: str) -> None:
+        """Ask the agent to end itself."""
+        if self._control is None:
+            return
+        with suppress(OSError, TimeoutError):
+            write_frame(self._control, pb.Control(end=reason))
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await self._control.drain()
+
+    async def carry(self, caller: Streams) -> None:
+        """Forward a connection of ``AgentClient`` over one of the agent's."""
+        try:
+            async with asyncio.timeout(_COMMANDS_TIMEOUT_S):
+                while True:
+                    called = await self._commands.get()
+                    if not called[0].at_eof():
+                        break
+                    await close(called[1])
+        except TimeoutError:
+            log.info("no connection of the agent name=%s", self.name)
+            await close(caller[1])
+            return
+        await splice(caller, called)
+
+    async def control(self, streams: Streams, authority: RunAuthority) -> None:
+        """Handle the agent's control connection until it ends."""
+        reader, writer = streams
+        before, self._control = self._control, writer
+        if before is not None:
+            await close(before)
+        where = f"agent {self.name}"
+        try:
+            while reply := await read_frame(reader, pb.ControlReply, where=where):
+                if reply.HasField("pong"):
+                    self._pongs.put_nowait((reply.pong, time.monotonic_ns()))
+                elif reply.HasField("request"):
+                    renewed = authority.sign_request(self.name, reply.request)
+                    write_frame(writer, pb.Control(certificate=renewed))
+                elif reply.HasField("log"):
+                    self.log(self.name, reply.log)
+        finally:
+            if self._control is writer:
+                self._control = None
+
+    def wait_for_calls(self, streams: Streams) -> None:
+        """Keep a connection of the agent until a call needs it."""
+        self._commands.put_nowait(streams)
+
+
+class CallHomeListener:
+    """TCP listener for the agents of one run.
+
+    Use it as an asynchronous context manager. Its end closes all connections.
+
+    Args:
+        names: Names of the expected hosts.
+        folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. Only
+            its owner must be able to open it.
+        enrolment: Decides which agents may enrol.
+        authority: Signs their certificates.
+        log: Called with the name of an agent and lines of its log.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        folder: Path,
+        enrolment: Enrolment,
+        authority: RunAuthority,
+        log: Callable[[str, str], None],
+    ) -> None:
+        self.enrolment = enrolment
+        self._authority = authority
+        self._agents = {
+            name: CalledAgent(name, f"unix:{folder}/{number}", log)
+            for number, name in enumerate(names)
+        }
+        self._changed = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._refusals: dict[str, ChakramError] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
+
+    @property
+    def agents(self) -> dict[str, CalledAgent]:
+        """The expected agents, by name."""
+        return self._agents
+
+    @property
+    def refusals(self) -> dict[str, ChakramError]:
+        """The last refusal of each source address."""
+        return self._refusals
+
+    async def listen(self, host: str, port: int) -> int:
+        """Start to listen, and return the port.
+
+        Args:
+            host: Address; empty: all addresses.
+            port: TCP port; 0: a free one.
+
+        Raises:
+            EnvironmentProblem: If the controller cannot listen there.
+        """
+        context = self._authority.server_context()
+        is_dual = not host and socket.has_dualstack_ipv6()
+        address = host or ("::" if is_dual else "0.0.0.0")
+        try:
+            listener = socket.create_server(
+                (address, port),
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                backlog=_BACKLOG,
+                dualstack_ipv6=is_dual,
+            )
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"--listen {socket_text(address, port)}",
+                f"cannot be used ({error.strerror})",
+                "give an address of this host, e.g. --listen 192.0.2.10",
+            ) from error
+        server = await asyncio.start_server(
+            lambda *streams: self._take(self._handle, streams),
+            sock=listener,
+            ssl=context,
+            ssl_handshake_timeout=_HELLO_TIMEOUT_S,
+            limit=CHUNK_BYTES,
+        )
+        self._stack.callback(server.close)
+        for agent in self._agents.values():
+            inner = await asyncio.start_unix_server(
+                lambda *streams, agent=agent: self._take(agent.carry, streams),
+                agent.target.removeprefix("unix:"),
+                limit=CHUNK_BYTES,
+            )
+            self._stack.callback(inner.close)
+        return int(listener.getsockname()[1])
+
+    def _take(
+        self,
+        handle: Callable[[Streams], Coroutine[None, None, None]],
+        streams: Streams,
+    ) -> None:
+        """Handle a connection in a task that ends with the listener."""
+        self._writers.add(streams[1])
+        task = asyncio.create_task(handle(streams), name="call home")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Wait until something has changed: an agent has arrived, left or been refused.
+
+        Raises:
+            EnrolmentStopped: If one name was claimed twice.
+        """
+        await self._changed.wait()
+        self._changed.clear()
+        if self.enrolment.stopped is not None:
+            raise self.enrolment.stopped
+
+    def missing(self) -> list[str]:
+        """Return the names of the agents that are not connected."""
+        return [name for name, agent in self._agents.items() if not agent.is_here]
+
+    async def end_agents(self, reason: str) -> None:
+        """Ask all agents to end themselves."""
+        await asyncio.gather(*(each.end(reason) for each in self._agents.values()))
+
+    async def _handle(self, streams: Streams) -> None:
+        reader, writer = streams
+        peer = writer.get_extra_info("peername")
+        source = socket_text(*peer[:2])
+        keep_alive(writer)
+        keeps = False
+        try:
+            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+                hello = await read_frame(reader, pb.Hello, where=source)
+            if hello is None:
+                return
+            try:
+                agent, welcome = self._answer(hello, writer, source)
+            except ChakramError as error:
+                log.info("refused an agent error=%s", error)
+                self._refusals[str(peer[0])] = error
+                write_frame(writer, pb.Welcome(refusal=error_message(error)))
+                await writer.drain()
+                self._changed.set()
+                return
+            write_frame(writer, welcome)
+            await writer.drain()
+            if agent is None:
+                return
+            agent.version = hello.version
+            if hello.HasField("commands"):
+                agent.wait_for_calls(streams)
+                keeps = True
+            elif hello.HasField("control"):
+                self._changed.set()
+                await agent.control(streams, self._authority)
+        except (ChakramError, OSError, TimeoutError) as error:
+            log.info("connection ended source=%s error=%s", source, error)
+        finally:
+            self._changed.set()
+            if not keeps:
+                await close(writer)
+
+    def _answer(
+        self, hello: pb.Hello, writer: asyncio.StreamWriter, source: str
+    ) -> tuple[CalledAgent | None, pb.Welcome]:
+        """Return the agent whose connection this is, and the answer to its greeting.
+
+        Raises:
+            ChakramError: If the agent must not enrol or connect.
+        """
+        name = hello.name
+        if hello.protocol != PROTOCOL_VERSION or hello.version != chakram.__version__:
+            raise AgentError(
+                f"agent {name!r} at {source}",
+                f"has version {hello.version!r} (protocol {hello.protocol}), but the "
+                f"controller has {chakram.__version__} (protocol {PROTOCOL_VERSION})",
+                "install the same version on both hosts",
+            )
+        if hello.HasField("enrolment"):
+            request = hello.enrolment.request
+            certificate = self._authority.sign_request(name, request)
+            self.enrolment.enrol(
+                name,
+                hello.enrolment.token,
+                source=source,
+                now_ns=time.monotonic_ns(),
+            )
+            self._agents[name].launcher = hello.enrolment.launcher
+            return None, pb.Welcome(certificate=certificate)
+        certified = agent_name(writer.get_extra_info("ssl_object"))
+        if certified is None or certified != name or name not in self._agents:
+            raise AgentError(
+                f"agent {name!r} at {source}", "has no certificate of this run"
+            )
+        return self._agents[name], pb.Welcome()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Some tasks may have been canceled before they had begun.
+        await asyncio.gather(*map(close, self._writers), return_exceptions=True)

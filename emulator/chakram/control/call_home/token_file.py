@@ -1,0 +1,67 @@
+"""The token file, which a launcher passes to an agent so that it can call home."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from chakram.foundation.bounded_reading import parse_json
+from chakram.foundation.errors import ConfigError
+
+MAX_TOKEN_FILE_BYTES = 1 << 16
+_HINT = "start agents with chakram run --launch, or use a token file of this run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFile:
+    """What an agent needs to connect to its controller.
+
+    Attributes:
+        token: The token.
+        authority: Certificate of the run's authority in PEM.
+        controllers: Addresses of the controller, to be tried in this order.
+        ssh_port: Port of the controller at the address from which ssh has connected, if
+            that address is to be tried first; 0: it is not.
+        name: Name of the agent's host; None if all hosts get the same file.
+    """
+
+    token: bytes
+    authority: bytes
+    controllers: tuple[str, ...]
+    name: str | None = None
+    ssh_port: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        document = {
+            "token": self.token.hex(),
+            "authority": self.authority.decode(),
+            "controllers": self.controllers,
+            "name": self.name,
+            "ssh_port": self.ssh_port,
+        }
+        return json.dumps(document).encode() + b"\n"
+
+
+def parse_token_file(data: bytes, where: str) -> TokenFile:
+    """Return the content of a token file.
+
+    Raises:
+        ConfigError: If it is not valid. The message does not contain the token.
+    """
+    document = parse_json(data, where, error=ConfigError, hint=_HINT)
+    try:
+        name, controllers = document.get("name"), document["controllers"]
+        ssh_port = document.get("ssh_port", 0)
+        is_valid = isinstance(name, str | None) and isinstance(ssh_port, int)
+        if not is_valid or not all(isinstance(each, str) for each in controllers):
+            raise TypeError
+        return TokenFile(
+            token=bytes.fromhex(document["token"]),
+            authority=document["authority"].encode(),
+            controllers=tuple(controllers),
+            name=name,
+            ssh_port=ssh_port,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(where, "is not a token file of a controller", _HINT) from None

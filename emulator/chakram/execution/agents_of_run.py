@@ -1,0 +1,121 @@
+"""Connections to the agents of a run, which listen or are started for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.control.client import AgentClient
+from chakram.control.service import TlsFiles
+from chakram.foundation.errors import ChakramError, ConfigError
+
+if TYPE_CHECKING:
+    from chakram.execution.observer import Progress
+    from chakram.fabric.fabric_types.base import AgentPlace
+    from chakram.launch.launched_agents import LaunchedAgents, LaunchOptions
+
+LOGS = "agents"
+"""Folder of a run directory with a log of each launched agent."""
+
+
+class AgentsOfRun:
+    """The agents of a run.
+
+    Args:
+        launched: Agents that were started for the run; None: all agents listen.
+    """
+
+    def __init__(self, launched: LaunchedAgents | None) -> None:
+        self._launched = launched
+
+    async def connect(self, place: AgentPlace) -> AgentClient:
+        """Return a connection to an agent.
+
+        Raises:
+            AgentError: If the agent cannot be reached.
+            ConfigError: If a certificate cannot be read, or the agent has no address.
+        """
+        if self._launched is not None:
+            called = self._launched.agents[place.name]
+            return await AgentClient.connect(
+                called.target,
+                name=place.name,
+                ping=called.ping,
+                place=called.launcher or "launched",
+            )
+        if place.target is None:
+            raise ConfigError(
+                f"host {place.name}",
+                "the address of its agent is missing",
+                "give agent: HOST:PORT, or start agents with --launch ssh",
+            )
+        tls = None
+        if place.tls is not None:
+            paths = (place.tls.ca, place.tls.cert, place.tls.key)
+            tls = TlsFiles(
+                **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
+            )
+        return await AgentClient.connect(place.target, name=place.name, tls=tls)
+
+    def facts(self, name: str) -> dict[str, object]:
+        """Return what ``run.json`` tells about the start of an agent."""
+        if self._launched is None:
+            return {}
+        return {"launcher": self._launched.agents[name].launcher}
+
+    def explained(self, error: ChakramError) -> ChakramError:
+        """Return an error that also tells which launchers have ended, and how."""
+        ended = [] if self._launched is None else self._launched.ended()
+        if not ended:
+            return error
+        found = "; ".join([error.found, *ended])
+        return type(error)(error.where, found, error.hint)
+
+
+@asynccontextmanager
+async def agents_of_run(
+    places: Sequence[AgentPlace],
+    *,
+    launch: LaunchOptions | None,
+    allow: Sequence[str] | None,
+    logs: Path | None,
+    progress: Progress,
+) -> AsyncIterator[AgentsOfRun]:
+    """Start the agents of a run, if the user wants that, until the block ends.
+
+    Args:
+        places: The agents.
+        launch: How they are started; None: they listen already.
+        allow: Prefixes that launched agents may send to; None: the fabric starts its
+            agents itself.
+        logs: Folder for a log of each launched agent; None: no logs.
+        progress: Shows how many have started.
+
+    Raises:
+        AgentError: If an agent does not start.
+        ConfigError: If the fabric needs no launcher.
+        EnvironmentProblem: If the launcher cannot be used.
+    """
+    if launch is None:
+        yield AgentsOfRun(None)
+        return
+    if allow is None:
+        raise ConfigError(
+            f"--launch {launch.kind}",
+            "this fabric starts its agents itself",
+            "remove the option, or use a fabric of kind external",
+        )
+    # Imported on demand, because only a launching controller makes keys.
+    from chakram.launch.launched_agents import launched_agents
+
+    progress.phase("starting agents")
+    async with launched_agents(
+        launch,
+        {place.name: place.login or place.name for place in places},
+        allow=allow,
+        logs=logs,
+        arrived=lambda done, total: progress.iterations(done, total, "agent"),
+    ) as launched:
+        yield AgentsOfRun(launched)

@@ -1,0 +1,69 @@
+"""What the agents of hosts report about themselves, their ports and their clocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.execution.agents_of_run import agents_of_run
+from chakram.foundation.errors import AgentError
+
+if TYPE_CHECKING:
+    from chakram.control.clock import ClockOffset
+    from chakram.control.events import AgentDescription
+    from chakram.execution.observer import Progress
+    from chakram.fabric.fabric_types.base import AgentPlace
+    from chakram.fabric.inventory.host_port import HostPort
+    from chakram.launch.launched_agents import LaunchOptions
+
+_AT_ONCE = 64
+"""Agents that are asked at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAnswer:
+    """What an agent reports about its host."""
+
+    description: AgentDescription
+    ports: Sequence[HostPort]
+    clock: ClockOffset
+
+
+async def survey(
+    places: Sequence[AgentPlace],
+    *,
+    launch: LaunchOptions | None,
+    progress: Progress,
+) -> dict[str, HostAnswer | AgentError]:
+    """Ask all agents, and return their answers or errors by name.
+
+    Args:
+        places: The agents.
+        launch: How they are started; None: they listen already.
+        progress: Shows how many have been started.
+
+    Raises:
+        AgentError: If an agent does not start.
+        ConfigError: If an option of the launcher is wrong.
+        EnvironmentProblem: If the launcher cannot be used.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+    async with agents_of_run(
+        places, launch=launch, allow=(), logs=None, progress=progress
+    ) as agents:
+
+        async def ask(place: AgentPlace) -> HostAnswer | AgentError:
+            try:
+                async with gate, await agents.connect(place) as client:
+                    return HostAnswer(
+                        description=client.description,
+                        ports=await client.list_ports(),
+                        clock=await client.measure_clock(),
+                    )
+            except AgentError as error:
+                return error
+
+        answers = await asyncio.gather(*map(ask, places))
+    return {place.name: each for place, each in zip(places, answers, strict=True)}

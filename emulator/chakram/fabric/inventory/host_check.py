@@ -1,0 +1,52 @@
+"""Comparison of the ports of an inventory with the interfaces that hosts have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_interface
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.fabric.fabric_types.inventory_file import HostSettings, PortDefaults
+    from chakram.fabric.inventory.host_port import HostPort
+
+
+def check_ports(
+    host: HostSettings, found: Sequence[HostPort], defaults: PortDefaults
+) -> Iterator[str]:
+    """Yield how the interfaces of a host differ from its ports in an inventory.
+
+    Args:
+        host: The host of the inventory.
+        found: Its interfaces.
+        defaults: Defaults of the inventory.
+    """
+    for port in host.ports:
+        name = port.open.partition(":")[2]
+        netns = None if port.netns is None else str(port.netns)
+        place = name if netns is None else f"{name} in {netns}"
+        matching = [
+            each for each in found if (each.interface, each.netns) == (name, netns)
+        ]
+        if not matching:
+            yield f"{place}: no such interface"
+            continue
+        actual = matching[0]
+        if not actual.is_up:
+            yield f"{place}: is down, or has no carrier"
+        addresses = {ip_interface(each) for each in actual.addresses}
+        if port.address.ip not in {each.ip for each in addresses}:
+            has = " ".join(actual.addresses) or "no address"
+            yield f"{place}: does not have {port.address}; it has {has}"
+        elif port.address not in addresses:
+            has = " ".join(actual.addresses)
+            yield f"{place}: has {has} instead of {port.address}"
+        mtu = port.mtu or defaults.mtu
+        if actual.mtu < mtu:
+            yield f"{place}: has MTU {actual.mtu}, the inventory {mtu}"
+        rate_bps = port.rate_bps or defaults.rate_bps
+        if rate_bps and actual.rate_bps and rate_bps > actual.rate_bps:
+            yield (
+                f"{place}: runs at {actual.rate_bps / 1e9:g} Gbit/s, less than the "
+                f"{rate_bps / 1e9:g} Gbit/s in the inventory"
+            )

@@ -1,0 +1,443 @@
+"""Agents that are started for one run, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from chakram.control.call_home.enrolment import (
+    SECRET_BYTES,
+    Enrolment,
+    host_token,
+    job_token,
+)
+from chakram.control.call_home.listener import CallHomeListener
+from chakram.control.call_home.run_authority import RunAuthority
+from chakram.control.call_home.token_file import TokenFile
+from chakram.fabric.child_processes import die_with_parent
+from chakram.foundation.errors import AgentError, ConfigError, EnvironmentProblem
+from chakram.foundation.ip_addresses import socket_text
+from chakram.foundation.text_escaping import one_line, plain
+from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
+
+if TYPE_CHECKING:
+    from chakram.control.call_home.listener import CalledAgent
+
+ARRIVAL_TIMEOUT_S = 60.0
+"""Longest time between the start of a launcher and the call of its agents."""
+STARTING_AT_ONCE = 32
+"""Commands that wait for their agents at the same time, so that no server of
+authentication gets hundreds of requests at once."""
+_END_TIMEOUT_S = 5.0
+_KILL_TIMEOUT_S = 2.0
+_LAST_LINES = 20
+_LONGEST_LINE = 400
+_MOST_LOG_BYTES = 1 << 20
+_PROBED_PORT = 9  # discard; a UDP socket that connects there sends nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """How the user wants agents to be started.
+
+    Attributes:
+        kind: Name of the launcher.
+        listen: Address and port that the controller listens on; empty: all addresses
+            and a free port.
+        agent: Command of the agent on the hosts; empty: chakram-agent.
+        options: Further options for the launcher's own command.
+        lease: Time without a controller after which agents end themselves.
+    """
+
+    kind: str
+    listen: str = ""
+    agent: Sequence[str] = ()
+    options: Sequence[str] = ()
+    lease: str = "10min"
+
+
+@dataclass(slots=True, eq=False)
+class _Started:
+    """A launcher's process.
+
+    Attributes:
+        command: Its command.
+        process: Its process; None until it has started.
+        last: The last lines of its output.
+    """
+
+    command: LaunchCommand
+    process: asyncio.subprocess.Process | None = None
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
+    reading: asyncio.Task[None] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process is not None and self.process.returncode is not None
+
+    def told(self) -> str:
+        """Return how the process ended and what it printed last, as a clause."""
+        assert self.process is not None
+        status = self.process.returncode or 0
+        name = Path(self.command.arguments[0]).name
+        how = (
+            f"was ended by {signal.Signals(-status).name}"
+            if status < 0
+            else f"ended with exit status {status}"
+        )
+        lines = [each for each in self.last if each]
+        return f"{name} {how}: {lines[-1]}" if lines else f"{name} {how}"
+
+
+class LaunchedAgents:
+    """The agents of a run, which have all called home.
+
+    Args:
+        listener: Listener that they have called.
+        commands: The launcher's processes.
+        logs: Folder for a log of each host; None: no logs.
+    """
+
+    def __init__(
+        self, listener: CallHomeListener, commands: list[_Started], logs: Path | None
+    ) -> None:
+        self._listener = listener
+        self._commands = commands
+        self._logs = logs
+        self._logged: dict[str, int] = {}
+
+    @property
+    def agents(self) -> dict[str, CalledAgent]:
+        """The agents, by name of their host."""
+        return self._listener.agents
+
+    def ended(self) -> list[str]:
+        """Return how launchers have ended, as clauses; those that run are left out."""
+        return [
+            f"{', '.join(each.command.hosts)}: {each.told()}"
+            for each in self._commands
+            if each.has_ended
+        ]
+
+    def write_log(self, name: str, text: str) -> None:
+        """Add lines to the log of a host, which has a limit."""
+        if self._logs is None:
+            return
+        data = (plain(text) + "\n").encode()
+        before = self._logged.get(name, 0)
+        self._logged[name] = before + len(data)
+        if before <= _MOST_LOG_BYTES:
+            self._logs.mkdir(exist_ok=True)
+            with (self._logs / f"{name}.log").open("ab") as file:
+                file.write(data)
+                if self._logged[name] > _MOST_LOG_BYTES:
+                    file.write(b"# the rest of this log was dropped\n")
+
+
+@asynccontextmanager
+async def launched_agents(
+    options: LaunchOptions,
+    hosts: Mapping[str, str],
+    *,
+    allow: Sequence[str],
+    logs: Path | None,
+    arrived: Callable[[int, int], None] = lambda done, total: None,
+) -> AsyncIterator[LaunchedAgents]:
+    """Start agents on hosts until the block ends.
+
+    Args:
+        options: How they are started.
+        hosts: Names of the hosts, each with the address that reaches it.
+        allow: Prefixes that the agents may send to.
+        logs: Folder for a log of each host; None: no logs.
+        arrived: Called with the numbers of agents that have called, and of all.
+
+    Yields:
+        The agents.
+
+    Raises:
+        AgentError: If an agent does not call. It names the hosts, and what the
+            launcher printed last.
+        ConfigError: If the options are not valid.
+        EnvironmentProblem: If the controller cannot listen, or the launcher is not
+            installed.
+    """
+    chosen = launcher(options.kind)
+    own = (sys.executable, "-P", "-m", "chakram_agent")
+    command = tuple(options.agent) or (
+        own if options.kind == "local" else ("chakram-agent",)
+    )
+    request = LaunchRequest(
+        hosts=hosts,
+        agent=(
+            *command,
+            *("serve", "--token-file", "-", "--lease", options.lease, "--verbose"),
+            *(word for prefix in allow for word in ("--allow", prefix)),
+        ),
+        options=options.options,
+        environment=os.environ,
+    )
+    commands = [_Started(each) for each in chosen.commands(request)]
+    secret = secrets.token_bytes(SECRET_BYTES)
+    authority = RunAuthority()
+    enrolment = Enrolment(
+        secret,
+        hosts,
+        shares_token=chosen.shares_token,
+        ends_ns=time.monotonic_ns()
+        + round(ARRIVAL_TIMEOUT_S * 1e9) * (1 + len(commands) // STARTING_AT_ONCE),
+    )
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="chakram-")))
+
+        def log(name: str, text: str) -> None:
+            agents.write_log(name, text)
+
+        listener = await stack.enter_async_context(
+            CallHomeListener(hosts, folder, enrolment, authority, log)
+        )
+        agents = LaunchedAgents(listener, commands, logs)
+        address, port = listen_address(options.listen)
+        bound = await listener.listen(address, port)
+        controllers = [
+            socket_text(each, bound)
+            for each in _reaches(address, chosen, hosts.values())
+        ]
+
+        def token_file(each: LaunchCommand) -> bytes:
+            shared = chosen.shares_token
+            name = None if shared else each.hosts[0]
+            return TokenFile(
+                token=job_token(secret) if name is None else host_token(secret, name),
+                authority=authority.certificate,
+                controllers=tuple(controllers),
+                name=name,
+                ssh_port=bound if chosen.by_ssh and not address else 0,
+            ).to_bytes()
+
+        stack.push_async_callback(_end, listener, commands)
+        await _start(commands, token_file, agents, listener, arrived)
+        yield agents
+
+
+_LISTEN = re.compile(
+    r"(?:\[([^][]*)\]|([^][:]*)|([^][]*:[^][]*:[^][]*))(?::([0-9]{1,5}))?"
+)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Return the address and port of ``--listen``; empty and 0 where it has none.
+
+    Raises:
+        ConfigError: If it is not valid.
+    """
+    found = _LISTEN.fullmatch(text)
+    port = int(found[4] or 0) if found else 0
+    if found is None or port > 65535:
+        raise ConfigError(
+            f"--listen {text}",
+            "is not an address",
+            "e.g. 192.0.2.10 or 192.0.2.10:7410",
+        )
+    return found[1] or found[2] or found[3] or "", port
+
+
+def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[str]:
+    """Return the addresses at which agents can reach the controller.
+
+    Without ``--listen``, they are those of the interfaces that lead to the hosts.
+
+    Raises:
+        EnvironmentProblem: If no host has an address.
+    """
+    if listen not in ("", "::", "0.0.0.0"):
+        return [listen]
+    if chosen.reaches is not None:
+        return list(chosen.reaches)
+    found: dict[str, None] = {}
+    failure = ""
+    for login in addresses:
+        address = login.rpartition("@")[2]
+        try:
+            family, _, _, _, peer = socket.getaddrinfo(
+                address, _PROBED_PORT, type=socket.SOCK_DGRAM
+            )[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(peer)
+                found[probe.getsockname()[0]] = None
+        except OSError as error:
+            failure = f"{address}: {error.strerror or error}"
+    if not found and not chosen.by_ssh:
+        raise EnvironmentProblem(
+            "controller",
+            f"knows no address at which the hosts reach it ({failure})",
+            "give it: --listen ADDRESS",
+        )
+    return list(found)
+
+
+async def _start(
+    commands: Sequence[_Started],
+    token_file: Callable[[LaunchCommand], bytes],
+    agents: LaunchedAgents,
+    listener: CallHomeListener,
+    arrived: Callable[[int, int], None],
+) -> None:
+    """Start all commands, some at a time, and wait for their agents.
+
+    Raises:
+        AgentError: If an agent does not call.
+        EnvironmentProblem: If the launcher is not installed.
+    """
+    waiting = list(commands)
+    starting: dict[_Started, float] = {}
+    total = len(listener.agents)
+    while waiting or starting:
+        while waiting and len(starting) < STARTING_AT_ONCE:
+            each = waiting.pop(0)
+            await _spawn(each, token_file(each.command), agents)
+            starting[each] = time.monotonic() + ARRIVAL_TIMEOUT_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.25):
+                await listener.wait()
+        missing = set(listener.missing())
+        arrived(total - len(missing), total)
+        for each, ends_s in tuple(starting.items()):
+            absent = [name for name in each.command.hosts if name in missing]
+            if not absent:
+                del starting[each]
+            elif each.has_ended or time.monotonic() > ends_s:
+                raise await _why_absent(each, absent, listener)
+
+
+async def _spawn(each: _Started, token: bytes, agents: LaunchedAgents) -> None:
+    """Start one command, and give it the token.
+
+    Raises:
+        EnvironmentProblem: If it is not installed.
+    """
+    arguments = each.command.arguments
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            # Ctrl-C in a terminal must not end agents before they have sent their
+            # records.
+            start_new_session=True,
+            preexec_fn=_die_with_controller,
+        )
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"--launch: {arguments[0]}",
+            f"cannot be started ({error.strerror})",
+            "install it, or choose another launcher",
+        ) from error
+    each.process = process
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.write(token)
+        await process.stdin.drain()
+        process.stdin.close()
+    each.reading = asyncio.create_task(_read(each, agents), name="launcher output")
+
+
+def _die_with_controller() -> None:
+    """End a launcher if its controller is killed. It then ends its agents."""
+    die_with_parent(signal_number=signal.SIGTERM)
+
+
+async def _read(each: _Started, agents: LaunchedAgents) -> None:
+    """Keep the last lines of a command's output, and write them to logs."""
+    process = each.process
+    assert process is not None
+    assert process.stdout is not None
+    hosts = each.command.hosts
+    name = hosts[0] if len(hosts) == 1 else Path(each.command.arguments[0]).name
+    while True:
+        try:
+            line = await process.stdout.readline()
+        except ValueError:
+            continue  # longer than the limit of the stream
+        if not line:
+            break
+        text = line.decode("utf-8", "replace").rstrip()[:_LONGEST_LINE]
+        each.last.append(one_line(text))
+        # With one host per command, its agent sends the same lines itself.
+        if not text.startswith("ready ") and (len(hosts) > 1 or _is_foreign(text)):
+            agents.write_log(name, text)
+    await process.wait()
+
+
+def _is_foreign(line: str) -> bool:
+    """Return whether a line is not of the agent's own log, which comes by itself."""
+    return " chakram_agent" not in line
+
+
+async def _why_absent(
+    each: _Started, absent: Sequence[str], listener: CallHomeListener
+) -> AgentError:
+    """Return the error that explains why agents have not called."""
+    if each.reading is not None and each.has_ended:
+        await each.reading
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    plural = "s" if len(absent) > 1 else ""
+    where = f"agent{plural} of {', '.join(absent[:3])}{more}"
+    refusals = list(listener.refusals.values())
+    if each.has_ended:
+        if refusals:
+            return AgentError(where, str(refusals[-1]), refusals[-1].hint)
+        return AgentError(where, f"did not start: {each.told()}", _hint(each))
+    said = f"; the launcher printed last: {each.last[-1]}" if each.last else ""
+    return AgentError(
+        where,
+        f"did not call within {ARRIVAL_TIMEOUT_S:g} s{said}",
+        "can their hosts reach the controller? name its address with --listen",
+    )
+
+
+def _hint(each: _Started) -> str | None:
+    """Return what to do about a launcher's exit status."""
+    assert each.process is not None
+    arguments = each.command.arguments
+    if each.process.returncode == 127 or "not found" in " ".join(each.last):
+        return "install chakram on the hosts, or give the path: --agent PATH"
+    if arguments[0] == "ssh" and each.process.returncode == 255:
+        return f"does this work? ssh {each.command.arguments[-2]} true"
+    return None
+
+
+async def _end(listener: CallHomeListener, commands: Sequence[_Started]) -> None:
+    """End the agents, and the launcher's processes if those remain."""
+    running = [each.process for each in commands if each.process is not None]
+    await listener.end_agents("the run has ended")
+    for send, timeout_s in (
+        (None, _END_TIMEOUT_S if not listener.missing() else 0.1),
+        (signal.SIGTERM, _END_TIMEOUT_S),
+        (signal.SIGKILL, _KILL_TIMEOUT_S),
+    ):
+        for process in running:
+            if send is not None and process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.send_signal(send)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(process.wait() for process in running))
+                break
+    for each in commands:
+        if each.reading is not None:
+            each.reading.cancel()

@@ -1,0 +1,166 @@
+"""The commands that start agents on hosts: local, ssh, Slurm and MPI.
+
+A launcher is a function that returns commands. It does no I/O. Each command gets the
+token on standard input, so that no token is in arguments, environments or files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chakram.foundation.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """What is to be started, and where.
+
+    Attributes:
+        hosts: Names of the hosts, each with the address that reaches it.
+        agent: The agent's command.
+        options: Further options for the launcher's own command.
+        environment: Environment of the controller, where Slurm describes its job.
+    """
+
+    hosts: Mapping[str, str]
+    agent: Sequence[str]
+    options: Sequence[str] = ()
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """A command that starts the agents of some hosts, and ends when they do."""
+
+    hosts: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """One way to start agents.
+
+    Attributes:
+        commands: Returns the commands for a request.
+        shares_token: Whether one command starts several agents, which then share a
+            token.
+        reaches: Addresses at which agents reach the controller; None: those of the
+            interfaces through which the controller reaches the hosts.
+        by_ssh: Whether agents also know the controller's address from their connection.
+    """
+
+    commands: Callable[[LaunchRequest], list[LaunchCommand]]
+    shares_token: bool
+    reaches: tuple[str, ...] | None = None
+    by_ssh: bool = False
+
+
+def _local(request: LaunchRequest) -> list[LaunchCommand]:
+    """Start all agents on this machine, for ports in separate namespaces."""
+    return [
+        LaunchCommand((name,), (*request.agent, "--die-with-parent"))
+        for name in request.hosts
+    ]
+
+
+def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
+    """Start each agent by the system's ssh, with the user's configuration.
+
+    A connection to share would outlive its client, so there is none. An agent ends with
+    its connection, because it is the only process of the session.
+    """
+    own = {
+        "BatchMode": "yes",
+        "ConnectTimeout": "10",
+        "ControlPath": "none",
+        "ServerAliveInterval": "5",
+        "ServerAliveCountMax": "3",
+    }
+    options = [word for key, value in own.items() for word in ("-o", f"{key}={value}")]
+    remote = shlex.join(["exec", *request.agent, "--die-with-parent"])
+    return [
+        LaunchCommand(
+            (name,),
+            # The user's options come first, because ssh takes the first value.
+            ("ssh", "-T", *request.options, *options, "--", address, remote),
+        )
+        for name, address in request.hosts.items()
+    ]
+
+
+def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
+    """Start all agents by one srun inside an allocation.
+
+    srun passes its standard input to all tasks. Without a number of CPUs, each task
+    would get one CPU of its node.
+
+    Raises:
+        ConfigError: If this is not a job of Slurm.
+    """
+    environment = request.environment
+    if "SLURM_JOB_ID" not in environment:
+        raise ConfigError(
+            "--launch slurm",
+            "this process is not part of a job of Slurm",
+            "run it inside salloc or sbatch, e.g. salloc --nodes=4 chakram run ...",
+        )
+    count = len(request.hosts)
+    cpus = environment.get("SLURM_CPUS_ON_NODE")
+    return [
+        LaunchCommand(
+            tuple(request.hosts),
+            (
+                *("srun", f"--nodes={count}", f"--ntasks={count}"),
+                *("--ntasks-per-node=1", f"--nodelist={','.join(request.hosts)}"),
+                *("--overlap", "--cpu-bind=none", "--mem=0", "--kill-on-bad-exit=0"),
+                *((f"--cpus-per-task={cpus}",) if cpus else ()),
+                *request.options,
+                *request.agent,
+            ),
+        )
+    ]
+
+
+def _mpi(request: LaunchRequest) -> list[LaunchCommand]:
+    """Start all agents by one mpirun of Open MPI.
+
+    Its daemons end their processes when mpirun ends; agents end with their daemon.
+    """
+    hosts = ",".join(f"{address}:1" for address in request.hosts.values())
+    return [
+        LaunchCommand(
+            tuple(request.hosts),
+            (
+                *("mpirun", "--host", hosts, "--map-by", "ppr:1:node"),
+                *("--bind-to", "none", "--stdin", "all"),
+                *request.options,
+                *request.agent,
+                "--die-with-parent",
+            ),
+        )
+    ]
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "local": Launcher(commands=_local, shares_token=False, reaches=("127.0.0.1",)),
+    "ssh": Launcher(commands=_ssh, shares_token=False, by_ssh=True),
+    "slurm": Launcher(commands=_slurm, shares_token=True),
+    "mpi": Launcher(commands=_mpi, shares_token=True),
+}
+"""All launchers, by the value of ``--launch``."""
+
+
+def launcher(name: str) -> Launcher:
+    """Return the launcher of this name.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    found = LAUNCHERS.get(name)
+    if found is None:
+        raise ConfigError(
+            f"--launch {name}", "is not a launcher", f"one of: {', '.join(LAUNCHERS)}"
+        )
+    return found

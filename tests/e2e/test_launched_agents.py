@@ -1,0 +1,164 @@
+"""Agents that ssh starts on four hosts: find their ports, run, and leave nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.host_lab import AGENT, HostLab, host_lab, why_no_hosts
+from tests.support import require
+from tests.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EXPERIMENT = {
+    "version": 1,
+    "name": "launched",
+    "jobs": [
+        {
+            "name": "ring",
+            "trace": {
+                "synth": "collectives",
+                "ranks": 4,
+                "streams": [{"op": "all_reduce", "size": "64KiB"}],
+            },
+        }
+    ],
+    "iterations": {"warmup": 0, "measured": 2},
+    "fabric": {
+        "kind": "external",
+        "hosts": "hosts.yaml",
+        "defaults": {"rate": "50Mbit"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostLab]:
+    require("sshd", why_no_hosts())
+    with host_lab(tmp_path_factory.mktemp("lab")) as made:
+        made.start_sshd()
+        yield made
+
+
+def launch(lab: HostLab) -> list[str]:
+    """Return the options that start agents by ssh."""
+    options = [f"--launcher-option={each}" for each in lab.ssh_options]
+    return ["--launch", "ssh", "--agent", AGENT, *options]
+
+
+@pytest.fixture(scope="module")
+def experiment(lab: HostLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Find the ports of the hosts, and return an experiment on them."""
+    folder = tmp_path_factory.mktemp("experiment")
+    found = lab.chakram(
+        *("hosts", "find", "n[1-4]", "--port-in", "198.18.0.0/15", *launch(lab))
+    )
+    (folder / "hosts.yaml").write_text(found.stdout)
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT))
+    assert lab.agents() == []
+    return path
+
+
+def test_found_ports_are_those_of_the_fabric(experiment: Path) -> None:
+    inventory = yaml.safe_load((experiment.parent / "hosts.yaml").read_text())
+    assert [
+        (host["name"], *((port["open"], port["address"]) for port in host["ports"]))
+        for host in inventory["hosts"]
+    ] == [(f"n{at}", ("udp:eth1", f"198.18.77.{at}/24")) for at in range(1, 5)]
+    assert all("agent" not in host for host in inventory["hosts"])
+
+
+def test_a_run_starts_its_agents_and_ends_them(lab: HostLab, experiment: Path) -> None:
+    runs = experiment.parent / "runs"
+    done = lab.chakram("run", str(experiment), "--runs", str(runs), *launch(lab))
+    assert "# Run complete." in done.stdout
+    assert lab.agents() == []
+    (run,) = runs.iterdir()
+    agents = json.loads((run / "run.json").read_text())["agents"]
+    assert {each["launcher"] for each in agents.values()} == {"ssh from 10.77.0.254"}
+    assert sorted(agents) == lab.hosts
+
+
+def test_no_token_is_visible(lab: HostLab, experiment: Path) -> None:
+    """Neither arguments nor environments of processes nor files have the token."""
+    runs = experiment.parent / "visible"
+    command = [sys.executable, "-m", "chakram", "run", str(experiment)]
+    command += ["--runs", str(runs), "--set", "iterations.measured=200", *launch(lab)]
+    process = subprocess.Popen(lab.at("ctl", *command), stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: len(lab.agents()) == 4, "four agents")
+        # An authority's certificate and a token go together, so look for the former.
+        for pid in [*lab.agents(), process.pid]:
+            for name in ("cmdline", "environ"):
+                with open(f"/proc/{pid}/{name}", "rb") as file:
+                    seen = file.read()
+                assert b"BEGIN CERTIFICATE" not in seen
+                assert b"authority" not in seen
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    wait_until(lambda: lab.agents() == [], "no agent")
+    for path in runs.rglob("*"):
+        if path.is_file():
+            assert b"BEGIN CERTIFICATE" not in path.read_bytes()
+
+
+def test_a_host_without_chakram_is_named(lab: HostLab, experiment: Path) -> None:
+    options = launch(lab)
+    options[options.index(AGENT)] = "/opt/absent/chakram-agent"
+    done = lab.chakram("run", str(experiment), *options, expected=4)
+    assert "ssh ended with exit status 127" in done.stderr
+    assert "--agent PATH" in done.stderr
+    assert lab.agents() == []
+
+
+def test_a_host_that_ssh_does_not_reach_is_named(
+    lab: HostLab, experiment: Path
+) -> None:
+    options = [*launch(lab), "--launcher-option=-p2222"]
+    done = lab.chakram("preflight", str(experiment), *options, expected=4)
+    assert "agent of n1: did not start: ssh ended with exit status 255" in done.stderr
+    assert "Connection refused" in done.stderr
+    assert lab.agents() == []
+
+
+@pytest.mark.parametrize("victim", ["controller", "agent"])
+def test_a_killed_process_leaves_no_agent(
+    lab: HostLab, experiment: Path, victim: str
+) -> None:
+    runs = experiment.parent / f"killed-{victim}"
+    command = [sys.executable, "-m", "chakram", "run", str(experiment)]
+    command += ["--runs", str(runs), "--set", "iterations.measured=1000"]
+    process = subprocess.Popen(
+        lab.at("ctl", *command, *launch(lab), "--lease", "5s"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: len(lab.agents()) == 4, "four agents")
+    wait_until(lambda: any(runs.rglob("*.parquet")), "records")
+    if victim == "controller":
+        process.kill()
+        process.communicate()
+    else:
+        os.kill(lab.agents()[0], signal.SIGKILL)
+        _, complaint = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 4, complaint
+        assert "ssh ended with exit status" in complaint
+    began_s = time.monotonic()
+    wait_until(lambda: lab.agents() == [], "no agent")
+    assert time.monotonic() - began_s < 15
+    (run,) = runs.iterdir()
+    assert "iteration" in lab.chakram("show", str(run), expected=None).stdout

@@ -1,0 +1,296 @@
+"""Agents that call their controller: what it lets in, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+import chakram
+from chakram.control.call_home.enrolment import Enrolment, host_token, job_token
+from chakram.control.call_home.frames import read_frame, write_frame
+from chakram.control.call_home.listener import CallHomeListener
+from chakram.control.call_home.run_authority import (
+    CONTROLLER_HOST,
+    RunAuthority,
+    client_context,
+    load_pair,
+    new_key_and_request,
+)
+from chakram.control.call_home.token_file import TokenFile
+from chakram.control.certificates import common_name
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.foundation.errors import AgentError
+from chakram_agent.call_home import CallHome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.asyncio
+
+SECRET = b"s" * 32
+Pair = tuple[bytes, ec.EllipticCurvePrivateKey]
+
+
+class Door:
+    """A listener of one run, and what a caller may do to it."""
+
+    def __init__(self, listener: CallHomeListener, authority: RunAuthority) -> None:
+        self.listener = listener
+        self.authority = authority
+        self.port = 0
+
+    async def say(
+        self, hello: pb.Hello, pair: Pair | None = None, *, authority: bytes = b""
+    ) -> pb.Welcome | None:
+        """Return the answer to a greeting; None if the connection ends."""
+        context = client_context(authority or self.authority.certificate, pair)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, server_hostname=CONTROLLER_HOST
+        )
+        try:
+            write_frame(writer, hello)
+            return await read_frame(reader, pb.Welcome, where="controller")
+        finally:
+            writer.close()
+
+    async def enrol(
+        self, name: str, token: bytes, request: bytes | None = None
+    ) -> tuple[pb.Welcome, Pair]:
+        """Return the answer to an enrolment, and the pair that it gives."""
+        key, own = new_key_and_request()
+        hello = greeting(name)
+        hello.enrolment.token = token
+        hello.enrolment.request = own if request is None else request
+        welcome = await self.say(hello)
+        assert welcome is not None
+        return welcome, (welcome.certificate, key)
+
+
+def greeting(name: str, **purpose: Any) -> pb.Hello:
+    return pb.Hello(
+        protocol=PROTOCOL_VERSION, version=chakram.__version__, name=name, **purpose
+    )
+
+
+@asynccontextmanager
+async def door(
+    folder: Path, *, shares_token: bool = False, seconds: float = 60
+) -> AsyncIterator[Door]:
+    authority = RunAuthority()
+    enrolment = Enrolment(
+        SECRET,
+        ("h1", "h2"),
+        shares_token=shares_token,
+        ends_ns=time.monotonic_ns() + round(seconds * 1e9),
+    )
+    await asyncio.to_thread(folder.mkdir)
+    async with CallHomeListener(
+        ("h1", "h2"), folder, enrolment, authority, lambda *_: None
+    ) as listener:
+        opened = Door(listener, authority)
+        opened.port = await listener.listen("127.0.0.1", 0)
+        yield opened
+
+
+async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        token = TokenFile(
+            token=host_token(SECRET, "h1"),
+            authority=opened.authority.certificate,
+            controllers=("127.0.0.1:1", f"127.0.0.1:{opened.port}"),
+            name="h1",
+        )
+        ended = asyncio.Event()
+        agent = CallHome(
+            token,
+            controllers=(),
+            name="h1",
+            inner=str(tmp_path / "absent"),
+            end=lambda _: ended.set(),
+        )
+        await agent.enrol()
+        staying = asyncio.create_task(agent.stay(lambda: None))
+        called = opened.listener.agents["h1"]
+        while not called.is_here:
+            await opened.listener.wait()
+        assert opened.listener.missing() == ["h2"]
+        times = await called.ping()
+        assert times.sent_ns <= times.remote_received_ns <= times.answered_ns
+        await opened.listener.end_agents("done")
+        await ended.wait()
+        staying.cancel()
+        await asyncio.gather(staying, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "found"),
+    [
+        ("h1", b"", "not valid"),
+        ("h1", b"guess", "not valid"),
+        ("h1", host_token(SECRET, "h2"), "not valid"),
+        ("h1", job_token(SECRET), "not valid"),
+        ("h3", host_token(SECRET, "h3"), "not in the inventory"),
+        ("\x1b[2J", b"", "not valid"),
+    ],
+)
+async def test_an_enrolment_without_a_right_token_is_refused(
+    tmp_path: Path, name: str, token: bytes, found: str
+) -> None:
+    async with door(tmp_path / "s") as opened:
+        welcome, _ = await opened.enrol(name, token)
+        assert found in welcome.refusal.found
+        assert not welcome.certificate
+
+
+async def test_a_late_enrolment_is_refused(tmp_path: Path) -> None:
+    async with door(tmp_path / "s", seconds=-1) as opened:
+        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        assert "expired" in welcome.refusal.found
+
+
+async def test_a_replayed_enrolment_stops_all(tmp_path: Path) -> None:
+    async with door(tmp_path / "s", shares_token=True) as opened:
+        first, _ = await opened.enrol("h1", job_token(SECRET))
+        assert first.certificate
+        second, _ = await opened.enrol("h1", job_token(SECRET))
+        assert "one token was used twice" in second.refusal.found
+        third, _ = await opened.enrol("h2", job_token(SECRET))
+        assert third.HasField("refusal")
+        with pytest.raises(AgentError, match=r"127\.0\.0\.1:\d+ and from 127"):
+            await opened.listener.wait()
+
+
+def rsa_request() -> bytes:
+    key = rsa.generate_private_key(65537, 2048)
+    request = x509.CertificateSigningRequestBuilder().subject_name(common_name("x"))
+    signed = request.sign(key, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.DER)
+
+
+def tampered_request() -> bytes:
+    _, request = new_key_and_request()
+    return request[:-1] + bytes([request[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: b"", lambda: b"\x30\x80", rsa_request, tampered_request]
+)
+async def test_a_bad_request_is_refused_and_uses_up_no_token(
+    tmp_path: Path, make: Any
+) -> None:
+    async with door(tmp_path / "s") as opened:
+        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"), make())
+        assert "request is not valid" in welcome.refusal.found
+        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        assert welcome.certificate
+
+
+async def test_the_subject_of_a_request_does_not_count(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(common_name("chakram controller"))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(CONTROLLER_HOST)]), critical=True
+        )
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.DER)
+    )
+    async with door(tmp_path / "s") as opened:
+        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"), request)
+    certificate = x509.load_pem_x509_certificate(welcome.certificate)
+    assert certificate.subject == common_name("chakram agent")
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert names.value.get_values_for_type(x509.DNSName) == []
+    assert certificate.not_valid_before_utc < datetime.now(UTC) - timedelta(hours=23)
+    assert certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("purpose", ["commands", "control"])
+async def test_only_a_certificate_of_that_name_opens_connections(
+    tmp_path: Path, purpose: str
+) -> None:
+    async with door(tmp_path / "s") as opened, door(tmp_path / "other") as other:
+        hello = greeting("h1", **{purpose: True})
+        without = await opened.say(hello)
+        assert without is not None
+        assert "no certificate of this run" in without.refusal.found
+        _, second = await opened.enrol("h2", host_token(SECRET, "h2"))
+        wrong = await opened.say(hello, second)
+        assert wrong is not None
+        assert "no certificate of this run" in wrong.refusal.found
+        # A certificate of another run, for the same name and from the same secret.
+        _, foreign = await other.enrol("h1", host_token(SECRET, "h1"))
+        # The end of the connection may also come as an alert, or as a reset.
+        with suppress(ssl.SSLError, ConnectionError):
+            assert await opened.say(hello, foreign) is None
+        assert not opened.listener.agents["h1"].is_here
+
+
+async def test_an_agent_refuses_another_controller(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened, door(tmp_path / "other") as other:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await opened.say(
+                greeting("h1", commands=True), authority=other.authority.certificate
+            )
+
+
+async def test_an_agent_does_not_take_another_agent_for_the_controller(
+    tmp_path: Path,
+) -> None:
+    async with door(tmp_path / "s") as opened:
+        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        load_pair(context, *pair)
+        server = await asyncio.start_server(
+            lambda *_: None, "127.0.0.1", 0, ssl=context
+        )
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection(
+                "127.0.0.1",
+                port,
+                ssl=client_context(opened.authority.certificate, None),
+                server_hostname=CONTROLLER_HOST,
+            )
+        server.close()
+
+
+async def test_another_version_is_refused_with_both_named(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        hello = greeting("h1")
+        hello.version = "0.0.1"
+        hello.enrolment.token = host_token(SECRET, "h1")
+        welcome = await opened.say(hello)
+        assert welcome is not None
+        assert "'0.0.1'" in welcome.refusal.found
+        assert chakram.__version__ in welcome.refusal.found
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff", b"\0\0\0\4\xff\xff\xff\xff", b"\0\0\0\5\0", b"GET / "]
+)
+async def test_garbage_ends_a_connection_and_nothing_else(
+    tmp_path: Path, data: bytes
+) -> None:
+    async with door(tmp_path / "s") as opened:
+        context = client_context(opened.authority.certificate, None)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
+        )
+        writer.write(data)
+        writer.write_eof() if writer.can_write_eof() else writer.close()
+        await reader.read()
+        writer.close()
+        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        assert welcome.certificate

@@ -1,0 +1,112 @@
+"""Which agents of a run may get a certificate."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.control.call_home.enrolment import (
+    Enrolment,
+    EnrolmentStopped,
+    host_token,
+    job_token,
+)
+from chakram.control.call_home.token_file import TokenFile, parse_token_file
+from chakram.foundation.errors import AgentError, ConfigError
+
+SECRET = b"s" * 32
+HOSTS = ("gpu1", "gpu2")
+
+
+def enrolment(*, shares_token: bool = False) -> Enrolment:
+    return Enrolment(SECRET, HOSTS, shares_token=shares_token, ends_ns=100)
+
+
+def test_each_host_enrols_once_with_its_own_token() -> None:
+    door = enrolment()
+    assert door.missing() == ["gpu1", "gpu2"]
+    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=1)
+    assert door.missing() == ["gpu2"]
+    door.enrol("gpu2", host_token(SECRET, "gpu2"), source="b:1", now_ns=1)
+    assert door.missing() == []
+
+
+def test_hosts_with_one_command_share_a_token() -> None:
+    door = enrolment(shares_token=True)
+    for name in HOSTS:
+        door.enrol(name, job_token(SECRET), source=name, now_ns=1)
+    assert door.missing() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "shares_token", "found"),
+    [
+        ("gpu1", b"", False, "not valid"),
+        ("gpu1", b"s" * 32, False, "not valid"),
+        ("gpu1", host_token(SECRET, "gpu2"), True, "not valid"),
+        ("gpu1", host_token(b"t" * 32, "gpu1"), True, "not valid"),
+        ("gpu1", job_token(SECRET), False, "not valid"),
+        ("gpu3", job_token(SECRET), True, "not in the inventory"),
+        ("gpu3", b"x", True, "not valid"),
+        ("gpu3", host_token(SECRET, "gpu3"), False, "not in the inventory"),
+    ],
+)
+def test_a_wrong_token_is_refused(
+    name: str, token: bytes, shares_token: bool, found: str
+) -> None:
+    door = enrolment(shares_token=shares_token)
+    with pytest.raises(AgentError, match=found):
+        door.enrol(name, token, source="a:1", now_ns=1)
+    assert door.missing() == ["gpu1", "gpu2"]
+    assert door.stopped is None
+
+
+def test_a_token_expires() -> None:
+    door = enrolment()
+    with pytest.raises(AgentError, match="expired"):
+        door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=101)
+
+
+def test_a_second_claim_stops_the_enrolment_and_names_both() -> None:
+    door = enrolment()
+    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="192.0.2.1:5", now_ns=1)
+    with pytest.raises(EnrolmentStopped, match=r"192\.0\.2\.1:5 .*192\.0\.2\.9:6"):
+        door.enrol("gpu1", host_token(SECRET, "gpu1"), source="192.0.2.9:6", now_ns=2)
+    with pytest.raises(EnrolmentStopped, match="gpu1"):
+        door.enrol("gpu2", host_token(SECRET, "gpu2"), source="192.0.2.2:5", now_ns=3)
+    assert door.stopped is not None
+
+
+def test_a_claim_without_a_valid_token_stops_nothing() -> None:
+    door = enrolment()
+    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=1)
+    with pytest.raises(AgentError, match="not valid"):
+        door.enrol("gpu1", b"guess", source="b:1", now_ns=1)
+    assert door.stopped is None
+
+
+def test_a_token_file_is_read_as_it_was_written() -> None:
+    written = TokenFile(
+        token=b"\1" * 32, authority=b"PEM", controllers=("192.0.2.1:7",), name="gpu1"
+    )
+    assert parse_token_file(written.to_bytes(), "token") == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"token": 5, "authority": "", "controllers": []}',
+        b'{"token": "5", "authority": "", "controllers": [], "name": 1}',
+        b'{"token": "zz", "authority": "", "controllers": []}',
+        b'{"token": "", "authority": "", "controllers": [1]}',
+        b'{"token": "", "authority": "", "controllers": 1}',
+        b"\xff",
+    ],
+)
+def test_what_is_no_token_file_is_refused_without_its_content(text: bytes) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_token_file(text, "token.json")
+    assert caught.value.where == "token.json"
