@@ -99,19 +99,10 @@ class HostLab:
 
     def at(self, host: str, *arguments: str) -> list[str]:
         """Return a command that runs another one on a host or the controller."""
-        # A host does not see the namespaces that the others are.
-        script = 'mount -t tmpfs tmpfs /run/netns && exec "$@"'
-        return [
-            "ip",
-            "netns",
-            "exec",
-            f"ck-{host}",
-            "sh",
-            "-c",
-            script,
-            host,
-            *arguments,
-        ]
+        # A host has its own name, and does not see the namespaces of the others.
+        script = 'hostname "$0" && mount -t tmpfs tmpfs /run/netns && exec "$@"'
+        enter = ["ip", "netns", "exec", f"ck-{host}", "unshare", "--uts"]
+        return [*enter, "sh", "-c", script, host, *arguments]
 
     def run(
         self,
@@ -214,19 +205,10 @@ class HostLab:
         self.start("ctl", *munge, *options, log="munged.log")
         conf = str(folder / "slurm.conf")
         environment = {"SLURM_CONF": conf}
-        self.start(
-            "ctl",
-            *("unshare", "--uts", "sh", "-c"),
-            f"hostname ctl; exec slurmctld -D -f {conf}",
-            log="slurmctld.log",
-        )
+        self.start("ctl", "slurmctld", "-D", "-f", conf, log="slurmctld.log")
         for name in self.hosts:
-            self.start(
-                name,
-                *("unshare", "--uts", "sh", "-c"),
-                f"hostname {name}; exec slurmd -N {name} -D -f {conf}",
-                log=f"slurmd-{name}.log",
-            )
+            slurmd = ["slurmd", "-N", name, "-D", "-f", conf]
+            self.start(name, *slurmd, log=f"slurmd-{name}.log")
         ends_s = time.monotonic() + PATIENCE_S
         while True:
             done = self.run(

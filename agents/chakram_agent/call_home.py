@@ -81,12 +81,15 @@ def name_of_host() -> str:
 
 def controllers_of(token: TokenFile) -> list[str]:
     """Return the addresses of the controller, the most likely one first."""
-    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    if not token.ssh_port or not client:
+    if not token.launcher_port:
         return list(token.controllers)
-    return list(
-        dict.fromkeys([socket_text(client, token.ssh_port), *token.controllers])
-    )
+    # Slurm comes first: its nodes may pass on an old connection of ssh.
+    told = [
+        os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""),
+        os.environ.get("SSH_CONNECTION", "").partition(" ")[0],
+    ]
+    first = [socket_text(each, token.launcher_port) for each in told if each]
+    return list(dict.fromkeys([*first, *token.controllers]))
 
 
 class LogLines(logging.Handler):
@@ -181,6 +184,7 @@ class CallHome:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         await close(streams[1])
+        self._name = welcome.name
         self._key = key
         self._context = client_context(
             self._token.authority, (welcome.certificate, key)

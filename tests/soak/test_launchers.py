@@ -79,7 +79,7 @@ def test_mpirun(lab: HostLab, tmp_path: Path) -> None:
         *("--allow-run-as-root", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent"),
         *(remote, "--mca", "oob_tcp_if_include", "10.77.0.0/24"),
     ]
-    launch = ["--launch", "mpi", "--agent", AGENT]
+    launch = ["--launch", "mpi", "--agent", AGENT, "--listen", "10.77.0.254"]
     launch += [f"--launcher-option={each}" for each in options]
     find_and_run(lab, tmp_path, launch, {})
 

@@ -110,3 +110,25 @@ def test_what_is_no_token_file_is_refused_without_its_content(text: bytes) -> No
     with pytest.raises(ConfigError) as caught:
         parse_token_file(text, "token.json")
     assert caught.value.where == "token.json"
+
+
+@pytest.mark.parametrize(
+    ("inventory", "called", "found"),
+    [
+        (("gpu1", "gpu2"), "gpu1.example", "gpu1"),
+        (("gpu1.example", "gpu2.example"), "gpu2", "gpu2.example"),
+        (("gpu1.a", "gpu1.b"), "gpu1", None),
+        (("gpu1.a",), "gpu1.b", None),
+        (("gpu1", "gpu1.a"), "gpu1.a", "gpu1.a"),
+        (("gpu1", "gpu1.a"), "gpu1.b", "gpu1"),
+    ],
+)
+def test_a_host_may_leave_out_or_add_its_domain(
+    inventory: tuple[str, ...], called: str, found: str | None
+) -> None:
+    door = Enrolment(SECRET, inventory, shares_token=True, ends_ns=100)
+    if found is None:
+        with pytest.raises(AgentError, match="not in the inventory"):
+            door.enrol(called, job_token(SECRET), source="a:1", now_ns=1)
+    else:
+        assert found == door.enrol(called, job_token(SECRET), source="a:1", now_ns=1)

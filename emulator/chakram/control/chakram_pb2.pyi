@@ -376,8 +376,11 @@ class Welcome(_message.Message):
 
     REFUSAL_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     certificate: _builtins.bytes
     """in PEM, if the agent has asked for one"""
+    name: _builtins.str
+    """name of the host in the inventory, with the certificate"""
     @_builtins.property
     def refusal(self) -> Global___ErrorDetail: ...
     def __init__(
@@ -385,10 +388,11 @@ class Welcome(_message.Message):
         *,
         refusal: Global___ErrorDetail | None = ...,
         certificate: _builtins.bytes = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "certificate", b"certificate", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_refusal", b"_refusal", "certificate", b"certificate", "name", b"name", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__refusal: _TypeAlias = _typing.Literal["refusal"]  # noqa: Y015
     _WhichOneofArgType__refusal: _TypeAlias = _typing.Literal["_refusal", b"_refusal"]  # noqa: Y015

@@ -225,7 +225,7 @@ async def launched_agents(
                 authority=authority.certificate,
                 controllers=tuple(controllers),
                 name=name,
-                ssh_port=bound if chosen.by_ssh and not address else 0,
+                launcher_port=bound if chosen.tells_address and not address else 0,
             ).to_bytes()
 
         stack.push_async_callback(_end, listener, commands)
@@ -280,7 +280,7 @@ def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[st
                 found[probe.getsockname()[0]] = None
         except OSError as error:
             failure = f"{address}: {error.strerror or error}"
-    if not found and not chosen.by_ssh:
+    if not found and not chosen.tells_address:
         raise EnvironmentProblem(
             "controller",
             f"knows no address at which the hosts reach it ({failure})",
@@ -400,7 +400,8 @@ async def _why_absent(
     refusals = list(listener.refusals.values())
     if each.has_ended:
         if refusals:
-            return AgentError(where, str(refusals[-1]), refusals[-1].hint)
+            last = refusals[-1]
+            return AgentError(where, f"{last.where}: {last.found}", last.hint)
         return AgentError(where, f"did not start: {each.told()}", _hint(each))
     said = f"; the launcher printed last: {each.last[-1]}" if each.last else ""
     return AgentError(

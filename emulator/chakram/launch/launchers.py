@@ -48,13 +48,13 @@ class Launcher:
             token.
         reaches: Addresses at which agents reach the controller; None: those of the
             interfaces through which the controller reaches the hosts.
-        by_ssh: Whether agents also know the controller's address from their connection.
+        tells_address: Whether agents know the controller's address from the launcher.
     """
 
     commands: Callable[[LaunchRequest], list[LaunchCommand]]
     shares_token: bool
     reaches: tuple[str, ...] | None = None
-    by_ssh: bool = False
+    tells_address: bool = False
 
 
 def _local(request: LaunchRequest) -> list[LaunchCommand]:
@@ -145,8 +145,8 @@ def _mpi(request: LaunchRequest) -> list[LaunchCommand]:
 
 LAUNCHERS: dict[str, Launcher] = {
     "local": Launcher(commands=_local, shares_token=False, reaches=("127.0.0.1",)),
-    "ssh": Launcher(commands=_ssh, shares_token=False, by_ssh=True),
-    "slurm": Launcher(commands=_slurm, shares_token=True),
+    "ssh": Launcher(commands=_ssh, shares_token=False, tells_address=True),
+    "slurm": Launcher(commands=_slurm, shares_token=True, tells_address=True),
     "mpi": Launcher(commands=_mpi, shares_token=True),
 }
 """All launchers, by the value of ``--launch``."""

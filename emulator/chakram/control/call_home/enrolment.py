@@ -65,11 +65,14 @@ class Enrolment:
         """Return the hosts that have not enrolled, in natural order of their names."""
         return sorted(self._names - set(self._sources))
 
-    def enrol(self, name: str, token: bytes, *, source: str, now_ns: int) -> None:
-        """Admit an agent.
+    def enrol(self, name: str, token: bytes, *, source: str, now_ns: int) -> str:
+        """Admit an agent, and return the name of its host in the inventory.
+
+        A host may call itself ``gpu1.example`` and be ``gpu1`` in the inventory, or the
+        other way round.
 
         Args:
-            name: Name of its host.
+            name: Name of its host, according to the agent.
             token: Token that it presents.
             source: Address it connects from, for messages.
             now_ns: Current time, by the clock of ``ends_ns``.
@@ -80,6 +83,7 @@ class Enrolment:
             AgentError: If the token is not valid for this name and this time.
         """
         where = f"agent {name!r} at {source}"
+        called, name = name, self._in_inventory(name)
         valid = [host_token(self._secret, name)]
         valid += [job_token(self._secret)] if self._shares_token else []
         # Compare with all of them, so that the time tells nothing about the token.
@@ -90,7 +94,7 @@ class Enrolment:
         if name not in self._names:
             raise AgentError(
                 where,
-                "its host is not in the inventory of this run",
+                f"its host {called!r} is not in the inventory of this run",
                 "give it the name in the inventory with --name",
             )
         if self._stopped is not None:
@@ -106,3 +110,16 @@ class Enrolment:
             )
             raise self._stopped
         self._sources[name] = source
+        return name
+
+    def _in_inventory(self, name: str) -> str:
+        """Return the only expected name that adds or omits the domain, or *name*."""
+        if name in self._names:
+            return name
+        label, dot, _ = name.partition(".")
+        same = [
+            each
+            for each in self._names
+            if each.partition(".")[0] == label and (each == label or not dot)
+        ]
+        return same[0] if len(same) == 1 else name

@@ -322,15 +322,16 @@ class CallHomeListener:
             )
         if hello.HasField("enrolment"):
             request = hello.enrolment.request
-            certificate = self._authority.sign_request(name, request)
-            self.enrolment.enrol(
+            self._authority.check_request(name, request)
+            name = self.enrolment.enrol(
                 name,
                 hello.enrolment.token,
                 source=source,
                 now_ns=time.monotonic_ns(),
             )
+            certificate = self._authority.sign_request(name, request)
             self._agents[name].launcher = hello.enrolment.launcher
-            return None, pb.Welcome(certificate=certificate)
+            return None, pb.Welcome(certificate=certificate, name=name)
         certified = agent_name(writer.get_extra_info("ssl_object"))
         if certified is None or certified != name or name not in self._agents:
             raise AgentError(

@@ -59,16 +59,7 @@ class RunAuthority:
         Raises:
             PeerError: If the request is not valid or has another kind of key.
         """
-        try:
-            parsed = x509.load_der_x509_csr(request)
-            key = parsed.public_key()
-            is_own = parsed.is_signature_valid
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise PeerError(
-                f"agent {name!r}", f"its certificate request is not valid ({error})"
-            ) from None
-        if not is_own or not isinstance(key, ec.EllipticCurvePublicKey):
-            raise PeerError(f"agent {name!r}", "its certificate request is not valid")
+        key = self.check_request(name, request)
         now = datetime.now(UTC)
         certificate = sign(
             self._authority,
@@ -82,6 +73,24 @@ class RunAuthority:
             ends=now + AGENT_VALID,
         )
         return certificate.public_bytes(serialization.Encoding.PEM)
+
+    def check_request(self, name: str, request: bytes) -> ec.EllipticCurvePublicKey:
+        """Return the key of a certificate signing request.
+
+        Raises:
+            PeerError: If the request is not valid or has another kind of key.
+        """
+        try:
+            parsed = x509.load_der_x509_csr(request)
+            key = parsed.public_key()
+            is_own = parsed.is_signature_valid
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise PeerError(
+                f"agent {name!r}", f"its certificate request is not valid ({error})"
+            ) from None
+        if not is_own or not isinstance(key, ec.EllipticCurvePublicKey):
+            raise PeerError(f"agent {name!r}", "its certificate request is not valid")
+        return key
 
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context of the controller's listener.

@@ -20,8 +20,8 @@ class TokenFile:
         token: The token.
         authority: Certificate of the run's authority in PEM.
         controllers: Addresses of the controller, to be tried in this order.
-        ssh_port: Port of the controller at the address from which ssh has connected, if
-            that address is to be tried first; 0: it is not.
+        launcher_port: Port of the controller at the address of its launcher, if agents
+            know that address and are to try it first; 0: they are not.
         name: Name of the agent's host; None if all hosts get the same file.
     """
 
@@ -29,7 +29,7 @@ class TokenFile:
     authority: bytes
     controllers: tuple[str, ...]
     name: str | None = None
-    ssh_port: int = 0
+    launcher_port: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
@@ -38,7 +38,7 @@ class TokenFile:
             "authority": self.authority.decode(),
             "controllers": self.controllers,
             "name": self.name,
-            "ssh_port": self.ssh_port,
+            "launcher_port": self.launcher_port,
         }
         return json.dumps(document).encode() + b"\n"
 
@@ -52,8 +52,8 @@ def parse_token_file(data: bytes, where: str) -> TokenFile:
     document = parse_json(data, where, error=ConfigError, hint=_HINT)
     try:
         name, controllers = document.get("name"), document["controllers"]
-        ssh_port = document.get("ssh_port", 0)
-        is_valid = isinstance(name, str | None) and isinstance(ssh_port, int)
+        launcher_port = document.get("launcher_port", 0)
+        is_valid = isinstance(name, str | None) and isinstance(launcher_port, int)
         if not is_valid or not all(isinstance(each, str) for each in controllers):
             raise TypeError
         return TokenFile(
@@ -61,7 +61,7 @@ def parse_token_file(data: bytes, where: str) -> TokenFile:
             authority=document["authority"].encode(),
             controllers=tuple(controllers),
             name=name,
-            ssh_port=ssh_port,
+            launcher_port=launcher_port,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(where, "is not a token file of a controller", _HINT) from None
