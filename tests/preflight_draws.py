@@ -29,6 +29,7 @@ from chakram.config.experiment import Experiment, parse_experiment
 from chakram.control.client import AgentClient
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.observer import Silent
+from chakram.execution.preflight_run import clock_of
 from chakram.execution.preflight_session import Preflight
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
@@ -270,7 +271,7 @@ async def preflight_of(
                         resolve(wanted),
                         ports=world.ports,
                         clients={address.name: client},
-                        clocks={address.name: await client.measure_clock()},
+                        clocks={address.name: await clock_of(client)},
                         progress=Silent(),
                         interrupts=interrupts,
                         run_id="r",

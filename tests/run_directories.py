@@ -15,9 +15,7 @@ WORLD = CollectiveKey("moe", "world", 0)
 EP1 = CollectiveKey("moe", "ep1", 0)
 
 
-def begin(
-    parent: Path, *, offsets_ns: tuple[int, ...] = (), **fields: object
-) -> RunDirectory:
+def begin(parent: Path, **fields: object) -> RunDirectory:
     manifest = RunManifest(
         run_id="r1",
         name="quick start",
@@ -30,7 +28,7 @@ def begin(
         parent, manifest=manifest, started=STARTED, experiment_text="version: 1\n"
     )
     directory.update(**fields)
-    directory.begin(small_plan(), offsets_ns=offsets_ns)
+    directory.begin(small_plan())
     return directory
 
 

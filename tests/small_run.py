@@ -322,16 +322,12 @@ class FlowRecord:
         return self.last_acked_ns - self.posted_ns
 
 
-def flow_records(
-    rows: array[int], operations: OperationTable, *, offsets_ns: Sequence[int] = ()
-) -> Iterator[FlowRecord]:
+def flow_records(rows: array[int], operations: OperationTable) -> Iterator[FlowRecord]:
     """Yield the flows of *rows* as objects.
 
     Args:
         rows: Rows of ``FLOW_FIELDS``.
         operations: Of the plan that the rows were recorded under.
-        offsets_ns: By rank number, what to add to the times of that rank's clock;
-            nothing where it is empty.
 
     Raises:
         ValueError: If a row does not belong to the plan.
@@ -340,7 +336,6 @@ def flow_records(
     for index, src in enumerate(table["rank"]):
         number = operations.operation_number(src, table["operation"][index])
         identity = operations.identities[operations.identity_of[number]]
-        offset_ns = offsets_ns[src] if offsets_ns else 0
         yield FlowRecord(
             key=identity.key,
             op=identity.op,
@@ -351,10 +346,10 @@ def flow_records(
             channel=table["channel"][index],
             qpn=table["qpn"][index],
             size_bytes=table["size_bytes"][index],
-            ready_ns=table["ready_ns"][index] + offset_ns,
-            posted_ns=table["posted_ns"][index] + offset_ns,
-            first_sent_ns=table["first_sent_ns"][index] + offset_ns,
-            last_acked_ns=table["last_acked_ns"][index] + offset_ns,
+            ready_ns=table["ready_ns"][index],
+            posted_ns=table["posted_ns"][index],
+            first_sent_ns=table["first_sent_ns"][index],
+            last_acked_ns=table["last_acked_ns"][index],
             packets=table["packets"][index],
             retransmitted=table["retransmitted"][index],
             generator_wait_ns=table["generator_wait_ns"][index],

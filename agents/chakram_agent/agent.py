@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,6 +34,7 @@ from chakram.foundation.units import format_time
 from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
+from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
 from chakram_agent.stall_lease import LEASE_SENTENCE
@@ -162,12 +162,12 @@ class Agent:
     ) -> None:
         self._idle_lease_ns = idle_lease_ns
         self._abandoned = abandoned
-        self._had_controller_ns = time.monotonic_ns()
+        self._had_controller_ns = monotonic_ns()
         self.policy = policy
         self._metrics = metrics
         self.state = AgentState(traffic_lease_ns=traffic_lease_ns)
         self.metering = Metering()
-        self.stalls = StallMeter(time.monotonic_ns())
+        self.stalls = StallMeter(monotonic_ns())
         self.ended_session = self.ended_reason = ""
         self._plan: AgentPlan | None = None
         self._shards = Shards(
@@ -193,12 +193,10 @@ class Agent:
             # If the agent has just lost its controller, wait for the end of the run.
             await self._wait_until(lambda: self.state.phase is Phase.IDLE)
         self._dispatch(
-            events.Attach(
-                session=session, controller=controller, now_ns=time.monotonic_ns()
-            )
+            events.Attach(session=session, controller=controller, now_ns=monotonic_ns())
         )
         self._session = Session(session)
-        self._tell(PhaseChanged(time_ns=time.monotonic_ns(), phase=self.phase_name))
+        self._tell(PhaseChanged(time_ns=monotonic_ns(), phase=self.phase_name))
         log.info("session started session=%s controller=%s", session, controller)
         return self._session
 
@@ -208,7 +206,7 @@ class Agent:
         Raises:
             AgentError: If the session has ended.
         """
-        self._dispatch(events.Heartbeat(session=session, now_ns=time.monotonic_ns()))
+        self._dispatch(events.Heartbeat(session=session, now_ns=monotonic_ns()))
 
     def detach(self, session: str) -> None:
         """Record that the controller's stream has ended."""
@@ -239,7 +237,7 @@ class Agent:
                 self._shards.close()
             raise
         for note in notes:
-            self._tell(LogLine(time_ns=time.monotonic_ns(), level="warning", text=note))
+            self._tell(LogLine(time_ns=monotonic_ns(), level="warning", text=note))
         await self._wait_until(
             lambda: self.state.phase not in (Phase.PREPARING, Phase.DRAINING),
             timeout_s=None,
@@ -257,7 +255,7 @@ class Agent:
             UnexpectedEvent: If there is no prepared plan.
         """
         self._dispatch(
-            events.Arm(session=session, start_ns=start_ns, now_ns=time.monotonic_ns())
+            events.Arm(session=session, start_ns=start_ns, now_ns=monotonic_ns())
         )
 
     async def abort(self, reason: str) -> None:
@@ -281,9 +279,9 @@ class Agent:
         """
         next_snapshot_s = 0.0
         while True:
-            before_ns = time.monotonic_ns()
+            before_ns = monotonic_ns()
             await asyncio.sleep(TICK_S)
-            now_ns = time.monotonic_ns()
+            now_ns = monotonic_ns()
             self.stalls.alive(now_ns)
             if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
@@ -298,7 +296,7 @@ class Agent:
 
     def saw_controller(self) -> None:
         """Renew the idle lease while the controller is connected without a session."""
-        self._had_controller_ns = time.monotonic_ns()
+        self._had_controller_ns = monotonic_ns()
 
     def _check_controller(self, now_ns: int) -> None:
         """Give up if the agent has had no controller for too long."""
@@ -330,7 +328,7 @@ class Agent:
         phase = self.state.phase
         if phase is not before:
             log.info("phase changed phase=%s run_id=%s", phase.name, self.state.run_id)
-            self._tell(PhaseChanged(time_ns=time.monotonic_ns(), phase=phase.name))
+            self._tell(PhaseChanged(time_ns=monotonic_ns(), phase=phase.name))
         for instruction in instructions:
             self._carry_out(instruction)
         self._changed.set()
@@ -347,11 +345,11 @@ class Agent:
                 self._end_session(name, reason)
             case events.ReportFinished():
                 self._tell(self._shards.counters())
-                self._tell(Finished(time_ns=time.monotonic_ns()))
+                self._tell(Finished(time_ns=monotonic_ns()))
             case events.ReportFailed(reason=reason):
                 self._tell(
                     Failed(
-                        time_ns=time.monotonic_ns(),
+                        time_ns=monotonic_ns(),
                         reason=reason,
                         waiting_for=tuple(self._shards.waiting_for),
                     )

@@ -31,6 +31,7 @@ from chakram.control.error_details import rebuild
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError, ChakramError
 from chakram.foundation.ip_addresses import socket_text
+from chakram_agent.agent_clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -245,12 +246,12 @@ class CallHome:
         ]
         try:
             while order := await read_frame(reader, pb.Control, where="controller"):
-                received_ns = time.monotonic_ns()
+                received_ns = monotonic_ns()
                 if order.HasField("ping"):
                     pong = pb.Pong(
                         received_ns=received_ns,
                         wall_ns=time.time_ns(),
-                        sent_ns=time.monotonic_ns(),
+                        sent_ns=monotonic_ns(),
                     )
                     write_frame(writer, pb.ControlReply(pong=pong))
                 elif order.HasField("certificate"):

@@ -27,6 +27,7 @@ from chakram.records.counter_slots import distribution_slot, fault_slot, slot
 from chakram.replay import samples
 from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
 from chakram.roce.queue_pair import QueuePair
+from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.shared_counters import SharedCounters
 
@@ -250,21 +251,21 @@ class Tally:
         self._disturbed[index] = disturbed
         port = line.endpoint.port.number
         sampled = port_row(line, self._place, *sampled_of(now))
-        row = (time.monotonic_ns(), port, *sampled)
+        row = (monotonic_ns(), port, *sampled)
         self._counters.set_port(index, row)
 
     def _count_load(self) -> None:
         cpu_ns = time.process_time_ns()
         self._counters.values[_CPU_NS] = cpu_ns
         if not self._began_ns:
-            self._began_ns = time.monotonic_ns()
+            self._began_ns = monotonic_ns()
             self._began_cpu_ns = cpu_ns
             self._began_queued_ns = _queued_ns()
         plane = self._plane
         self._counters.set_load(
             ShardLoad(
                 shard=self._shard,
-                wall_ns=time.monotonic_ns() - self._began_ns,
+                wall_ns=monotonic_ns() - self._began_ns,
                 cpu_ns=cpu_ns - self._began_cpu_ns,
                 max_lag_ns=plane.max_lag_ns,
                 late_rounds=plane.late_rounds,
@@ -316,7 +317,7 @@ class Tally:
         self._failed += has_failed - entry.has_failed
         entry.has_failed = has_failed
         row = queue_pair_row(
-            time.monotonic_ns(), entry.rank, entry.peer, entry.pair.qpn, now
+            monotonic_ns(), entry.rank, entry.peer, entry.pair.qpn, now
         )
         self._counters.set_queue_pair(index, row)
 

@@ -8,7 +8,6 @@ import logging
 import os
 import platform
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
+from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.dataplane.open_port import PORT_KINDS
 from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
@@ -129,8 +129,8 @@ class AgentService(service.AgentServicer):
         self, request: pb.ClockPingRequest, context: Context
     ) -> pb.ClockPong:
         """Return the time of the monotonic clock."""
-        received_ns = time.monotonic_ns()
-        return pb.ClockPong(received_ns=received_ns, sent_ns=time.monotonic_ns())
+        received_ns = monotonic_ns()
+        return pb.ClockPong(received_ns=received_ns, sent_ns=monotonic_ns())
 
     async def Prepare(
         self, request: pb.PrepareRequest, context: Context
@@ -222,7 +222,7 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
 def describe(agent: Agent) -> AgentDescription:
     """Return the description of the agent."""
     compiled = compiled_status()
-    now_ns = time.monotonic_ns()
+    now_ns = monotonic_ns()
     policy = agent.policy
     cores = len(os.sched_getaffinity(0))
     return AgentDescription(
@@ -243,7 +243,7 @@ def describe(agent: Agent) -> AgentDescription:
         phase=agent.phase_name,
         monotonic_ns=now_ns,
         receive_buffer_bytes=_largest_buffer(),
-        clock=service.host_clock(),
+        clock=clock_name(),
         stalled_ns=agent.stalls.longest_ns(now_ns),
         ended_session=agent.ended_session,
         ended_reason=agent.ended_reason,

@@ -22,6 +22,7 @@ from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import ConfigError, PeerError
 from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.records.row_layout import RecordRows
+from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.dataplane.open_port import place_of
 from chakram_agent.dataplane.port_options import PortOptions
 from chakram_agent.dataplane.probe_packets import (
@@ -119,7 +120,7 @@ class _Lane:
                 (ProbeEvent.SENT, name, sent, 0),
                 (ProbeEvent.OFFERED, name, 1, late_ns),
             ]
-            now_ns, gap_ns = time.monotonic_ns(), probes.gap_ns
+            now_ns, gap_ns = monotonic_ns(), probes.gap_ns
         else:
             refused = leave()
             if refused is None:
@@ -139,11 +140,11 @@ def _train(
     The lag of a packet is its delay relative to an ideal link, which sends one packet
     every *wire_ns*.
     """
-    began_ns = time.monotonic_ns()
+    began_ns = monotonic_ns()
     late_ns = sent = 0
     while sent < packets:
         refused = leave()
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         if refused is None:
             if now_ns - began_ns > _TRAIN_LIMIT_NS:
                 break
@@ -225,7 +226,7 @@ class Prober:
         """Return soon if there is work, and after *limit_ns* at the latest."""
         sleep_ns = limit_ns
         if self._due:
-            sleep_ns = min(sleep_ns, self._due[0][0] - time.monotonic_ns())
+            sleep_ns = min(sleep_ns, self._due[0][0] - monotonic_ns())
         if sleep_ns >= _POLL_NS:
             self._receive(sleep_ns)  # with a resolution of 1 ms
         elif sleep_ns > 0:
@@ -392,7 +393,7 @@ def probe(
     armed = finished = False
     next_report_ns = 0
     while not pipe.closed:
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         check_lease(now_ns)
         prober.turn(now_ns)
         while (command := next_command()) is not None:

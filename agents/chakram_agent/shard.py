@@ -36,6 +36,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.roce.shared_line import SharedLine
+from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.counter_updates import TURNS_PER_PORT, Sampler, Tally
 from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork
@@ -247,10 +248,10 @@ class Shard:
         while not self._stopping and not self._pipe.closed:
             # Do chores first. After a suspension, the process must check its lease
             # before it sends.
-            now_ns = time.monotonic_ns()
+            now_ns = monotonic_ns()
             if now_ns >= next_chores_ns:
                 self._do_chores(plane, now_ns)
-                next_chores_ns = time.monotonic_ns() + CHORES_NS
+                next_chores_ns = monotonic_ns() + CHORES_NS
             plane.round()
             plane.wait(LONGEST_WAIT_NS)
 
@@ -395,10 +396,10 @@ class Shard:
             return
         plane = self._plane
         if plane is not None and self._armed:
-            self._finish_samples(time.monotonic_ns())
+            self._finish_samples(monotonic_ns())
             # If the pipe is full, rows are lost, but the shard has reported the cause.
             with suppress(RunFailed):
-                self._report(plane, time.monotonic_ns())
+                self._report(plane, monotonic_ns())
             self._finish_tally()
         stopped = pb.ShardStopped(
             waiting_for=self._waiting_for()[:64] if self._armed else ()

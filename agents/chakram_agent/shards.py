@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from chakram.control.protobuf_messages import pb
 from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError
 from chakram_agent import events_and_instructions as events
+from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.divided_ports import DividedPorts
 from chakram_agent.shard_process import ShardProcess
 from chakram_agent.stall_lease import LAPSED, Lease
@@ -93,7 +93,7 @@ class Shards:
 
     def arm(self, start_ns: int) -> None:
         """Start all shards at *start_ns*. From now on, they need the agent's lease."""
-        self._stamp(time.monotonic_ns())
+        self._stamp(monotonic_ns())
         self._lease.arm()
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
@@ -134,7 +134,7 @@ class Shards:
     def counters(self) -> CountersSnapshot:
         """Return the current counters of the run."""
         return CountersSnapshot(
-            time_ns=time.monotonic_ns(),
+            time_ns=monotonic_ns(),
             values=self.metering.of_run(),
             loads=tuple(
                 counters.load(number) for number, counters in self.metering.shards()
@@ -201,7 +201,7 @@ class Shards:
         self.dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
                 self.dispatch(events.ShardReady(shard=number))

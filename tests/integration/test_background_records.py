@@ -10,7 +10,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.control.client import AgentClient
-from chakram.control.clock import ClockOffset
+from chakram.control.clock_track import ClockTrack
 from chakram.execution.session import Session
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import JobSettings, RunSettings
@@ -98,7 +98,7 @@ async def test_run_includes_all_counters_of_its_agents(tmp_path: Path) -> None:
         await Session(
             plans={agent.agent: agent for agent in plan.agents},
             clients=clients,
-            clocks=dict.fromkeys(clients, ClockOffset(offset_ns=0, uncertainty_ns=0)),
+            clocks=dict.fromkeys(clients, ClockTrack()),
             observer=collector,
             hang_timeout_ns=int(TIMEOUT_S * 1e9),
             iterations_of=plan.iterations_of(),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import select
 import time
-from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
@@ -20,6 +19,7 @@ from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
 from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.packet_encoder import WireEncoder
+from chakram_agent.agent_clock import monotonic_ns
 
 if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan

@@ -458,11 +458,22 @@ class AgentClient:
                         return
                     was_busy = was_busy or event.phase != "IDLE"
 
-    async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
+    @property
+    def shares_clock(self) -> bool:
+        """Whether the agent reads the same clock as the controller."""
+        return bool(self.description.clock) and (
+            self.description.clock == service.host_clock()
+        )
+
+    async def send_pings(self, count: int = 8) -> list[PingTimes]:
+        """Exchange some pings with the agent, one after the other."""
+        return [await self._ping() for _ in range(count)]
+
+    async def measure_clock(self) -> ClockOffset:
         """Measure how far the agent's clock is ahead of the controller's clock."""
-        if self.description.clock and self.description.clock == service.host_clock():
+        if self.shares_clock:
             return ClockOffset(offset_ns=0, uncertainty_ns=0)
-        return estimate_offset([await self._ping() for _ in range(pings)])
+        return estimate_offset(await self.send_pings())
 
     async def _ping_by_call(self) -> PingTimes:
         sent_ns = time.monotonic_ns()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chakram.control.clock_track import ClockTrack
 from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
@@ -25,7 +26,6 @@ from chakram.run_directory.writer import make_folder
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
-    from chakram.control.clock import ClockOffset
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace, World
     from chakram.preflight.report import PreflightReport
@@ -114,22 +114,34 @@ def _ports_needed(experiment: Experiment, progress: Progress) -> int:
     return load_run(experiment).ports_needed
 
 
+async def clock_of(client: AgentClient) -> ClockTrack:
+    """Return a model of an agent's clock from one burst of pings.
+
+    Raises:
+        AgentError: If the agent does not answer.
+    """
+    track = ClockTrack()
+    if not client.shares_clock:
+        track.add(await client.send_pings())
+    return track
+
+
 async def _connect(
     experiment: Experiment,
     world: World,
     agents: AgentsOfRun,
     stack: AsyncExitStack,
-) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
+) -> tuple[dict[str, AgentClient], dict[str, ClockTrack], dict[str, str]]:
     """Return connected agents, their clocks, and the reasons why others are absent."""
     clients: dict[str, AgentClient] = {}
-    clocks: dict[str, ClockOffset] = {}
+    clocks: dict[str, ClockTrack] = {}
     absent: dict[str, str] = {}
 
     async def connect_one(address: AgentPlace) -> None:
         try:
             client = await agents.connect(address)
             stack.push_async_callback(client.close)
-            clocks[address.name] = await client.measure_clock()
+            clocks[address.name] = await clock_of(client)
         except AgentError as error:
             if experiment.fabric.on_this_machine:
                 raise

@@ -54,7 +54,7 @@ from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
-    from chakram.control.clock import ClockOffset
+    from chakram.control.clock_track import ClockTrack
     from chakram.control.events import CountersSnapshot
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
@@ -155,7 +155,7 @@ class Preflight:
         resolved: The resolved run, whose jobs are not used.
         ports: All ports to test, in order.
         clients: The connected agents. They are free again at the end.
-        clocks: Clock offsets of the agents.
+        clocks: Models of the agents' clocks.
         progress: The progress display.
         interrupts: Source of signals.
         run_id: Name of the run.
@@ -166,7 +166,7 @@ class Preflight:
     _: KW_ONLY
     ports: Sequence[PortPlan]
     clients: Mapping[str, AgentClient]
-    clocks: Mapping[str, ClockOffset]
+    clocks: Mapping[str, ClockTrack]
     progress: Progress
     interrupts: Interrupts
     run_id: str

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
+from chakram.execution.clock_watch import ClockWatch
 from chakram.execution.fabric_counters import link_records, switch_banners
 from chakram.execution.observer import Observer
 from chakram.execution.preflight_run import preflight_failed
@@ -51,7 +52,7 @@ from chakram.run_directory.preflight_files import preflight_summary, save_prefli
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
-    from chakram.control.clock import ClockOffset
+    from chakram.control.clock_track import ClockTrack
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.request import RunRequest
     from chakram.fabric.fabric_types.base import World
@@ -76,6 +77,19 @@ _VERIFIED = {
 """Counters of all agents, by their names in ``run.json``."""
 _RESENT = {"timeout": "retransmitted_packets_timeout"}
 _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
+
+
+def _readings(clocks: Mapping[str, ClockTrack]) -> dict[str, ClockReading]:
+    """Return what ``run.json`` tells about the agents' clocks."""
+    return {
+        name: ClockReading(
+            offset_ns=-round(each.line.offset_ns),
+            uncertainty_ns=each.uncertainty_ns,
+            drift_ppm=each.segments[-1].drift_ppm if each.segments else 0.0,
+            steps=max(0, len(each.segments) - 1),
+        )
+        for name, each in clocks.items()
+    }
 
 
 def psn_seed_of(experiment: Experiment) -> int:
@@ -119,6 +133,7 @@ class Run:
         )
         self._world: World | None = None
         self._agents = AgentsOfRun(None)
+        self._clocks: Mapping[str, ClockTrack] = {}
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
         self._link_faults: LinkFaults | None = None
@@ -143,7 +158,7 @@ class Run:
                     nports=self._resolved.ports_needed,
                     processes=experiment.agents.shards,
                     lab_name=experiment.lab_name,
-                    logs=self._directory.path / LOGS,
+                    logs=self._directory.path,
                 )
             )
             self._world = world
@@ -174,10 +189,10 @@ class Run:
                 clients[place.name] = await stack.enter_async_context(
                     await agents.connect(place)
                 )
+            pings = await stack.enter_async_context(ClockWatch(clients))
+            self._clocks = clocks = pings.tracks
             await self._predict(plan, world)
-            clocks = {
-                name: await client.measure_clock() for name, client in clients.items()
-            }
+            await pings.burst()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)
             self._begin(plan, world, clients, clocks)
@@ -255,7 +270,7 @@ class Run:
         self,
         plan: Plan,
         clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
+        clocks: Mapping[str, ClockTrack],
     ) -> None:
         """Test the ports before the run.
 
@@ -367,25 +382,15 @@ class Run:
         plan: Plan,
         world: World,
         clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
+        clocks: Mapping[str, ClockTrack],
     ) -> None:
-        offset_of_rank = {
-            rank.number: -clocks[agent.agent].offset_ns
-            for agent in plan.agents
-            for rank in agent.ranks
-        }
         unix_offset_ns = time.time_ns() - time.monotonic_ns()
         descriptions = {
             name: client.description for name, client in sorted(clients.items())
         }
         self._directory.update(
             unix_offset_ns=unix_offset_ns,
-            clocks={
-                name: ClockReading(
-                    offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
-                )
-                for name, clock in clocks.items()
-            },
+            clocks=_readings(clocks),
             banners=(
                 *self._directory.manifest.banners,
                 *world.notes,
@@ -398,7 +403,6 @@ class Run:
         )
         operations = self._directory.begin(
             plan,
-            offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
             ports=[] if world.topology is None else port_names(world.topology),
         )
         self._table = operations
@@ -407,9 +411,16 @@ class Run:
         self._metrics.set_epoch(unix_offset_ns * 1e-9)
         if self._live is not None:
             self._live.begin(plan.agents)
-        for name, clock in clocks.items():
+        self._show_clocks()
+
+    def _show_clocks(self) -> None:
+        """Update the metrics of the agents' clocks."""
+        for name, reading in _readings(self._clocks).items():
             self._metrics.set_clock(
-                name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+                name,
+                offset_ns=reading.offset_ns,
+                uncertainty_ns=reading.uncertainty_ns,
+                drift_ppm=reading.drift_ppm,
             )
 
     def _verification(self) -> dict[str, object]:
@@ -483,7 +494,10 @@ class Run:
             if self._link_faults is None
             else self._link_faults.described(self._experiment.written.faults.links),
             generator=self._observer.generator(),
+            clock_samples=self._clocks,
+            clocks=_readings(self._clocks),
         )
+        self._show_clocks()
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())

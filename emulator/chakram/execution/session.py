@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control import events as agent_events
-from chakram.control.clock import ClockOffset
+from chakram.control.clock_track import ClockTrack
 from chakram.execution import state
 from chakram.foundation.errors import (
     ChakramError,
@@ -65,7 +65,7 @@ class Session:
     Args:
         plans: The plan of each agent, by name.
         clients: The connected agents.
-        clocks: Clock offsets of the agents.
+        clocks: Models of the agents' clocks.
         observer: The observer of the run.
         hang_timeout_ns: See ``ControllerState``.
         iterations_of: Number of iterations by rank number, for ranks with a limit.
@@ -81,7 +81,7 @@ class Session:
         *,
         plans: Mapping[str, AgentPlan],
         clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
+        clocks: Mapping[str, ClockTrack],
         observer: RunObserver,
         hang_timeout_ns: int,
         iterations_of: Mapping[int, int],
@@ -263,6 +263,7 @@ class Session:
         self._heard_ns[agent] = time.monotonic_ns()
         match event:
             case agent_events.RecordBatch(rows=rows):
+                self._clocks[agent].line.convert(rows)
                 self._observer.rows_arrived(rows)
             case agent_events.Progress():
                 work = self._progressed(event.iterations)

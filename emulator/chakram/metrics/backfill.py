@@ -407,6 +407,7 @@ _KNOWN_BEFORE = frozenset(
         "chakram_preflight_pairs",
         "chakram_agent_clock_offset_seconds",
         "chakram_agent_clock_uncertainty_seconds",
+        "chakram_agent_clock_drift_ratio",
     }
 )
 """Gauges whose value does not change during a run."""

@@ -440,6 +440,10 @@ _AGENT_METRICS = _scoped(
         "chakram_agent_clock_uncertainty_seconds",
         "Uncertainty of the agent's clock offset.",
     ),
+    _gauge(
+        "chakram_agent_clock_drift_ratio",
+        "How much faster the agent's clock runs than the controller's, as a share.",
+    ),
     _gauge("chakram_flows_active", "Messages posted and not yet finished."),
     *_counted_metrics(),
     _histogram(

@@ -306,8 +306,10 @@ class MetricsState:
         with self._lock:
             self._set("chakram_agent_up", (agent,), int(up))
 
-    def set_clock(self, agent: str, *, offset_ns: int, uncertainty_ns: int) -> None:
-        """Set an agent's clock offset to the controller, with its uncertainty."""
+    def set_clock(
+        self, agent: str, *, offset_ns: int, uncertainty_ns: int, drift_ppm: float
+    ) -> None:
+        """Set an agent's clock offset to the controller, its uncertainty and drift."""
         with self._lock:
             for name, time_ns in (
                 ("offset", offset_ns),
@@ -315,6 +317,8 @@ class MetricsState:
             ):
                 metric = f"chakram_agent_clock_{name}_seconds"
                 self._set(metric, (agent,), time_ns * 1e-9)
+            drift = drift_ppm * 1e-6
+            self._set("chakram_agent_clock_drift_ratio", (agent,), drift)
 
     def set_counters(self, agent: str, values: Sequence[int]) -> None:
         """Set the counters of an agent, as ``chakram.records.counter_slots`` defines.

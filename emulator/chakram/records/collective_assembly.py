@@ -19,7 +19,6 @@ largest of these sums over its ranks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from chakram.records.named_rows import OperationTable
@@ -109,15 +108,12 @@ class CollectiveJoiner:
     Args:
         operations: Operations of the run's plan.
         warmup: Number of iterations that are not measured.
-        offsets_ns: Offset to add to times of each rank's clock, to convert them to the
-            controller's clock, by rank number.  Empty if all offsets are 0.
         has_arrivals: Whether receivers report when messages completed.
     """
 
     operations: OperationTable
     _: KW_ONLY
     warmup: int
-    offsets_ns: Sequence[int] = ()
     has_arrivals: bool = False
     _gathering: dict[tuple[int, int], _Gathering] = field(
         init=False, default_factory=dict
@@ -156,16 +152,13 @@ class CollectiveJoiner:
 
     def _add_arrivals(self, rows: RecordRows) -> list[FlowRow]:
         """Store arrivals and return the flows that waited for them."""
-        operations, offsets_ns = self.operations, self.offsets_ns
+        operations = self.operations
         found = []
         for row in rows_of(ArrivalRow, rows.arrivals):
             number = operations.operation_number(row.rank, row.operation)
             operations.rank(row.peer)
             gathering = self._gather(row.iteration, operations.identity_of[number])
             received_ns = row.received_ns
-            if offsets_ns:
-                # Convert to the sender's clock, as for all times of a flow.
-                received_ns += offsets_ns[row.rank] - offsets_ns[row.peer]
             key = (row.peer, row.rank, row.number)
             flow = gathering.waiting.pop(key, None)
             if flow is None:
@@ -184,7 +177,6 @@ class CollectiveJoiner:
         # Flows of one operation of a rank are adjacent.
         iteration = rank = operation = UNKNOWN
         gathering: _Gathering | None = None
-        offset_ns = 0
         for at in range(0, len(flows), _WIDTH):
             if (
                 gathering is None
@@ -196,11 +188,10 @@ class CollectiveJoiner:
                 operation = flows[at + _OPERATION]
                 number = operations.operation_number(rank, operation)
                 gathering = self._gather(iteration, operations.identity_of[number])
-                offset_ns = self.offsets_ns[rank] if self.offsets_ns else 0
             if self.has_arrivals and not _has_arrived(flows, at, gathering):
                 late.append(at)
-            start_ns = flows[at + _POSTED_NS] + offset_ns
-            end_ns = flows[at + _LAST_ACKED_NS] + offset_ns
+            start_ns = flows[at + _POSTED_NS]
+            end_ns = flows[at + _LAST_ACKED_NS]
             if gathering.flow_start_ns is None or start_ns < gathering.flow_start_ns:
                 gathering.flow_start_ns = start_ns
             if gathering.flow_end_ns is None or end_ns > gathering.flow_end_ns:
@@ -229,7 +220,6 @@ class CollectiveJoiner:
             number = operations.operation_number(row.rank, row.operation)
             index = operations.identity_of[number]
             gathering = self._gather(row.iteration, index)
-            offset_ns = self.offsets_ns[row.rank] if self.offsets_ns else 0
             gathering.shares += 1
             gathering.sent_bytes += row.sent_bytes
             gathering.retransmitted += row.retransmitted
@@ -240,13 +230,13 @@ class CollectiveJoiner:
             if not operations.is_receive(number):
                 gathering.starts += 1
                 gathering.durations_ns += row.end_ns - row.start_ns
-                start = row.start_ns + offset_ns
+                start = row.start_ns
                 first_ns, last_ns = gathering.first_start_ns, gathering.last_start_ns
                 if first_ns is None or start < first_ns:
                     gathering.first_start_ns = start
                 if last_ns is None or start > last_ns:
                     gathering.last_start_ns = start
-            end = row.end_ns + offset_ns
+            end = row.end_ns
             if gathering.end_ns is None or end > gathering.end_ns:
                 gathering.end_ns = end
             identity = operations.identities[index]

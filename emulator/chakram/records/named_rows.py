@@ -184,7 +184,6 @@ def rank_records(
     operations: OperationTable,
     *,
     warmup: int,
-    offsets_ns: Sequence[int] = (),
 ) -> list[RankRecord]:
     """Return the records of rank iterations in *rows* (of ``ITERATION_FIELDS``).
 
@@ -194,14 +193,11 @@ def rank_records(
     records = []
     for row in rows_of(IterationRow, rows):
         job, rank = operations.rank(row.rank)
-        offset_ns = offsets_ns[row.rank] if offsets_ns else 0
         values = row._asdict() | {
             "number": row.rank,
             "job": job,
             "rank": rank,
             "measured": row.iteration >= warmup,
-            "start_ns": row.start_ns + offset_ns,
-            "end_ns": row.end_ns + offset_ns,
         }
         records.append(RankRecord(**values))
     return records

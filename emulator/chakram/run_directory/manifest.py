@@ -96,10 +96,20 @@ _Experiment = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """Offset from an agent's clock to the controller's clock, with its uncertainty."""
+    """An agent's clock, as far as it is known.
+
+    Attributes:
+        offset_ns: Offset from the agent's clock to the controller's clock at the first
+            measurement since its last step.
+        uncertainty_ns: Bound on the error of times of this agent in tables.
+        drift_ppm: How much faster the agent's clock runs, in parts per million.
+        steps: How often the clock was set during the run.
+    """
 
     offset_ns: int
     uncertainty_ns: int
+    drift_ppm: float = 0.0
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +153,7 @@ class RunManifest:
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
             ``host`` and ``compiled``. Empty in simulations, before traffic starts, and
             in runs of versions that did not record it.
-        clocks: Clock offsets by agent.
+        clocks: Clocks by agent.
         generator: By agent, how well the generator kept up. Empty while the run is in
             progress, and in runs of versions that did not record it.
         keeping_up: Rate or dilation at which the generator would have kept up. Empty if

@@ -29,7 +29,6 @@ class OperationTables:
         plan: Plan of the run.
         operations: Operations of the plan.
         warmup: Number of iterations that are not measured.
-        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
     """
 
     def __init__(
@@ -38,10 +37,8 @@ class OperationTables:
         operations: OperationTable,
         *,
         warmup: int,
-        offsets_ns: Sequence[int] = (),
     ) -> None:
         self._warmup = warmup
-        self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
         self._jobs = schemas.names_of([job for job, _ in operations.ranks])
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
         self._first = schemas.int64(operations.first)
@@ -105,10 +102,6 @@ class OperationTables:
         identity = pc.take(
             self._identity_of, pc.add(pc.take(self._first, rank), operation)
         )
-        if self._offsets_ns is not None:
-            offset_ns = pc.take(self._offsets_ns, rank)
-            for name in ("ready_ns", "start_ns", "end_ns"):
-                made[name] = pc.add(raw[name], offset_ns)
         nothing = pa.nulls(len(rank), pa.int64())
         known = schemas.known_numbers(raw, set(fields) - set(_NUMBERS))
         return schemas.in_order(

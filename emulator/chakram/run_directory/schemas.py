@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,9 @@ from chakram.plan.plan import Plan, RankPlan
 from chakram.records import row_layout
 from chakram.records.named_rows import OperationTable, columns
 from chakram.records.run_records import LinkRecord, RankRecord
+
+if TYPE_CHECKING:
+    from chakram.control.clock_track import ClockTrack
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -239,6 +242,17 @@ QUEUE_PAIR_ENDS = pa.schema(
 )
 """One row per queue pair that uses a port, with its constant properties."""
 
+CLOCKS = pa.schema(
+    [
+        ("agent", _NAME),
+        *_of_type(
+            pa.int64(), "time_ns", "offset_ns", "round_trip_ns", "fitted_offset_ns"
+        ),
+        ("segment", pa.int32()),
+    ]
+)
+"""One row per burst of pings to an agent on another clock."""
+
 SCHEMAS = {
     name: pa.schema([*OF_EVERY_TABLE, *own])
     for name, own in {
@@ -252,6 +266,7 @@ SCHEMAS = {
         "ports": PORTS,
         "link_samples": LINK_SAMPLES,
         "queue_pair_ends": QUEUE_PAIR_ENDS,
+        "clocks": CLOCKS,
     }.items()
 }
 """The schema of every table, by name."""
@@ -277,7 +292,6 @@ class FlowTables:
         operations: Operations of the run's plan.
         warmup: Number of iterations that are not measured.
         family: Address family of all ports.
-        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
         ports: Port names, indexed by the port numbers in rows.
     """
 
@@ -287,12 +301,10 @@ class FlowTables:
         *,
         warmup: int,
         family: str,
-        offsets_ns: Sequence[int] = (),
         ports: Sequence[str] = (),
     ) -> None:
         self._warmup = warmup
         self._family = pa.scalar(family)
-        self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
         self._first = int64(operations.first)
         self._identity_of = int64(operations.identity_of)
@@ -320,16 +332,6 @@ class FlowTables:
         made = dict(raw)
         for name, names in self._named.items():
             made[name] = pc.take(names, identity)
-        if self._offsets_ns is not None:
-            offset_ns = pc.take(self._offsets_ns, rank)
-            for name in ("ready_ns", "posted_ns", "first_sent_ns", "last_acked_ns"):
-                made[name] = pc.add(raw[name], offset_ns)
-            raw |= {
-                name: pc.fill_null(pc.add(each, offset_ns), row_layout.UNKNOWN)
-                for name, each in known_numbers(
-                    raw, ("departed_ns", "received_ns")
-                ).items()
-            }
         made["measured"] = pc.greater_equal(raw["iteration"], self._warmup)
         made["src"] = pc.take(self._ranks, rank)
         made["dst"] = pc.take(self._ranks, raw["peer"])
@@ -405,7 +407,6 @@ class SampleTables:
 
     Args:
         plan: Plan of the run.
-        offsets_ns: Offset to add to the times of each rank's clock, by rank number.
         names: Names of the fabric's ports.
     """
 
@@ -413,31 +414,21 @@ class SampleTables:
         self,
         plan: Plan,
         *,
-        offsets_ns: Sequence[int] = (),
         names: Sequence[str] = (),
     ) -> None:
         self._names = names_of(names)
         ranks, ports = plan.ranks(), plan.ports()
         self._jobs = names_of([rank.program.job for rank in ranks])
         self._ranks = pa.array([rank.program.rank for rank in ranks], pa.int32())
-        offset_of = dict(enumerate(offsets_ns))
-        port_offset = {rank.port: offset_of.get(rank.number, 0) for rank in ranks}
-        self._rank_offsets = pa.array(
-            [offset_of.get(rank.number, 0) for rank in ranks], pa.int64()
-        )
         # Port numbers may have gaps, because the plan of an isolated job omits ports.
         host_of = {port.number: port.host for port in ports}
         numbers = range(max(host_of, default=-1) + 1)
         self._hosts = names_of([host_of.get(number, "") for number in numbers])
-        self._port_offsets = pa.array(
-            [port_offset.get(number, 0) for number in numbers], pa.int64()
-        )
 
     def queue_pairs(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``QUEUE_PAIR_FIELDS``)."""
         made = arrays(rows, row_layout.QUEUE_PAIR_FIELDS)
         rank = made["rank"]
-        made["time_ns"] = pc.add(made["time_ns"], pc.take(self._rank_offsets, rank))
         made["job"] = pc.take(self._jobs, rank)
         made["peer"] = pc.take(self._ranks, made["peer"])
         made["rank"] = pc.take(self._ranks, rank)
@@ -453,7 +444,6 @@ class SampleTables:
         """Return the table of *rows* (of ``PORT_FIELDS``)."""
         made = arrays(rows, row_layout.PORT_FIELDS)
         port = made["port"]
-        made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
         made["host"] = pc.take(self._hosts, port)
         return in_order(made, PORTS)
 
@@ -536,3 +526,26 @@ def int64(values: array[int]) -> pa.Array:
 def names_of(values: Sequence[str]) -> pa.DictionaryArray:
     """Return strings as a dictionary array, which stores each distinct string once."""
     return pa.array(values, pa.string()).dictionary_encode()
+
+
+def clocks_table(tracks: Mapping[str, ClockTrack]) -> pa.Table:
+    """Return the best ping of each burst, with the line that fits all of them.
+
+    Args:
+        tracks: Models of the agents' clocks, by name.
+    """
+    made: dict[str, list[str | int]] = {name: [] for name in CLOCKS.names}
+    for agent, track in sorted(tracks.items()):
+        for each in track.samples:
+            fitted_ns = track.segments[each.segment].offset_ns(each.local_ns)
+            for name, value in (
+                ("agent", agent),
+                ("time_ns", each.local_ns),
+                ("offset_ns", each.offset_ns),
+                ("round_trip_ns", each.round_trip_ns),
+                ("fitted_offset_ns", round(fitted_ns)),
+                ("segment", each.segment),
+            ):
+                made[name].append(value)
+    columns = {name: pa.array(values) for name, values in made.items()}
+    return in_order(columns, CLOCKS)

@@ -16,6 +16,7 @@
         ports.parquet         one row per sample of a port
         link_samples.parquet  one row per sample of a port of the fabric
         queue_pair_ends.parquet   one row per queue pair, with its constant properties
+        clocks.parquet        one row per burst of pings to an agent
 
 The directory name of a simulation ends with ``-simulate``.
 
@@ -57,12 +58,14 @@ from chakram.run_directory.schemas import (
     SCHEMAS,
     FlowTables,
     SampleTables,
+    clocks_table,
     queue_pair_ends_table,
     records_table,
     with_bounds,
 )
 
 if TYPE_CHECKING:
+    from chakram.control.clock_track import ClockTrack
     from chakram.plan.plan import Plan
 
 LAST_METRICS = "metrics.txt"
@@ -106,7 +109,6 @@ class RunDirectory:
         self._joiner: CollectiveJoiner | None = None
         self._flow_tables: FlowTables | None = None
         self._operation_tables: OperationTables | None = None
-        self._offsets_ns: Sequence[int] = ()
         self._host_of: dict[tuple[str, int], str] = {}
         self._endless_jobs: frozenset[str] = frozenset()
         self._is_full = False
@@ -169,15 +171,12 @@ class RunDirectory:
         self,
         plan: Plan,
         *,
-        offsets_ns: Sequence[int] = (),
         ports: Sequence[str] = (),
     ) -> OperationTable:
         """Write the plan. Afterwards, you can add rows.
 
         Args:
             plan: Plan to be executed.
-            offsets_ns: Offset to add to times of each rank's clock, to convert them to
-                the controller's clock, by rank number. Empty if all offsets are 0.
             ports: Names of the fabric's ports, indexed by the port numbers in rows.
 
         Returns:
@@ -192,7 +191,6 @@ class RunDirectory:
             for job in agent.settings.jobs
             if job.is_background
         )
-        self._offsets_ns = offsets_ns
         hosts = {port.number: port.host for port in plan.ports()}
         self._host_of = {
             (rank.program.job, rank.program.rank): hosts.get(rank.port, "")
@@ -201,20 +199,16 @@ class RunDirectory:
         self._joiner = CollectiveJoiner(
             operations,
             warmup=warmup,
-            offsets_ns=offsets_ns,
             has_arrivals=self.manifest.world != manifests.SIMULATE,
         )
         self._flow_tables = FlowTables(
             operations,
             warmup=warmup,
             family=plan.family(),
-            offsets_ns=offsets_ns,
             ports=ports,
         )
-        self._operation_tables = OperationTables(
-            plan, operations, warmup=warmup, offsets_ns=offsets_ns
-        )
-        self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns, names=ports)
+        self._operation_tables = OperationTables(plan, operations, warmup=warmup)
+        self._sample_tables = SampleTables(plan, names=ports)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
             manifests.write_whole(self.path / "plan.json", text)
@@ -239,7 +233,6 @@ class RunDirectory:
                 rows.iterations,
                 self._operations,
                 warmup=self.manifest.warmup,
-                offsets_ns=self._offsets_ns,
             )
         if len(rows) < ROWS_PER_PART:
             self._pending.extend(rows)
@@ -333,6 +326,7 @@ class RunDirectory:
         | None = None,
         flow_bound: Callable[[str, int, int, int], int] | None = None,
         messages: MessageColumns | None = None,
+        clock_samples: Mapping[str, ClockTrack] | None = None,
         **changes: Any,
     ) -> None:
         """Write the last rows, merge the parts and record how the run ended.
@@ -352,6 +346,7 @@ class RunDirectory:
                 job, sender, receiver and size in bytes.
             messages: Converter that appends fair times and paths to flows. With None,
                 these columns contain nulls.
+            clock_samples: Models of the agents' clocks, by name.
             changes: Further fields of the manifest to change.
         """
         if self._joiner is not None:
@@ -394,6 +389,7 @@ class RunDirectory:
                         packet_faults=changes.get("packet_faults", ()),
                     )
                 )
+                tables["clocks"].append(clocks_table(clock_samples or {}))
                 for name, table in tables.items():
                     if name not in ("flows", "collectives"):
                         table.merge()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.control.clock import ClockOffset
+from chakram.control.clock import PingTimes
+from chakram.control.clock_track import ClockTrack
 from chakram.control.events import (
     AgentEvent,
     CountersSnapshot,
@@ -116,6 +117,14 @@ class Watcher:
         self.told.append(f"{agent} {level}: {text}")
 
 
+def clock_ahead(offset_ns: int) -> ClockTrack:
+    """Return the model of a clock that is ahead by so much, and runs as fast."""
+    track = ClockTrack()
+    times = {"remote_received_ns": offset_ns, "remote_sent_ns": offset_ns}
+    track.add([PingTimes(sent_ns=0, answered_ns=0, **times)])
+    return track
+
+
 def session_of(
     *agents: PlayedAgent,
     watcher: Watcher | None = None,
@@ -127,9 +136,7 @@ def session_of(
         plans={agent.name: ring_plan(agent=agent.name) for agent in agents},
         clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
         clocks={
-            agent.name: ClockOffset(
-                offset_ns=(offsets_ns or {}).get(agent.name, 0), uncertainty_ns=0
-            )
+            agent.name: clock_ahead((offsets_ns or {}).get(agent.name, 0))
             for agent in agents
         },
         observer=watcher or Watcher(),

@@ -35,10 +35,8 @@ WORLD = CollectiveKey("moe", "world", 0)
 MESSAGE = CollectiveKey("moe", "p2p:0>1", 0)
 
 
-def joiner(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
-    return CollectiveJoiner(
-        OperationTable(small_plan()), warmup=1, offsets_ns=offsets_ns
-    )
+def joiner() -> CollectiveJoiner:
+    return CollectiveJoiner(OperationTable(small_plan()), warmup=1)
 
 
 def by_key(records: list[CollectiveRecord]) -> dict[CollectiveKey, CollectiveRecord]:
@@ -119,12 +117,6 @@ def test_message_reported_only_by_its_receiver_is_partial() -> None:
     assert (record.duration_ns, record.mean_duration_ns) == (0, 0)
 
 
-def test_offsets_bring_all_ranks_to_one_clock() -> None:
-    record = by_key(joiner((0, 0, 0, 500)).add(small_rows(1)))[WORLD]
-    assert record.duration_ns == ALL_REDUCE_NS + 500
-    assert record.start_spread_ns == 500
-
-
 def test_waits_of_steps_add_up() -> None:
     record = by_key(joiner().add(small_rows(1, generator_wait_ns=100)))[WORLD]
     assert record.generator_wait_ns == 6 * 100
@@ -182,17 +174,13 @@ def received(rows: RecordRows, sender: int) -> list[int]:
     ]
 
 
-def telling(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
-    operations = OperationTable(small_plan())
-    return CollectiveJoiner(
-        operations, warmup=1, offsets_ns=offsets_ns, has_arrivals=True
-    )
+def telling() -> CollectiveJoiner:
+    return CollectiveJoiner(OperationTable(small_plan()), warmup=1, has_arrivals=True)
 
 
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_flows_get_the_arrival_time_of_their_receivers(comes_first: bool) -> None:
-    """Arrivals are on the sender's clock in any order of reports."""
-    joining = telling((0, 500, 0, 0))
+    joining = telling()
     told = arrivals(1, received_ns=7000)
     if comes_first:
         joining.add(told)
@@ -203,7 +191,7 @@ def test_flows_get_the_arrival_time_of_their_receivers(comes_first: bool) -> Non
         assert received(sent, 0) == []
         sent = told
         joining.add(sent)
-    assert received(sent, 0) == [7500 + step for step in range(6)]
+    assert received(sent, 0) == [7000 + step for step in range(6)]
     left = rows_of(FlowRow, joining.waiting())
     assert {flow.operation for flow in left} == {2, 3}
 

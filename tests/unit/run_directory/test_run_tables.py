@@ -163,13 +163,12 @@ def test_collectives_and_ranks_are_read_back_unchanged(tmp_path: Path) -> None:
 def test_flow_columns_agree_with_flow_records(tmp_path: Path) -> None:
     manifest = RunManifest(run_id="r", name="r", world="loopback", started_at="")
     directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
-    offsets_ns = (0, 10, -20, 30)
-    operations = directory.begin(small_plan(), offsets_ns=offsets_ns)
+    operations = directory.begin(small_plan())
     rows = small_rows(1, generator_wait_ns=5, retransmitted=3)
     directory.add(rows)
     directory.finish(ended=STARTED)
     found = open_run(directory.path).table("flows").to_pylist()
-    expected = list(flow_records(rows.flows, operations, offsets_ns=offsets_ns))
+    expected = list(flow_records(rows.flows, operations))
     assert len(found) == len(expected)
     for row, flow in zip(found, expected, strict=True):
         assert (row["job"], row["group"], row["k"]) == flow.key
@@ -246,8 +245,8 @@ def test_summary_equals_that_of_the_records(tmp_path: Path) -> None:
     assert len(found.banners) == 2
 
 
-def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
-    directory = begin(tmp_path, offsets_ns=(0, 1_000, 0, 0))
+def test_samples_become_tables(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
     directory.add(
         RecordRows(
             queue_pairs=array(
@@ -270,11 +269,11 @@ def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
     results = open_run(directory.path)
 
     first, second = results.table("queue_pairs").to_pylist()
-    assert (first["time_ns"], first["rank"], first["peer"]) == (1_005, 1, 2)
+    assert (first["time_ns"], first["rank"], first["peer"]) == (5, 1, 2)
     assert (first["qpn"], first["alpha"], first["cnp_rx"]) == (77, 0.25, 3)
     assert (second["time_ns"], second["alpha"]) == (6, None)
     (port,) = results.table("ports").to_pylist()
-    assert (port["time_ns"], port["port"], port["tx_bytes"]) == (1_007, 1, 9)
+    assert (port["time_ns"], port["port"], port["tx_bytes"]) == (7, 1, 9)
 
 
 def test_retransmission_reasons_of_a_run_without_deliveries_are_known(

@@ -42,13 +42,14 @@ from tests.support import REPO_ROOT
 ITERATION_END_NS = COMPUTE_NS + ALL_REDUCE_NS + ALL_TO_ALL_NS + MESSAGE_NS
 
 
-def test_a_run_becomes_thirteen_files(tmp_path: Path) -> None:
+def test_a_run_becomes_fourteen_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
     directory.finish(ended=STARTED)
     assert directory.path.name == "20260131T120000Z-quick-start"
     assert files(directory.path) == [
+        "clocks.parquet",
         "collectives.parquet",
         "experiment.yaml",
         "faults.parquet",
@@ -76,6 +77,7 @@ def test_a_run_becomes_thirteen_files(tmp_path: Path) -> None:
         "ports": 0,
         "link_samples": 0,
         "queue_pair_ends": 0,
+        "clocks": 0,
     }
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
     planned = json.loads((directory.path / "plan.json").read_text())

@@ -219,7 +219,14 @@ def clocks_text(data: RunData) -> str:
     uncertainty_ns = data.manifest.clock_uncertainty_ns / data.dilation
     if not uncertainty_ns:
         return "0: one clock for all ranks"
-    return f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
+    readings = data.manifest.clocks.values()
+    drift_ppm = max((abs(each.drift_ppm) for each in readings), default=0)
+    text = (
+        f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}; "
+        f"they drift by up to {drift_ppm:.2g} ppm"
+    )
+    stepped = [name for name, each in data.manifest.clocks.items() if each.steps]
+    return f"{text}; set during the run: {', '.join(stepped)}" if stepped else text
 
 
 def _remedy(found: KeepingUp) -> str:

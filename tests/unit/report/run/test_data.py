@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from bokeh.models import Range1d
 
+from chakram.records.clock_line import ClockLine
 from chakram.foundation.errors import InputError
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
 from chakram.report.page import Plot
@@ -47,8 +48,10 @@ def data(results: RunResults) -> RunData:
 
 def test_times_are_from_the_first_rank_on(tmp_path: Path) -> None:
     # Ranks report times that are 1 s later than the controller's.
-    directory = begin(tmp_path, offsets_ns=(10**9,) * 4, dilation=10)
-    directory.add(small_rows(0))
+    directory = begin(tmp_path, dilation=10)
+    rows = small_rows(0)
+    ClockLine(offset_ns=-(10**9)).convert(rows)
+    directory.add(rows)
     directory.finish(ended=STARTED)
     data = RunData(open_run(directory.path))
     assert data.origin_ns == 10**9

@@ -1,0 +1,206 @@
+"""Offset and drift of an agent's clock, from bursts of pings before and during a run.
+
+A clock that is off by 25 ppm, which is usual, is wrong by 15 ms after ten minutes. One
+measurement at the start is therefore not enough. A line per segment of time fits the
+best ping of each burst. A new segment begins when a burst contradicts the line, for
+example because the clock was set. The module does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chakram.control.clock import PingTimes
+from chakram.records.clock_line import ClockLine
+
+LONGEST_PAUSE_NS = 10 * 10**9
+"""Longest time between two bursts."""
+_SHORTEST_PAUSE_NS = 250_000_000
+_USUAL_DRIFT = 100e-6
+"""Standard deviation of the drift of clocks before anything is measured."""
+_LEAST_ERROR_NS = 10_000.0
+"""Error of the best ping of a burst, in addition to its excess over the fastest one."""
+_CONTRADICTION = 3.0
+"""Number of standard deviations that a burst may be off without a new segment."""
+
+
+def next_burst_ns(*, first_ns: int, last_ns: int) -> int:
+    """Return when to send the next burst.
+
+    The pause is as long as the time since the first burst, up to a limit. The drift is
+    then known well enough for the time until the next burst.
+
+    Args:
+        first_ns: Time of the first burst.
+        last_ns: Time of the last burst.
+    """
+    pause_ns = min(max(last_ns - first_ns, _SHORTEST_PAUSE_NS), LONGEST_PAUSE_NS)
+    return last_ns + pause_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSample:
+    """The best ping of a burst.
+
+    Attributes:
+        local_ns: Middle of the ping on the controller's clock.
+        offset_ns: How far the agent's clock was ahead, if both ways took the same time.
+        round_trip_ns: Round-trip time without the time in the agent.
+        segment: Number of the segment that it belongs to.
+    """
+
+    local_ns: int
+    offset_ns: int
+    round_trip_ns: int
+    segment: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSegment:
+    """A line through the samples of a time without steps of the clock.
+
+    Attributes:
+        begin_ns: Time of its first sample on the controller's clock.
+        end_ns: Time of its last sample.
+        line: Conversion of times.
+        drift_ppm: How much faster the agent's clock runs, in parts per million.
+        uncertainty_ns: Bound on the error of the line: the largest residual of a
+            sample, and half the shortest round trip for unequal ways.
+    """
+
+    begin_ns: int
+    end_ns: int
+    line: ClockLine
+    drift_ppm: float
+    uncertainty_ns: int
+
+    def offset_ns(self, local_ns: int) -> float:
+        """Return how far the agent's clock is ahead at a time of the controller."""
+        return self.line.offset_ns + self.line.drift * (local_ns - self.begin_ns)
+
+
+@dataclass(slots=True)
+class ClockTrack:
+    """Model of an agent's clock, which every burst of pings improves.
+
+    Without a burst, the clock is that of the controller.
+    """
+
+    samples: list[ClockSample] = field(default_factory=list)
+    segments: list[ClockSegment] = field(default_factory=list)
+    _slope_error: float = 0.0
+
+    def add(self, pings: Sequence[PingTimes]) -> None:
+        """Add a burst of pings.
+
+        Raises:
+            ValueError: If there are no pings, or a round trip is negative.
+        """
+        best = min(pings, key=lambda ping: ping.round_trip_ns, default=None)
+        if best is None:
+            raise ValueError("no pings to estimate an offset from")
+        if best.round_trip_ns < 0:
+            raise ValueError(f"a ping took {best.round_trip_ns} ns")
+        doubled = (best.remote_received_ns - best.sent_ns) + (
+            best.remote_sent_ns - best.answered_ns
+        )
+        number = max(len(self.segments) - 1, 0)
+        sample = ClockSample(
+            local_ns=(best.sent_ns + best.answered_ns) // 2,
+            offset_ns=doubled // 2,
+            round_trip_ns=best.round_trip_ns,
+            segment=number,
+        )
+        if self.segments and self._contradicts(sample):
+            number += 1
+            sample = ClockSample(
+                local_ns=sample.local_ns,
+                offset_ns=sample.offset_ns,
+                round_trip_ns=sample.round_trip_ns,
+                segment=number,
+            )
+        self.samples.append(sample)
+        own = [each for each in self.samples if each.segment == number]
+        self.segments[number:] = [self._fit(own)]
+
+    @property
+    def line(self) -> ClockLine:
+        """Conversion of current times."""
+        return self.segments[-1].line if self.segments else ClockLine()
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """Bound on the error of converted times.
+
+        Times between the last burst before a step and the first one after it may be
+        wrong by the whole step.
+        """
+        bounds = [segment.uncertainty_ns for segment in self.segments]
+        for before, after in zip(self.segments, self.segments[1:], strict=False):
+            step_ns = after.line.offset_ns - before.offset_ns(after.begin_ns)
+            bounds.append(round(abs(step_ns)) + after.uncertainty_ns)
+        return max(bounds, default=0)
+
+    def to_remote(self, local_ns: int) -> int:
+        """Convert a time of the controller's clock to the agent's clock."""
+        if not self.segments:
+            return local_ns
+        return local_ns + round(self.segments[-1].offset_ns(local_ns))
+
+    def _contradicts(self, sample: ClockSample) -> bool:
+        """Return whether a sample is off by more than its and the line's error."""
+        segment = self.segments[-1]
+        elapsed_ns = sample.local_ns - segment.end_ns
+        error_ns = (
+            segment.uncertainty_ns
+            + sample.round_trip_ns / 2
+            + _LEAST_ERROR_NS
+            + _CONTRADICTION * self._slope_error * elapsed_ns
+        )
+        return abs(sample.offset_ns - segment.offset_ns(sample.local_ns)) > error_ns
+
+    def _fit(self, samples: Sequence[ClockSample]) -> ClockSegment:
+        """Fit a line by weighted least squares, with the usual drift as a prior."""
+        begin_ns = samples[0].local_ns
+        fastest_ns = min(each.round_trip_ns for each in samples)
+        weights = [
+            ((each.round_trip_ns - fastest_ns) / 2 + _LEAST_ERROR_NS) ** -2
+            for each in samples
+        ]
+        times = [each.local_ns - begin_ns for each in samples]
+        origin_ns = samples[0].offset_ns
+        offsets = [each.offset_ns - origin_ns for each in samples]
+        total = sum(weights)
+        mean_time = _dot(weights, times) / total
+        mean_offset = _dot(weights, offsets) / total
+        spread = sum(
+            weight * (time - mean_time) ** 2
+            for weight, time in zip(weights, times, strict=True)
+        )
+        common = sum(
+            weight * (time - mean_time) * (offset - mean_offset)
+            for weight, time, offset in zip(weights, times, offsets, strict=True)
+        )
+        precision = spread + _USUAL_DRIFT**-2
+        drift = common / precision
+        self._slope_error = precision**-0.5
+        start = mean_offset - drift * mean_time
+        largest = max(
+            abs(offset - start - drift * time)
+            for time, offset in zip(times, offsets, strict=True)
+        )
+        offset_ns = origin_ns + start
+        return ClockSegment(
+            begin_ns=begin_ns,
+            end_ns=samples[-1].local_ns,
+            line=ClockLine(
+                remote_ns=begin_ns + round(offset_ns), offset_ns=offset_ns, drift=drift
+            ),
+            drift_ppm=drift * 1e6,
+            uncertainty_ns=round(largest + fastest_ns / 2) + 1,
+        )
+
+
+def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))

@@ -1,0 +1,86 @@
+"""Bursts of pings to all agents before, during and after a run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from chakram.control.clock_track import ClockTrack, next_burst_ns
+from chakram.foundation.errors import ChakramError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from chakram.control.client import AgentClient
+
+log = logging.getLogger(__name__)
+
+
+class ClockWatch:
+    """Models of the clocks of all agents, for an ``async with`` block.
+
+    The block begins after a first burst of pings, and ends after a last one. Agents on
+    the controller's clock get no pings.
+
+    Args:
+        clients: The connected agents.
+
+    Attributes:
+        tracks: Model of each agent's clock, by name.
+    """
+
+    def __init__(self, clients: Mapping[str, AgentClient]) -> None:
+        self._clients = {
+            name: each for name, each in clients.items() if not each.shares_clock
+        }
+        self.tracks = {name: ClockTrack() for name in clients}
+        self._first_ns = self._last_ns = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def burst(self) -> None:
+        """Send a burst of pings to every agent.
+
+        Raises:
+            ChakramError: If an agent does not answer.
+        """
+        self._last_ns = time.monotonic_ns()
+
+        async def send(name: str, client: AgentClient) -> None:
+            self.tracks[name].add(await client.send_pings())
+
+        await asyncio.gather(*(send(*each) for each in self._clients.items()))
+
+    async def _keep_sending(self) -> None:
+        while True:
+            due_ns = next_burst_ns(first_ns=self._first_ns, last_ns=self._last_ns)
+            await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+            try:
+                await self.burst()
+            except ChakramError as error:
+                # The session reports an agent that is lost.
+                log.info("no pings error=%s", error)
+
+    async def __aenter__(self) -> Self:
+        if self._clients:
+            await self.burst()
+            self._first_ns = self._last_ns
+            self._task = asyncio.create_task(self._keep_sending(), name="clocks")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if error is None:
+            with suppress(ChakramError):
+                await self.burst()

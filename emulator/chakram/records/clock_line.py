@@ -1,0 +1,73 @@
+"""Conversion of the times in records from an agent's clock to the controller's."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chakram.records import row_layout
+from chakram.records.row_layout import UNKNOWN, RecordRows
+
+_TIMES: dict[str, tuple[Sequence[str], tuple[str, ...]]] = {
+    "flows": (
+        row_layout.FLOW_FIELDS,
+        (
+            *("posted_ns", "ready_ns", "first_sent_ns", "last_acked_ns"),
+            *("departed_ns", "received_ns"),
+        ),
+    ),
+    "shares": (row_layout.SHARE_FIELDS, ("start_ns", "ready_ns", "end_ns")),
+    "computations": (row_layout.COMPUTATION_FIELDS, ("start_ns", "ready_ns", "end_ns")),
+    "iterations": (row_layout.ITERATION_FIELDS, ("start_ns", "end_ns")),
+    "arrivals": (row_layout.ARRIVAL_FIELDS, ("received_ns",)),
+    "queue_pairs": (row_layout.QUEUE_PAIR_FIELDS, ("time_ns",)),
+    "ports": (row_layout.PORT_FIELDS, ("time_ns",)),
+}
+"""Columns with times on the agent's clock, by table. The first one is always known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockLine:
+    """A line that converts times of an agent's clock. The default changes nothing.
+
+    Attributes:
+        remote_ns: A time of the agent's clock.
+        offset_ns: How far that clock is ahead at this time.
+        drift: How much further it is ahead for each unit of time that passes.
+    """
+
+    remote_ns: int = 0
+    offset_ns: float = 0.0
+    drift: float = 0.0
+
+    def to_local(self, remote_ns: int) -> int:
+        """Convert a time of the agent's clock to the controller's clock."""
+        elapsed_ns = remote_ns - self.remote_ns
+        return remote_ns - round(self.offset_ns + self.drift * elapsed_ns)
+
+    def convert(self, rows: RecordRows) -> None:
+        """Convert all times in rows of the agent, in place.
+
+        All times of a row are shifted by the same amount, so that its durations remain
+        as the agent has measured them.
+        """
+        if self.offset_ns == 0 and self.drift == 0:
+            return
+        for name, (fields, columns) in _TIMES.items():
+            table: array[int] = getattr(rows, name)
+            if len(table):
+                self._shift(table, fields, columns)
+
+    def _shift(
+        self, table: array[int], fields: Sequence[str], columns: Sequence[str]
+    ) -> None:
+        values = np.frombuffer(table, np.int64).reshape(-1, len(fields))
+        anchor = values[:, fields.index(columns[0])]
+        ahead_ns = self.offset_ns + self.drift * (anchor - self.remote_ns)
+        shift = -np.rint(ahead_ns).astype(np.int64)
+        for name in columns:
+            column = values[:, fields.index(name)]
+            column += np.where(column == UNKNOWN, 0, shift)

@@ -1,0 +1,173 @@
+"""Models of clocks that are wrong: offset, drift, steps and unequal ways."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.control.clock import PingTimes
+from chakram.control.clock_track import (
+    LONGEST_PAUSE_NS,
+    ClockTrack,
+    next_burst_ns,
+)
+
+SECOND_NS = 10**9
+WAY_NS = 120_000.0
+NOISE_NS = 180_000.0
+"""Mean of the delay of each way in addition to the shortest one."""
+
+
+class Clock:
+    """A wrong clock, and pings to it over a noisy network."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        offset_ns: int = 0,
+        ppm: float = 0.0,
+        step_ns: int = 0,
+        step_at_ns: int = 10**18,
+        asymmetry_ns: float = 0.0,
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._offset_ns = offset_ns
+        self._ppm = ppm
+        self._step = (step_ns, step_at_ns)
+        self._asymmetry_ns = asymmetry_ns
+
+    def ahead_ns(self, now_ns: float) -> float:
+        """Return how far the clock is ahead."""
+        step_ns, at_ns = self._step
+        drifted_ns = self._offset_ns + now_ns * self._ppm * 1e-6
+        return drifted_ns + (step_ns if now_ns >= at_ns else 0)
+
+    def burst(self, now_ns: int) -> list[PingTimes]:
+        """Return the times of eight pings."""
+        pings = []
+        for _ in range(8):
+            there = WAY_NS + self._rng.expovariate(1 / NOISE_NS)
+            back = WAY_NS + self._asymmetry_ns + self._rng.expovariate(1 / NOISE_NS)
+            arrived_ns = now_ns + there
+            remote_ns = round(arrived_ns + self.ahead_ns(arrived_ns))
+            answered_ns = round(arrived_ns + back)
+            pings.append(
+                PingTimes(
+                    sent_ns=now_ns,
+                    remote_received_ns=remote_ns,
+                    remote_sent_ns=remote_ns,
+                    answered_ns=answered_ns,
+                )
+            )
+            now_ns = answered_ns
+        return pings
+
+
+def burst_times(end_ns: int) -> list[int]:
+    """Return the times of the bursts of a run."""
+    times = [0]
+    while times[-1] < end_ns:
+        times.append(next_burst_ns(first_ns=0, last_ns=times[-1]))
+    return times
+
+
+def test_pauses_grow_up_to_their_limit() -> None:
+    times = burst_times(120 * SECOND_NS)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[:4] == [SECOND_NS // 4, SECOND_NS // 4, SECOND_NS // 2, SECOND_NS]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE_NS
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"offset_ns": 5 * SECOND_NS},
+        {"ppm": 25.0},
+        {"ppm": -100.0, "offset_ns": -(3600 * SECOND_NS)},
+        {"asymmetry_ns": 60_000.0},
+        {"ppm": 100.0, "asymmetry_ns": 60_000.0},
+    ],
+)
+def test_the_fitted_offset_is_within_the_printed_bound(
+    seed: int, wrong: dict[str, float]
+) -> None:
+    clock = Clock(seed, **wrong)  # type: ignore[arg-type]
+    track = ClockTrack()
+    for now_ns in burst_times(600 * SECOND_NS):
+        track.add(clock.burst(now_ns))
+    (segment,) = track.segments
+    for now_ns in range(0, 600 * SECOND_NS, SECOND_NS):
+        error_ns = segment.offset_ns(now_ns) - clock.ahead_ns(now_ns)
+        assert abs(error_ns) <= track.uncertainty_ns
+    assert track.uncertainty_ns < 300_000
+    assert segment.drift_ppm == pytest.approx(wrong.get("ppm", 0.0), abs=0.5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_convert_well_while_a_run_goes_on(seed: int) -> None:
+    """Records come before the bursts that would tell more about their time."""
+    clock = Clock(seed, ppm=100.0, offset_ns=7)
+    track = ClockTrack()
+    times = burst_times(60 * SECOND_NS)
+    for now_ns, next_ns in pairwise(times):
+        track.add(clock.burst(now_ns))
+        if now_ns < SECOND_NS:
+            continue
+        remote_ns = next_ns + round(clock.ahead_ns(next_ns))
+        assert abs(track.line.to_local(remote_ns) - next_ns) < 1_000_000
+        assert abs(track.to_remote(next_ns) - remote_ns) < 1_000_000
+
+
+@pytest.mark.parametrize("step_ns", [5_000_000, -40_000_000, 10**10])
+def test_a_step_begins_a_segment_and_widens_the_bound(step_ns: int) -> None:
+    at_ns = 47 * SECOND_NS
+    clock = Clock(1, ppm=25.0, step_ns=step_ns, step_at_ns=at_ns)
+    track = ClockTrack()
+    for now_ns in burst_times(120 * SECOND_NS):
+        track.add(clock.burst(now_ns))
+    before, after = track.segments
+    assert before.end_ns < at_ns < after.begin_ns
+    for segment in track.segments:
+        for now_ns in (segment.begin_ns, segment.end_ns):
+            error_ns = segment.offset_ns(now_ns) - clock.ahead_ns(now_ns)
+            assert abs(error_ns) <= segment.uncertainty_ns
+    assert abs(step_ns) < track.uncertainty_ns < 1.1 * abs(step_ns) + 1_000_000
+
+
+@given(seed=st.integers(0, 10**6))
+def test_a_steady_clock_has_no_steps(seed: int) -> None:
+    clock = Clock(seed, ppm=50.0)
+    track = ClockTrack()
+    for now_ns in burst_times(100 * SECOND_NS):
+        track.add(clock.burst(now_ns))
+    assert len(track.segments) == 1
+
+
+def test_without_pings_the_clock_is_that_of_the_controller() -> None:
+    track = ClockTrack()
+    assert track.to_remote(5) == 5
+    assert track.line.to_local(5) == 5
+    assert track.uncertainty_ns == 0
+
+
+def test_bursts_must_be_possible() -> None:
+    with pytest.raises(ValueError, match="no pings"):
+        ClockTrack().add([])
+    with pytest.raises(ValueError, match="a ping took -5 ns"):
+        ClockTrack().add(
+            [
+                PingTimes(
+                    sent_ns=5,
+                    remote_received_ns=0,
+                    remote_sent_ns=0,
+                    answered_ns=0,
+                )
+            ]
+        )
