@@ -39,7 +39,7 @@ cdef class Line:
     cpdef object use_classes(self, dict data, dict answers)
     cpdef object hear(self, long long now_ns)
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
-    cpdef bint receive(self, long long now_ns) except -1
+    cpdef bint receive(self) except -1
     @cython.locals(burst=Burst, sent="bint", source_port=int)
     cpdef bint send(self, long long now_ns) except -1
     cdef object _leave_alone(self)

@@ -130,8 +130,12 @@ class Line:
             for data, answers, until_ns in self.pauses.take(now_ns):
                 self._engine.pause(data, answers, until_ns, now_ns)
 
-    def receive(self, now_ns: int) -> bool:
-        """Process arrived packets, and return whether there were any."""
+    def receive(self) -> bool:
+        """Process arrived packets, and return whether there were any.
+
+        Packets get the time after they were read. A time from before could precede
+        their departure, because this process may lose its core in between.
+        """
         port = self.port
         received = False
         for _ in range(_RECEIVES_PER_ROUND):
@@ -145,7 +149,7 @@ class Line:
                 port.buffer,
                 port.length,
                 port.segment_size,
-                now_ns,
+                monotonic_ns(),
                 port.marked,
                 port.source_port,
                 port.source_high,
@@ -264,7 +268,7 @@ class DataPlane:
         active = False
         began_ns = monotonic_ns()
         if self._alone is not None:
-            if self._alone.receive(began_ns):
+            if self._alone.receive():
                 self._alone.wake_ns = 0
                 active = True
         else:
@@ -275,7 +279,7 @@ class DataPlane:
                     if line is not None:
                         line.hear(monotonic_ns())
                         line.wake_ns = 0
-                elif line.receive(monotonic_ns()):
+                elif line.receive():
                     line.wake_ns = 0
                     active = True
         now_ns = monotonic_ns()

@@ -90,6 +90,9 @@ class ClockTrack:
     samples: list[ClockSample] = field(default_factory=list)
     segments: list[ClockSegment] = field(default_factory=list)
     _slope_error: float = 0.0
+    _used: list[ClockSegment] = field(default_factory=list)
+    """The last segment as it was known after each burst."""
+    _used_from_ns: int | None = None
 
     def add(self, pings: Sequence[PingTimes]) -> None:
         """Add a burst of pings.
@@ -123,6 +126,12 @@ class ClockTrack:
         self.samples.append(sample)
         own = [each for each in self.samples if each.segment == number]
         self.segments[number:] = [self._fit(own)]
+        self._used.append(self.segments[-1])
+
+    def start(self) -> None:
+        """Note that times are converted from the last burst on."""
+        if self.samples:
+            self._used_from_ns = self.samples[-1].local_ns
 
     @property
     def line(self) -> ClockLine:
@@ -133,10 +142,22 @@ class ClockTrack:
     def uncertainty_ns(self) -> int:
         """Bound on the error of converted times.
 
-        Times between the last burst before a step and the first one after it may be
-        wrong by the whole step.
+        Times were converted by the line that was known then, so the bound includes its
+        difference from the last line. Times between the last burst before a step and
+        the first one after it may be wrong by the whole step.
         """
         bounds = [segment.uncertainty_ns for segment in self.segments]
+        for used, sample, after in zip(
+            self._used, self.samples, self.samples[1:], strict=False
+        ):
+            if self._used_from_ns is None or sample.local_ns < self._used_from_ns:
+                continue
+            known = self.segments[sample.segment]
+            differences_ns = [
+                abs(used.offset_ns(time_ns) - known.offset_ns(time_ns))
+                for time_ns in (sample.local_ns, after.local_ns)
+            ]
+            bounds.append(round(max(differences_ns)) + known.uncertainty_ns)
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             step_ns = after.line.offset_ns - before.offset_ns(after.begin_ns)
             bounds.append(round(abs(step_ns)) + after.uncertainty_ns)

@@ -54,6 +54,16 @@ class ClockWatch:
 
         await asyncio.gather(*(send(*each) for each in self._clients.items()))
 
+    async def start(self) -> None:
+        """Send a burst, and note that times are converted from then on.
+
+        Raises:
+            ChakramError: If an agent does not answer.
+        """
+        await self.burst()
+        for track in self.tracks.values():
+            track.start()
+
     async def _keep_sending(self) -> None:
         while True:
             due_ns = next_burst_ns(first_ns=self._first_ns, last_ns=self._last_ns)

@@ -192,7 +192,7 @@ class Run:
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
             await self._predict(plan, world)
-            await pings.burst()
+            await pings.start()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)
             self._begin(plan, world, clients, clocks)

@@ -51,7 +51,16 @@ _MAY_BE_NULL = {
 """Columns in which a run writes nulls, by table."""
 
 _MAY_BE_NEGATIVE = {
-    *("time_ns", "ready_ns", "start_ns", "end_ns", "posted_ns", "first_sent_ns"),
+    *(
+        "offset_ns",
+        "fitted_offset_ns",
+        "time_ns",
+        "ready_ns",
+        "start_ns",
+        "end_ns",
+        "posted_ns",
+        "first_sent_ns",
+    ),
     *("departed_ns", "received_ns", "last_acked_ns", "recovered_ns"),
     *("critical_posted_ns", "critical_last_acked_ns", "duration_ns", "slip_ns"),
     *schemas.PATH_PARTS,

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from bokeh.models import Range1d
 
-from chakram.records.clock_line import ClockLine
 from chakram.foundation.errors import InputError
+from chakram.records.clock_line import ClockLine
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
 from chakram.report.page import Plot
 from chakram.report.run import data as module
