@@ -30,6 +30,7 @@ from chakram.control.events import (
     Finished,
     PhaseChanged,
 )
+from chakram.control.host_clock import host_clock
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.fabric.inventory.host_port import HostPort
@@ -461,9 +462,7 @@ class AgentClient:
     @property
     def shares_clock(self) -> bool:
         """Whether the agent reads the same clock as the controller."""
-        return bool(self.description.clock) and (
-            self.description.clock == service.host_clock()
-        )
+        return bool(self.description.clock) and (self.description.clock == host_clock())
 
     async def send_pings(self, count: int = 8) -> list[PingTimes]:
         """Exchange some pings with the agent, one after the other."""

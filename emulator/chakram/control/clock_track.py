@@ -147,7 +147,7 @@ class ClockTrack:
         the first one after it may be wrong by the whole step.
         """
         bounds = [segment.uncertainty_ns for segment in self.segments]
-        for used, sample, after in zip(
+        for used, sample, later in zip(
             self._used, self.samples, self.samples[1:], strict=False
         ):
             if self._used_from_ns is None or sample.local_ns < self._used_from_ns:
@@ -155,7 +155,7 @@ class ClockTrack:
             known = self.segments[sample.segment]
             differences_ns = [
                 abs(used.offset_ns(time_ns) - known.offset_ns(time_ns))
-                for time_ns in (sample.local_ns, after.local_ns)
+                for time_ns in (sample.local_ns, later.local_ns)
             ]
             bounds.append(round(max(differences_ns)) + known.uncertainty_ns)
         for before, after in zip(self.segments, self.segments[1:], strict=False):

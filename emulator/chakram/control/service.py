@@ -5,7 +5,6 @@ This is the only module that imports the generated stub and servicer.
 
 from __future__ import annotations
 
-import os
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -34,7 +33,6 @@ __all__ = [
     "add_AgentServicer_to_server",
     "agent_stub",
     "channel_credentials",
-    "host_clock",
     "is_local",
     "server_context",
 ]
@@ -161,19 +159,6 @@ def server_context(tls: TlsFiles) -> ssl.SSLContext:
 def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
     """Return the stub that calls an agent."""
     return AgentStub(channel)
-
-
-def host_clock() -> str:
-    """Return a name for this process's monotonic clock, empty if unknown.
-
-    Processes with equal names read the same clock. They run on one machine, since the
-    same boot, and in the same time namespace.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/time')}"
-    except OSError:
-        return ""
 
 
 def is_local(target: str) -> bool:

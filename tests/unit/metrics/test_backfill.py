@@ -43,7 +43,7 @@ def finished(folder: Path, **fields: object) -> RunResults:
     state = MetricsState("r1")
     state.set_state("complete")
     agent = small_plan().agents[0].agent
-    state.set_clock(agent, offset_ns=0, uncertainty_ns=500)
+    state.set_clock(agent, offset_ns=0, uncertainty_ns=500, drift_ppm=0.0)
     sizes = _sizes(directory.path)
     flows, counters = len(sizes), [0] * TOTAL_SLOTS
     counters[slot("cpu_ns")] = 7_500_000_000

@@ -239,7 +239,7 @@ def test_counters_of_agents_have_metric_names_and_units() -> None:
             ),
         ],
     )
-    state.set_clock("a", offset_ns=-3000, uncertainty_ns=500)
+    state.set_clock("a", offset_ns=-3000, uncertainty_ns=500, drift_ppm=2.5)
     state.set_agent_up("a", True)
     found = samples(state)
     assert found["chakram_flows_active", ("a",)] == 1
@@ -255,6 +255,8 @@ def test_counters_of_agents_have_metric_names_and_units() -> None:
     assert found["chakram_queue_pairs", ("a", "limited")] == 30
     assert found["chakram_queue_pairs", ("a", "failed")] == 2
     assert found["chakram_agent_clock_offset_seconds", ("a",)] == pytest.approx(-3e-6)
+    drift = found["chakram_agent_clock_drift_ratio", ("a",)]
+    assert drift == pytest.approx(2.5e-6)
     assert found["chakram_agent_up", ("a",)] == 1
 
 
@@ -488,7 +490,7 @@ def full_state(agents: int) -> MetricsState:
         agent = f"a{number}"
         state.set_counters(agent, values)
         state.set_loads(agent, [load(1, rounds=1, late=1, busy_ns=1, pairs=(3, 1, 1))])
-        state.set_clock(agent, offset_ns=1, uncertainty_ns=1)
+        state.set_clock(agent, offset_ns=1, uncertainty_ns=1, drift_ppm=0.0)
         state.set_agent_up(agent, True)
     return state
 
