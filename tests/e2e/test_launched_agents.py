@@ -89,6 +89,8 @@ def test_a_run_starts_its_agents_and_ends_them(lab: HostLab, experiment: Path) -
     agents = json.loads((run / "run.json").read_text())["agents"]
     assert {each["launcher"] for each in agents.values()} == {"ssh from 10.77.0.254"}
     assert sorted(agents) == lab.hosts
+    assert "session started" in lab.chakram("logs", str(run), "n2").stdout
+    assert "n9: has no log" in lab.chakram("logs", str(run), "n9", expected=2).stderr
 
 
 def test_no_token_is_visible(lab: HostLab, experiment: Path) -> None:

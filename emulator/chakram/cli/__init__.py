@@ -47,6 +47,7 @@ _VERBS = {
     "bench": "bench",
     "sweep": "sweep",
     "show": "show",
+    "logs": "logs",
     "runs": "runs",
     "compare": "compare",
     "diff": "compare",

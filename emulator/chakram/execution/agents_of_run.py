@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.launch.launched_agents import LaunchedAgents, LaunchOptions
 
-LOGS = "agents"
-"""Folder of a run directory with a log of each launched agent."""
-
 
 class AgentsOfRun:
     """The agents of a run.

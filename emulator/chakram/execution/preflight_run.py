@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.control.clock_track import ClockTrack
-from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
+from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
@@ -20,6 +20,7 @@ from chakram.foundation.errors import (
     PreflightFailed,
 )
 from chakram.preparation.resolved_run import load_run, resolve
+from chakram.run_directory import agent_logs
 from chakram.run_directory.preflight_files import PREFLIGHT, save_preflight
 from chakram.run_directory.writer import make_folder
 
@@ -87,7 +88,7 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
                 world.agents,
                 launch=request.launch,
                 allow=experiment.fabric.launched_allow(),
-                logs=folder / LOGS,
+                logs=folder / agent_logs.FOLDER,
                 progress=progress,
             )
         )

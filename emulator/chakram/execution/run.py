@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.execution.agents_of_run import LOGS, AgentsOfRun, agents_of_run
+from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
 from chakram.execution.fabric_counters import link_records, switch_banners
 from chakram.execution.observer import Observer
@@ -45,6 +45,7 @@ from chakram.preparation.run_description import (
 )
 from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable
+from chakram.run_directory import agent_logs
 from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
@@ -176,7 +177,7 @@ class Run:
                     places,
                     launch=self._request.launch,
                     allow=experiment.fabric.launched_allow(),
-                    logs=self._directory.path / LOGS,
+                    logs=self._directory.path / agent_logs.FOLDER,
                     progress=self._progress,
                 )
             )

@@ -42,6 +42,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram show runs/20260131T101500Z-quickstart --wide",
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
+    "logs": (
+        "chakram logs runs/20260131T101500Z-quickstart",
+        "chakram logs runs/20260131T101500Z-quickstart gpu001",
+    ),
     "why": (
         "chakram why runs/20260131T101500Z-quickstart",
         "chakram why runs/20260131T101500Z-quickstart --until world#0 --json",

@@ -321,6 +321,7 @@ DOCUMENTS = dict.fromkeys(
         "lab",
         "labs",
         "labs-ended",
+        "logs",
         "plan",
         "ports",
         "preflight",
