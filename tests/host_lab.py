@@ -37,6 +37,7 @@ UsePAM no
 PasswordAuthentication no
 PermitRootLogin yes
 MaxStartups 100
+SetEnv HOME={folder}/home-{name}
 """
 _SSH = """\
 Host 10.77.0.*
@@ -174,6 +175,7 @@ class HostLab:
         for at, name in enumerate(self.hosts, start=1):
             path = self.folder / f"sshd_config-{name}"
             address = f"10.77.0.{at}"
+            (self.folder / f"home-{name}").mkdir()
             path.write_text(
                 _SSHD.format(address=address, folder=self.folder, name=name)
             )
@@ -209,13 +211,18 @@ class HostLab:
         for name in self.hosts:
             slurmd = ["slurmd", "-N", name, "-D", "-f", conf]
             self.start(name, *slurmd, log=f"slurmd-{name}.log")
+        self.wait_for_idle_nodes(environment)
+        return environment
+
+    def wait_for_idle_nodes(self, environment: dict[str, str]) -> None:
+        """Wait until all nodes of the cluster are idle."""
         ends_s = time.monotonic() + PATIENCE_S
         while True:
             done = self.run(
                 *("sinfo", "-h", "-o", "%t %D"), expected=None, environment=environment
             )
             if done.stdout.split() == ["idle", str(self.count)]:
-                return environment
+                return
             assert time.monotonic() < ends_s, done.stdout + done.stderr
             time.sleep(0.2)
 

@@ -164,3 +164,21 @@ def test_a_killed_process_leaves_no_agent(
     assert time.monotonic() - began_s < 15
     (run,) = runs.iterdir()
     assert "iteration" in lab.chakram("show", str(run), expected=None).stdout
+
+
+def test_a_pushed_agent_needs_no_installation(lab: HostLab, experiment: Path) -> None:
+    """The hosts run Debian's Python, which has none of the packages."""
+    options = [f"--launcher-option={each}" for each in lab.ssh_options]
+    inventory = experiment.parent / "hosts.yaml"
+    told = lab.chakram("hosts", "push", str(inventory), *options, "--json").stdout
+    pushed = json.loads(told)
+    assert pushed["hosts"] == lab.hosts
+    assert pushed["unpacked_bytes"] < 45 << 20
+    assert (lab.folder / "home-n2" / pushed["command"]).exists()
+    runs = experiment.parent / "pushed"
+    launch = ["--launch", "ssh", *options]
+    lab.chakram("run", str(experiment), "--runs", str(runs), *launch)
+    (run,) = runs.iterdir()
+    agents = json.loads((run / "run.json").read_text())["agents"]
+    assert all(each["compiled"] for each in agents.values())
+    assert lab.agents() == []

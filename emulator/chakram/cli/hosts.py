@@ -308,6 +308,89 @@ def check(
         raise typer.Exit(PreflightFailed.exit_code)
 
 
+@app.command()
+def push(
+    hosts: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOSTS",
+            help="Host list, e.g. gpu[001-064], inventory file, or a file as for find.",
+        ),
+    ],
+    launch: Annotated[
+        str, typer.Option(metavar="KIND", help="Launcher: ssh, slurm or mpi.")
+    ] = "ssh",
+    launcher_option: options.LauncherOptions = None,
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Archive of a relocatable CPython, for hosts without this version.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Copy the agent of this installation to hosts, and try it there.
+
+    Launched agents of this version then run from this copy.
+    """
+    import platform
+
+    from chakram.launch.agent_bundle import make_bundle
+    from chakram.launch.host_commands import FOLDER, install
+
+    places = _login_addresses(hosts, group)
+    with ProgressReporter() as progress:
+        progress.phase("making the bundle")
+        bundle = make_bundle(python)
+        progress.phase(f"copying {bundle.folder} to {len(places)} hosts")
+        ended = asyncio.run(
+            install(
+                bundle,
+                places,
+                kind=launch,
+                machine=platform.machine(),
+                options=launcher_option or (),
+            )
+        )
+    failed = [each for each in ended if each.status]
+    if failed:
+        first = failed[0]
+        more = f", and {len(failed) - 1} other commands failed" if failed[1:] else ""
+        raise AgentError(
+            f"hosts {', '.join(first.hosts[:3])}",
+            f"did not take the bundle: exit status {first.status}: {first.last}{more}",
+        )
+    command = f"{FOLDER}/{bundle.command}"
+    if as_json:
+        options.print_json(
+            "hosts-pushed",
+            {
+                "bundle": bundle.folder,
+                "command": command,
+                "unpacked_bytes": bundle.unpacked_bytes,
+                "hosts": list(places),
+            },
+        )
+        return
+    print(f"{len(places)} hosts have {command} in their home directory")
+
+
+def _login_addresses(hosts: str, group: str | None) -> dict[str, str]:
+    """Return the address of each host of a list or an inventory, for launchers."""
+    from chakram.fabric.fabric_types.inventory_file import read_inventory
+    from chakram.fabric.inventory.listed_hosts import listed_hosts
+
+    if Path(hosts).suffix in (".yaml", ".yml"):
+        found = read_inventory(Path(hosts)).hosts
+        return {host.name: host.login or host.name for host in found}
+    return {host.name: host.address for host in listed_hosts(hosts, group=group)}
+
+
 def _print_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     from chakram.console.text_table import Column
 

@@ -62,9 +62,9 @@ class AgentsOfRun:
             return {}
         return {"launcher": self._launched.agents[name].launcher}
 
-    def explained(self, error: ChakramError) -> ChakramError:
+    async def explained(self, error: ChakramError) -> ChakramError:
         """Return an error that also tells which launchers have ended, and how."""
-        ended = [] if self._launched is None else self._launched.ended()
+        ended = [] if self._launched is None else await self._launched.ended()
         if not ended:
             return error
         found = "; ".join([error.found, *ended])

@@ -218,7 +218,7 @@ class Run:
             try:
                 await session.run()
             except ChakramError as error:
-                raise agents.explained(error) from error
+                raise await agents.explained(error) from error
             finally:
                 self._interrupts.listener = None
                 if self._link_faults is not None:

@@ -31,6 +31,7 @@ from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import AgentError, ConfigError, EnvironmentProblem
 from chakram.foundation.ip_addresses import socket_text
 from chakram.foundation.text_escaping import one_line, plain
+from chakram.launch.host_commands import PUSHED_AGENT
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ STARTING_AT_ONCE = 32
 authentication gets hundreds of requests at once."""
 _END_TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 2.0
+_LOOK_S, _ENDS_WITHIN = 0.05, 20
 _LAST_LINES = 20
 _LONGEST_LINE = 400
 _MOST_LOG_BYTES = 1 << 20
@@ -57,7 +59,8 @@ class LaunchOptions:
         kind: Name of the launcher.
         listen: Address and port that the controller listens on; empty: all addresses
             and a free port.
-        agent: Command of the agent on the hosts; empty: chakram-agent.
+        agent: Command of the agent on the hosts; empty: the agent that was pushed to
+            them, or else chakram-agent.
         options: Further options for the launcher's own command.
         lease: Time without a controller after which agents end themselves.
     """
@@ -124,8 +127,16 @@ class LaunchedAgents:
         """The agents, by name of their host."""
         return self._listener.agents
 
-    def ended(self) -> list[str]:
-        """Return how launchers have ended, as clauses; those that run are left out."""
+    async def ended(self) -> list[str]:
+        """Return how launchers have ended, as clauses; those that run are left out.
+
+        The end of an agent is known from its connection before its launcher ends, so
+        this waits a moment if none has ended.
+        """
+        for _ in range(_ENDS_WITHIN):
+            if any(each.has_ended for each in self._commands):
+                break
+            await asyncio.sleep(_LOOK_S)
         return [
             f"{', '.join(each.command.hosts)}: {each.told()}"
             for each in self._commands
@@ -177,9 +188,7 @@ async def launched_agents(
     """
     chosen = launcher(options.kind)
     own = (sys.executable, "-P", "-m", "chakram_agent")
-    command = tuple(options.agent) or (
-        own if options.kind == "local" else ("chakram-agent",)
-    )
+    command = tuple(options.agent) or (own if options.kind == "local" else PUSHED_AGENT)
     request = LaunchRequest(
         hosts=hosts,
         agent=(

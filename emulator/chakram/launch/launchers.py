@@ -22,12 +22,21 @@ class LaunchRequest:
         agent: The agent's command.
         options: Further options for the launcher's own command.
         environment: Environment of the controller, where Slurm describes its job.
+        ends_with_parent: Whether the command is an agent that must end with the process
+            that has started it.
     """
 
     hosts: Mapping[str, str]
     agent: Sequence[str]
     options: Sequence[str] = ()
     environment: Mapping[str, str]
+    ends_with_parent: bool = True
+
+    @property
+    def bound_agent(self) -> tuple[str, ...]:
+        """The agent's command, which ends with its parent process if wanted."""
+        more = ("--die-with-parent",) if self.ends_with_parent else ()
+        return (*self.agent, *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,7 @@ class Launcher:
 
 def _local(request: LaunchRequest) -> list[LaunchCommand]:
     """Start all agents on this machine, for ports in separate namespaces."""
-    return [
-        LaunchCommand((name,), (*request.agent, "--die-with-parent"))
-        for name in request.hosts
-    ]
+    return [LaunchCommand((name,), request.bound_agent) for name in request.hosts]
 
 
 def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
@@ -79,7 +85,7 @@ def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
         "ServerAliveCountMax": "3",
     }
     options = [word for key, value in own.items() for word in ("-o", f"{key}={value}")]
-    remote = shlex.join(["exec", *request.agent, "--die-with-parent"])
+    remote = shlex.join(["exec", *request.bound_agent])
     return [
         LaunchCommand(
             (name,),
@@ -136,8 +142,7 @@ def _mpi(request: LaunchRequest) -> list[LaunchCommand]:
                 *("mpirun", "--host", hosts, "--map-by", "ppr:1:node"),
                 *("--bind-to", "none", "--stdin", "all"),
                 *request.options,
-                *request.agent,
-                "--die-with-parent",
+                *request.bound_agent,
             ),
         )
     ]

@@ -143,6 +143,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram hosts find inventory.json --group gpu --port-in 198.18.0.0/15",
         "chakram hosts find 'gpu[001-064]' --launch ssh --port-in 198.18.0.0/15",
     ),
+    "hosts push": (
+        "chakram hosts push 'gpu[001-064]'",
+        "chakram hosts push hosts.yaml --python cpython-3.11-install_only.tar.gz",
+    ),
     "hosts show": ("chakram hosts show hosts.yaml",),
     "hosts check": (
         "chakram hosts check hosts.yaml",

@@ -316,6 +316,7 @@ DOCUMENTS = dict.fromkeys(
         "gate",
         "hosts",
         "hosts-checked",
+        "hosts-pushed",
         "interference",
         "inventory",
         "lab",

@@ -221,10 +221,9 @@ def clocks_text(data: RunData) -> str:
         return "0: one clock for all ranks"
     readings = data.manifest.clocks.values()
     drift_ppm = max((abs(each.drift_ppm) for each in readings), default=0)
-    text = (
-        f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}; "
-        f"they drift by up to {drift_ppm:.2g} ppm"
-    )
+    text = f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
+    if drift_ppm:
+        text += f"; they drift by up to {drift_ppm:.2g} ppm"
     stepped = [name for name, each in data.manifest.clocks.items() if each.steps]
     return f"{text}; set during the run: {', '.join(stepped)}" if stepped else text
 
