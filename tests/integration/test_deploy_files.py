@@ -1,14 +1,17 @@
-"""The files of ``deploy/`` for Prometheus and Grafana are consistent."""
+"""The files of ``deploy/`` for Prometheus, Grafana and systemd are consistent."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from chakram_agent.cli import parser, serve_options
 from tests.support import REPO_ROOT, missing_program, require
 from tests.unit.metrics.test_state import exposition, full_state
 from tests.waiting import PATIENCE_S
@@ -40,6 +43,46 @@ def test_promtool_accepts_the_configuration() -> None:
 
 def test_promtool_accepts_the_metrics() -> None:
     assert promtool("check", "metrics", text=exposition(full_state(2))) == ""
+
+
+UNIT = DEPLOY / "systemd/chakram-agent.service"
+_PROGRAM = "/opt/chakram/bin/chakram-agent"
+
+
+def analyzed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    require("systemd", missing_program("systemd-analyze"))
+    return subprocess.run(
+        ["systemd-analyze", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_systemd_accepts_the_unit_of_the_agent(tmp_path: Path) -> None:
+    """The exit code is 0 for unknown keys, too, so that the output has to be empty."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace(_PROGRAM, sys.executable))
+    done = analyzed("verify", str(unit))
+    assert done.stderr == ""
+    wrong = tmp_path / "wrong.service"
+    wrong.write_text(unit.read_text().replace("LockPersonality", "LockPersonalty"))
+    assert "Unknown key" in analyzed("verify", str(wrong)).stderr
+
+
+def test_the_unit_exposes_little() -> None:
+    done = analyzed("security", "--offline=true", "--threshold=25", str(UNIT))
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_unit_starts_an_agent_with_limits() -> None:
+    text = UNIT.read_text().replace("\\\n", " ")
+    (line,) = re.findall(r"^ExecStart=\S+ (.*)$", text, re.MULTILINE)
+    options = serve_options(parser().parse_args(line.split()))
+    assert [str(each) for each in options.policy.allow] == ["198.18.0.0/15"]
+    assert options.policy.max_rate_bps == 50_000_000_000
+    assert options.tls is not None
 
 
 RULES = REPO_ROOT / "dashboards/rules"

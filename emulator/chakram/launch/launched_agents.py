@@ -221,10 +221,9 @@ async def launched_agents(
         agents = LaunchedAgents(listener, commands, logs)
         address, port = listen_address(options.listen)
         bound = await listener.listen(address, port)
-        controllers = [
-            socket_text(each, bound)
-            for each in _reaches(address, chosen, hosts.values())
-        ]
+        # Names of hosts may have to be resolved.
+        reaches = await asyncio.to_thread(_reaches, address, chosen, hosts.values())
+        controllers = [socket_text(each, bound) for each in reaches]
 
         def token_file(each: LaunchCommand) -> bytes:
             shared = chosen.shares_token
@@ -425,7 +424,7 @@ def _hint(each: _Started) -> str | None:
     assert each.process is not None
     arguments = each.command.arguments
     if each.process.returncode == 127 or "not found" in " ".join(each.last):
-        return "install chakram on the hosts, or give the path: --agent PATH"
+        return "copy it with chakram hosts push, or give its path: --agent PATH"
     if arguments[0] == "ssh" and each.process.returncode == 255:
         return f"does this work? ssh {each.command.arguments[-2]} true"
     return None
