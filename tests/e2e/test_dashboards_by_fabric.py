@@ -27,6 +27,9 @@ live_check = pytest.importorskip("dashboards.live_check")
 query_files = pytest.importorskip("dashboards.query_files", exc_type=ImportError)
 
 RULES = REPO_ROOT / "dashboards/rules/chakram.yaml"
+ADDRESS = "127.0.0.1:9464"
+"""Address of metrics; every test has its own network."""
+
 LOCAL_FABRICS: dict[str, dict[str, Any]] = {
     "loopback": {"kind": "loopback", "rate": "40Mbit"},
     "namespaces": star(4, rate="40Mbit"),
@@ -57,8 +60,9 @@ def answers(folder: Path, run: Callable[[str], object]) -> tuple[set[str], list[
         The queries with an answer during the run, and the problems that
         ``dashboards.lint --live`` prints.
     """
-    with open_listener("127.0.0.1:0") as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    # A port from the ephemeral range may be taken by a connection of Prometheus.
+    with open_listener(ADDRESS):
+        address = ADDRESS
     with start_prometheus(
         folder, [address], scrape_interval="250ms", rules=[RULES]
     ) as prometheus:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import TYPE_CHECKING
+
 import pytest
 
+from chakram.cli import main
 from chakram.foundation.errors import ConfigError
+from chakram.launch.batch_script import batch_script
 from chakram.launch.launched_agents import listen_address
 from chakram.launch.launchers import LAUNCHERS, LaunchRequest, launcher
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AGENT = ("chakram-agent", "serve", "--token-file", "-", "--allow", "198.18.0.0/15")
 HOSTS = {"gpu1": "gpu1", "gpu2": "me@192.0.2.2"}
@@ -81,3 +89,46 @@ def test_an_address_to_listen_at(text: str, address: str, port: int) -> None:
 def test_what_is_no_address_to_listen_at(text: str) -> None:
     with pytest.raises(ConfigError, match="--listen"):
         listen_address(text)
+
+
+def test_a_batch_script_is_bash_and_names_everything(tmp_path: Path) -> None:
+    text = batch_script(
+        "my experiment.yaml",
+        nodes=4,
+        port_in=["198.18.0.0/15"],
+        directives=["--partition=gpu"],
+    )
+    path = tmp_path / "job.sh"
+    path.write_text(text)
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    assert text.splitlines()[:4] == [
+        "#!/bin/bash",
+        "#SBATCH --nodes=4",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --partition=gpu",
+    ]
+    assert "chakram run 'my experiment.yaml' --launch slurm" in text
+
+
+@pytest.mark.parametrize("directive", ["gpu", "--time=1\nrm -rf /"])
+def test_a_directive_must_be_an_option(directive: str) -> None:
+    with pytest.raises(ConfigError, match="not an option of sbatch"):
+        batch_script("e", nodes=1, port_in=["198.18.0.0/15"], directives=[directive])
+
+
+def test_launch_prints_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = ["launch", "show", "ssh", "gpu[1-2]", "--agent", "/opt/agent"]
+    assert main(verb) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("ssh -T -o BatchMode=yes")
+    assert first.endswith(
+        "-- gpu1 'exec /opt/agent serve --token-file - --lease 10min --verbose "
+        "--die-with-parent'"
+    )
+    assert "-- gpu2 " in second
+
+
+def test_launch_prints_a_batch_script(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = ["launch", "sbatch", "e.yaml", "--nodes", "2", "--port-in", "198.18.0.0/15"]
+    assert main(verb) == 0
+    assert "#SBATCH --nodes=2" in capsys.readouterr().out

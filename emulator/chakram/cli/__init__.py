@@ -65,6 +65,7 @@ _VERBS = {
     "algorithms": "algorithms",
     "dcqcn": "dcqcn",
     "hosts": "hosts",
+    "launch": "launch",
     "certs": "certs",
     "dashboards": "dashboards",
     "doctor": "doctor",

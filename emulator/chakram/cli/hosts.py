@@ -343,7 +343,7 @@ def push(
     from chakram.launch.agent_bundle import make_bundle
     from chakram.launch.host_commands import FOLDER, install
 
-    places = _login_addresses(hosts, group)
+    places = login_addresses(hosts, group)
     with ProgressReporter() as progress:
         progress.phase("making the bundle")
         bundle = make_bundle(python)
@@ -380,7 +380,7 @@ def push(
     print(f"{len(places)} hosts have {command} in their home directory")
 
 
-def _login_addresses(hosts: str, group: str | None) -> dict[str, str]:
+def login_addresses(hosts: str, group: str | None) -> dict[str, str]:
     """Return the address of each host of a list or an inventory, for launchers."""
     from chakram.fabric.fabric_types.inventory_file import read_inventory
     from chakram.fabric.inventory.listed_hosts import listed_hosts

@@ -158,6 +158,22 @@ class LaunchedAgents:
                     file.write(b"# the rest of this log was dropped\n")
 
 
+def agent_command(options: LaunchOptions, *, allow: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of launched agents.
+
+    Args:
+        options: How they are started.
+        allow: Prefixes that they may send to; empty: the default of agents.
+    """
+    own = (sys.executable, "-P", "-m", "chakram_agent")
+    command = tuple(options.agent) or (own if options.kind == "local" else PUSHED_AGENT)
+    return (
+        *command,
+        *("serve", "--token-file", "-", "--lease", options.lease, "--verbose"),
+        *(word for prefix in allow for word in ("--allow", prefix)),
+    )
+
+
 @asynccontextmanager
 async def launched_agents(
     options: LaunchOptions,
@@ -187,15 +203,9 @@ async def launched_agents(
             installed.
     """
     chosen = launcher(options.kind)
-    own = (sys.executable, "-P", "-m", "chakram_agent")
-    command = tuple(options.agent) or (own if options.kind == "local" else PUSHED_AGENT)
     request = LaunchRequest(
         hosts=hosts,
-        agent=(
-            *command,
-            *("serve", "--token-file", "-", "--lease", options.lease, "--verbose"),
-            *(word for prefix in allow for word in ("--allow", prefix)),
-        ),
+        agent=agent_command(options, allow=allow),
         options=options.options,
         environment=os.environ,
     )

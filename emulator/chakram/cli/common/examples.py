@@ -147,6 +147,19 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram hosts push 'gpu[001-064]'",
         "chakram hosts push hosts.yaml --python cpython-3.11-install_only.tar.gz",
     ),
+    "launch": (
+        "chakram launch show ssh 'gpu[001-064]'",
+        "chakram launch sbatch moe.yaml --nodes 8 --port-in 198.18.0.0/15",
+    ),
+    "launch show": (
+        "chakram launch show ssh 'gpu[001-064]'",
+        "chakram launch show mpi hosts.yaml --agent /opt/chakram/bin/chakram-agent",
+    ),
+    "launch sbatch": (
+        "chakram launch sbatch moe.yaml --nodes 8 --port-in 198.18.0.0/15",
+        "chakram launch sbatch moe.yaml --nodes 8 --port-in 198.18.0.0/15 "
+        "--directive=--partition=gpu",
+    ),
     "hosts show": ("chakram hosts show hosts.yaml",),
     "hosts check": (
         "chakram hosts check hosts.yaml",

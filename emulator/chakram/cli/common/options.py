@@ -322,6 +322,7 @@ DOCUMENTS = dict.fromkeys(
         "lab",
         "labs",
         "labs-ended",
+        "launch",
         "logs",
         "plan",
         "ports",
