@@ -73,7 +73,8 @@ def processes_of(lab: HostLab, name: str) -> list[int]:
             inode = (path / "ns/net").stat().st_ino
         except OSError:
             continue
-        if inode in nodes and Path(words.partition(" ")[0] or "x").name == name.strip():
+        program = Path(words.partition(" ")[0].rstrip(":") or "x").name
+        if inode in nodes and program == name.strip():
             found.append(int(path.name))
     return found
 
