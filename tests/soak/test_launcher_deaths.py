@@ -121,35 +121,28 @@ def test_a_killed_process_leaves_silence_and_results(
         if victim == "agent":
             pids = rng.sample(lab.agents(), 1)
         elif victim == "controller":
+            pids = controllers(lab)
+        else:
+            # The sshd that listens stays, so that the next run can start.
             pids = [
                 each
-                for each in processes_of(lab, Path(sys.executable).name)
-                if "chakram\0run" in Path(f"/proc/{each}/cmdline").read_text()
+                for each in processes_of(lab, victim)
+                if victim != "sshd" or "-D" not in arguments_of(each)
             ]
-        else:
-            pids = processes_of(lab, victim)
-            # The daemons themselves stay, so that the next run can start.
-            parents = {"sshd": "-D", "slurmd": "-N"}.get(victim)
-            if victim == "sshd":
-                pids = [
-                    each
-                    for each in pids
-                    if parents not in Path(f"/proc/{each}/cmdline").read_text()
-                ]
-            pids = rng.sample(pids, 1)
+            # srun has a helper process.
+            pids = pids if victim == "srun" else rng.sample(pids, 1)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        killed_s = time.monotonic()
-        if victim == "slurmd":
-            # slurmd is not needed by a running step; the run goes on.
+        if victim in ("slurmd", "slurmstepd"):
+            # The agents do not need them, and the run goes on.
             time.sleep(1)
-            process.send_signal(signal.SIGINT)
-            (name,) = [
-                each for each in lab.hosts if f"ck-{each}" and not _has(lab, each)
-            ]
-            conf = environment["SLURM_CONF"]
-            lab.start(name, "slurmd", "-N", name, "-D", "-f", conf, log="again.log")
-            killed_s = time.monotonic()
+            assert not are_silent(lab), told
+            for pid in controllers(lab):
+                os.kill(pid, signal.SIGINT)
+            for name in {*lab.hosts} - running_slurmd(lab):
+                conf = environment["SLURM_CONF"]
+                lab.start(name, "slurmd", "-N", name, "-D", "-f", conf, log="again.log")
+        killed_s = time.monotonic()
         wait_until(
             lambda: are_silent(lab), f"{told}: silence", timeout_s=SILENT_S + _MARGIN_S
         )
@@ -164,7 +157,7 @@ def test_a_killed_process_leaves_silence_and_results(
         shown = lab.chakram("show", str(run), expected=None)
         assert "Traceback" not in shown.stderr
         text = (tmp_path / f"{number}.log").read_text()
-        if victim in ("agent", "ssh ", "sshd", "srun", "slurmstepd"):
+        if victim in ("agent", "ssh ", "sshd", "srun"):
             assert "error: " in text, told
             assert "agent " in text.partition("error: ")[2], text
         if kind == "slurm":
@@ -172,8 +165,21 @@ def test_a_killed_process_leaves_silence_and_results(
             lab.wait_for_idle_nodes(environment)
 
 
-def _has(lab: HostLab, host: str) -> bool:
-    return any(
-        host in Path(f"/proc/{each}/cmdline").read_text().split("\0")
-        for each in processes_of(lab, "slurmd")
-    )
+def arguments_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def controllers(lab: HostLab) -> list[int]:
+    """Return the processes of ``chakram run``."""
+    python = Path(sys.executable).name
+    return [
+        pid
+        for pid in processes_of(lab, python)
+        if arguments_of(pid)[1:4] == ["-m", "chakram", "run"]
+    ]
+
+
+def running_slurmd(lab: HostLab) -> set[str]:
+    """Return the hosts whose slurmd runs."""
+    found = (arguments_of(pid) for pid in processes_of(lab, "slurmd"))
+    return {words[words.index("-N") + 1] for words in found if "-N" in words}

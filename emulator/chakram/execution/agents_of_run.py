@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.launch.launched_agents import LaunchedAgents, LaunchOptions
+
+
+_HEARD_WITHIN_S = 0.5
+"""Time in which a run hears of the end of an agent."""
 
 
 class AgentsOfRun:
@@ -62,12 +67,28 @@ class AgentsOfRun:
             return {}
         return {"launcher": self._launched.agents[name].launcher}
 
+    async def watch(self, abort: Callable[[str], None]) -> None:
+        """Abort a run whose launcher ends.
+
+        The launcher of Slurm may end although its agents are still connected. If an
+        agent is the reason, the run hears of it before.
+
+        Args:
+            abort: Called with the reason.
+        """
+        if self._launched is not None:
+            ended = await self._launched.first_end()
+            await asyncio.sleep(_HEARD_WITHIN_S)
+            abort(f"the launcher of agents has ended: {ended}")
+
     async def explained(self, error: ChakramError) -> ChakramError:
         """Return an error that also tells which launchers have ended, and how."""
         ended = [] if self._launched is None else await self._launched.ended()
         if not ended:
             return error
-        found = "; ".join([error.found, *ended])
+        found = "; ".join(
+            [error.found, *(each for each in ended if each not in error.found)]
+        )
         return type(error)(error.where, found, error.hint)
 
 

@@ -214,6 +214,7 @@ class Run:
             )
             self._progress.phase("preparing agents")
             watch = asyncio.create_task(self._watch_links(world, before), name="links")
+            launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
             self._interrupts.listener = session.interrupt
             try:
                 await session.run()
@@ -224,7 +225,8 @@ class Run:
                 if self._link_faults is not None:
                     self._link_faults.end(time.monotonic_ns())
                 watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
+                launcher.cancel()
+                await asyncio.gather(watch, launcher, return_exceptions=True)
                 await self._count_links(world, before)
                 # An error here must not hide how the run ended.
                 with suppress(FabricError):

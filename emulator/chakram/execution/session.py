@@ -318,6 +318,10 @@ class Session:
             self._deadline_ns = None
             self._events.put_nowait(state.Abort(reason="stop_if.duration is over"))
 
+    def abort(self, reason: str) -> None:
+        """End the run because it cannot be completed."""
+        self._events.put_nowait(state.Abort(reason=reason))
+
     def interrupt(self, name: str) -> None:
         """End the run cleanly at the user's request."""
         self._events.put_nowait(

@@ -143,6 +143,20 @@ class LaunchedAgents:
             if each.has_ended
         ]
 
+    async def first_end(self) -> str:
+        """Wait until a launcher ends, and return how it ended, as a clause."""
+        waiting = [
+            asyncio.create_task(each.process.wait(), name="launcher")
+            for each in self._commands
+            if each.process is not None
+        ]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return (await self.ended())[0]
+
     def write_log(self, name: str, text: str) -> None:
         """Add lines to the log of a host, which has a limit."""
         if self._logs is None:
