@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chakram.fabric.inventory.host_port import HostPort
     from chakram.launch.launched_agents import LaunchOptions
 
-_AT_ONCE = 64
+_AT_ONCE = 16
 """Agents that are asked at the same time."""
 
 
