@@ -1,7 +1,7 @@
 """Hosts of a cluster as network namespaces, with sshd, Slurm and Open MPI.
 
 Each host has an interface ``eth0`` on a control network (10.77.0.0/24) and ``eth1`` on
-the fabric under test (198.18.77.0/24). The controller has a namespace of its own.
+the fabric under test (198.18.77.0/24). The controller is on the control network only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support import missing_root
+import yaml
+
+from tests.support import missing_root, require
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -232,6 +234,18 @@ class HostLab:
             assert time.monotonic() < ends_s, done.stderr
             time.sleep(0.1)
 
+    def write_inventory(self, folder: Path) -> None:
+        """Write hosts.yaml with the ports of all hosts."""
+        hosts = [
+            {
+                "name": name,
+                "ports": [{"open": "udp:eth1", "address": f"198.18.77.{at}/24"}],
+            }
+            for at, name in enumerate(self.hosts, start=1)
+        ]
+        document = {"version": 1, "hosts": hosts}
+        (folder / "hosts.yaml").write_text(yaml.safe_dump(document))
+
     def agents(self) -> list[int]:
         """Return the process IDs of all agents on the hosts."""
         return agents_in([f"ck-{name}" for name in self.hosts])
@@ -262,6 +276,18 @@ def why_no_hosts() -> str | None:
     if shutil.which("sshd", path=_SBIN) is None:
         return "the program sshd is not installed"
     return missing_root()
+
+
+@contextmanager
+def ssh_lab(folder: Path) -> Iterator[HostLab]:
+    """Create four hosts with sshd until the block ends.
+
+    The running test is skipped where that cannot be done.
+    """
+    require("sshd", why_no_hosts())
+    with host_lab(folder) as lab:
+        lab.start_sshd()
+        yield lab
 
 
 @contextmanager

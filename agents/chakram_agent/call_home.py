@@ -51,6 +51,8 @@ has ended."""
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _RENEW_AFTER_S = AGENT_VALID.total_seconds() / 2
+_RENEW_AGAIN_S = 60.0
+"""Time after which an agent asks again for a certificate that it did not get."""
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _LOG_EVERY_S = 0.2
@@ -145,7 +147,7 @@ class CallHome:
         self._inner = inner
         self._end = end
         self._log = LogLines()
-        logging.getLogger().addHandler(self._log)
+        self._renew_at_s = 0.0
         self._key: ec.EllipticCurvePrivateKey
         self._context: ssl.SSLContext
 
@@ -187,9 +189,13 @@ class CallHome:
         await close(streams[1])
         self._name = welcome.name
         self._key = key
-        self._context = client_context(
-            self._token.authority, (welcome.certificate, key)
-        )
+        self._use(welcome.certificate)
+
+    def _use(self, certificate: bytes) -> None:
+        """Use a certificate for new connections, and renew it in time."""
+        pair = certificate, self._key
+        self._context = client_context(self._token.authority, pair)
+        self._renew_at_s = time.monotonic() + _RENEW_AFTER_S
 
     async def stay(self, seen: Callable[[], None]) -> None:
         """Keep the connections until canceled.
@@ -198,9 +204,13 @@ class CallHome:
             seen: Called every second while the controller is connected.
         """
         self._seen = seen
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._again(self._commands), name="calls from home")
-            tasks.create_task(self._again(self._control), name="control from home")
+        logging.getLogger().addHandler(self._log)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._again(self._commands), name="calls from home")
+                tasks.create_task(self._again(self._control), name="control from home")
+        finally:
+            logging.getLogger().removeHandler(self._log)
 
     async def _again(self, use: Callable[[], Awaitable[None]]) -> None:
         """Open a connection whenever the one before has ended."""
@@ -255,9 +265,7 @@ class CallHome:
                     )
                     write_frame(writer, pb.ControlReply(pong=pong))
                 elif order.HasField("certificate"):
-                    self._context = client_context(
-                        self._token.authority, (order.certificate, self._key)
-                    )
+                    self._use(order.certificate)
                 elif order.HasField("end"):
                     self._end(order.end)
                     return
@@ -268,10 +276,12 @@ class CallHome:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask_for_renewal(self, writer: asyncio.StreamWriter) -> None:
+        # A certificate that was due on an earlier connection is renewed on this one.
         while True:
-            await asyncio.sleep(_RENEW_AFTER_S)
+            await asyncio.sleep(max(0, self._renew_at_s - time.monotonic()))
             self._key, request = new_key_and_request()
             write_frame(writer, pb.ControlReply(request=request))
+            self._renew_at_s = time.monotonic() + _RENEW_AGAIN_S
 
     async def _tell_log(self, writer: asyncio.StreamWriter) -> None:
         while True:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.host_lab import AGENT, HostLab, host_lab, why_no_hosts
-from tests.support import require
+from tests.host_lab import AGENT, HostLab, ssh_lab
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -45,9 +44,7 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostLab]:
-    require("sshd", why_no_hosts())
-    with host_lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_sshd()
+    with ssh_lab(tmp_path_factory.mktemp("lab")) as made:
         yield made
 
 

@@ -12,8 +12,7 @@ import yaml
 
 from chakram.run_directory.reader import open_run
 from tests.e2e.test_launched_agents import EXPERIMENT
-from tests.host_lab import HostLab, host_lab, why_no_hosts
-from tests.support import require
+from tests.host_lab import HostLab, ssh_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +33,7 @@ exec {sys.executable} -P -m chakram_agent "$@"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostLab]:
-    require("sshd", why_no_hosts())
-    with host_lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_sshd()
+    with ssh_lab(tmp_path_factory.mktemp("lab")) as made:
         yield made
 
 
@@ -47,14 +44,7 @@ def results(lab: HostLab, tmp_path_factory: pytest.TempPathFactory) -> RunResult
     agent = folder / "agent"
     agent.write_text(_AGENT)
     agent.chmod(0o755)
-    hosts = [
-        {
-            "name": name,
-            "ports": [{"open": "udp:eth1", "address": f"198.18.77.{at}/24"}],
-        }
-        for at, name in enumerate(lab.hosts, start=1)
-    ]
-    (folder / "hosts.yaml").write_text(yaml.safe_dump({"version": 1, "hosts": hosts}))
+    lab.write_inventory(folder)
     experiment = folder / "experiment.yaml"
     wanted = {"iterations": {"warmup": 0, "measured": 100_000}}
     limit = {"stop_if": {"duration": "10s"}}

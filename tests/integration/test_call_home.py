@@ -29,7 +29,9 @@ from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError
+from chakram_agent import call_home
 from chakram_agent.call_home import CallHome
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,6 +130,38 @@ async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
         assert times.sent_ns <= times.remote_received_ns <= times.answered_ns
         await opened.listener.end_agents("done")
         await ended.wait()
+        staying.cancel()
+        await asyncio.gather(staying, return_exceptions=True)
+
+
+async def test_a_certificate_is_renewed_for_new_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_home, "_RENEW_AFTER_S", 0.05)
+    async with door(tmp_path / "s") as opened:
+        agent = CallHome(
+            TokenFile(
+                token=host_token(SECRET, "h1"),
+                authority=opened.authority.certificate,
+                controllers=(f"127.0.0.1:{opened.port}",),
+                name="h1",
+            ),
+            controllers=(),
+            name="h1",
+            inner=str(tmp_path / "absent"),
+            end=lambda _: None,
+        )
+        await agent.enrol()
+        first = agent._context
+        staying = asyncio.create_task(agent.stay(lambda: None))
+        await asyncio.to_thread(
+            wait_until, lambda: agent._context is not first, "another certificate"
+        )
+        streams, welcome = await agent._connect(
+            greeting("h1", commands=True), agent._context
+        )
+        streams[1].close()
+        assert not welcome.HasField("refusal")
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)
 

@@ -16,8 +16,7 @@ import yaml
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from tests.e2e.test_launched_agents import EXPERIMENT
-from tests.host_lab import AGENT, HostLab, host_lab, why_no_hosts
-from tests.support import require
+from tests.host_lab import AGENT, HostLab, ssh_lab
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ VICTIMS = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostLab]:
-    require("sshd", why_no_hosts())
-    with host_lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_sshd()
+    with ssh_lab(tmp_path_factory.mktemp("lab")) as made:
         yield made
 
 
@@ -90,14 +87,7 @@ def test_a_killed_process_leaves_silence_and_results(
     if kind == "ssh":
         launch += [f"--launcher-option={each}" for each in lab.ssh_options]
     allocate = ["salloc", "--quiet", "--nodes=4"] if kind == "slurm" else []
-    hosts = [
-        {
-            "name": name,
-            "ports": [{"open": "udp:eth1", "address": f"198.18.77.{at}/24"}],
-        }
-        for at, name in enumerate(lab.hosts, start=1)
-    ]
-    (tmp_path / "hosts.yaml").write_text(yaml.safe_dump({"version": 1, "hosts": hosts}))
+    lab.write_inventory(tmp_path)
     path = tmp_path / "experiment.yaml"
     path.write_text(
         yaml.safe_dump(EXPERIMENT | {"iterations": {"warmup": 0, "measured": 10_000}})

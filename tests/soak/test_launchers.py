@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from tests.e2e.test_launched_agents import EXPERIMENT
-from tests.host_lab import AGENT, HostLab, host_lab, why_no_hosts
-from tests.support import require
+from tests.host_lab import AGENT, HostLab, ssh_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +31,7 @@ nodes="$SLURM_JOB_NODELIST"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostLab]:
-    require("sshd", why_no_hosts())
-    with host_lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_sshd()
+    with ssh_lab(tmp_path_factory.mktemp("lab")) as made:
         yield made
 
 

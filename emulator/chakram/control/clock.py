@@ -29,6 +29,14 @@ class PingTimes:
             self.remote_sent_ns - self.remote_received_ns
         )
 
+    @property
+    def offset_ns(self) -> int:
+        """How far the remote clock is ahead, if both ways took the same time."""
+        doubled_ns = (self.remote_received_ns - self.sent_ns) + (
+            self.remote_sent_ns - self.answered_ns
+        )
+        return doubled_ns // 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOffset:
@@ -46,8 +54,8 @@ class ClockOffset:
         return local_ns + self.offset_ns
 
 
-def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
-    """Return the offset according to the ping with the shortest round trip.
+def best_ping(pings: Iterable[PingTimes]) -> PingTimes:
+    """Return the ping with the shortest round trip.
 
     Raises:
         ValueError: If there are no pings, or if a round trip is negative.
@@ -57,11 +65,18 @@ def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
         raise ValueError("no pings to estimate an offset from")
     if best.round_trip_ns < 0:
         raise ValueError(f"a ping took {best.round_trip_ns} ns")
-    doubled = (best.remote_received_ns - best.sent_ns) + (
-        best.remote_sent_ns - best.answered_ns
-    )
+    return best
+
+
+def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
+    """Return the offset according to the ping with the shortest round trip.
+
+    Raises:
+        ValueError: If there are no pings, or if a round trip is negative.
+    """
+    best = best_ping(pings)
     return ClockOffset(
-        offset_ns=doubled // 2,
+        offset_ns=best.offset_ns,
         # Round up, so that the interval contains the true offset.
         uncertainty_ns=(best.round_trip_ns + 1) // 2 + 1,
     )

@@ -9,9 +9,9 @@ example because the clock was set. The module does no I/O and reads no clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from chakram.control.clock import PingTimes
+from chakram.control.clock import PingTimes, best_ping
 from chakram.records.clock_line import ClockLine
 
 LONGEST_PAUSE_NS = 10 * 10**9
@@ -100,29 +100,16 @@ class ClockTrack:
         Raises:
             ValueError: If there are no pings, or a round trip is negative.
         """
-        best = min(pings, key=lambda ping: ping.round_trip_ns, default=None)
-        if best is None:
-            raise ValueError("no pings to estimate an offset from")
-        if best.round_trip_ns < 0:
-            raise ValueError(f"a ping took {best.round_trip_ns} ns")
-        doubled = (best.remote_received_ns - best.sent_ns) + (
-            best.remote_sent_ns - best.answered_ns
-        )
-        number = max(len(self.segments) - 1, 0)
+        best = best_ping(pings)
         sample = ClockSample(
             local_ns=(best.sent_ns + best.answered_ns) // 2,
-            offset_ns=doubled // 2,
+            offset_ns=best.offset_ns,
             round_trip_ns=best.round_trip_ns,
-            segment=number,
+            segment=max(len(self.segments) - 1, 0),
         )
         if self.segments and self._contradicts(sample):
-            number += 1
-            sample = ClockSample(
-                local_ns=sample.local_ns,
-                offset_ns=sample.offset_ns,
-                round_trip_ns=sample.round_trip_ns,
-                segment=number,
-            )
+            sample = replace(sample, segment=sample.segment + 1)
+        number = sample.segment
         self.samples.append(sample)
         own = [each for each in self.samples if each.segment == number]
         self.segments[number:] = [self._fit(own)]

@@ -164,7 +164,10 @@ class LaunchedAgents:
         data = (plain(text) + "\n").encode()
         before = self._logged.get(name, 0)
         self._logged[name] = before + len(data)
-        if before <= _MOST_LOG_BYTES:
+        if before > _MOST_LOG_BYTES:
+            return
+        # A full disk ends the run where its records are written, not here.
+        with suppress(OSError):
             self._logs.mkdir(exist_ok=True)
             with (self._logs / f"{name}.log").open("ab") as file:
                 file.write(data)
