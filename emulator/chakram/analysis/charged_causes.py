@@ -392,7 +392,11 @@ class _Judge:
         if part is Part.SERIALISE:
             return "slow link", self._named(message.slow_port)
         if part is Part.TRANSFER:
-            return "slow link", self._named(self._host_port(self.job, message.src))
+            port = self._host_port(self.job, message.src)
+            if port is None:
+                # The link and its rate are unknown, so that nothing shows it is slow.
+                return "own port", self._rank(rank)
+            return "slow link", self._named(port)
         if part is Part.OWN_PORT:
             # Earlier messages occupied the port longer than on comparable links.
             port = self._host_port(self.job, message.src)

@@ -429,9 +429,10 @@ def cause_of(
     *changed: LinkRecord,
     slow: str = "",
     least_bps: int = 10**6,
+    links: tuple[LinkRecord, ...] = LINKS,
 ) -> tuple[str, str]:
     """Return the cause of 1,000 ns of *part*, of 10,000 on the path."""
-    now = {each.port: each for each in (*LINKS, *changed)}
+    now = {each.port: each for each in (*links, *changed)}
     around = Surroundings(
         links=tuple(now.values()),
         slow_ports=frozenset({slow} - {""}),
@@ -454,6 +455,11 @@ def cause_of(
 
 WAITS = ("own port", "rank 0")
 SENT = message(0, 1, path="leaf0:up0 spine0:p1", queue_port="leaf0:up0")
+
+
+def test_unknown_links_are_not_called_slow() -> None:
+    """Fabrics without a topology tell neither the links nor their rates."""
+    assert cause_of(Part.TRANSFER, SENT, links=()) == WAITS
 
 
 def test_constant_pacing_at_the_port_rate_waits_for_the_port() -> None:

@@ -35,12 +35,15 @@ class Clock:
         step_ns: int = 0,
         step_at_ns: int = 10**18,
         asymmetry_ns: float = 0.0,
+        way_ns: float = WAY_NS,
+        noise_ns: float = NOISE_NS,
     ) -> None:
         self._rng = random.Random(seed)
         self._offset_ns = offset_ns
         self._ppm = ppm
         self._step = (step_ns, step_at_ns)
         self._asymmetry_ns = asymmetry_ns
+        self._way_ns, self._noise_ns = way_ns, noise_ns
 
     def ahead_ns(self, now_ns: float) -> float:
         """Return how far the clock is ahead."""
@@ -52,8 +55,11 @@ class Clock:
         """Return the times of eight pings."""
         pings = []
         for _ in range(8):
-            there = WAY_NS + self._rng.expovariate(1 / NOISE_NS)
-            back = WAY_NS + self._asymmetry_ns + self._rng.expovariate(1 / NOISE_NS)
+            there, back = (
+                self._way_ns + self._rng.expovariate(1 / self._noise_ns)
+                for _ in range(2)
+            )
+            back += self._asymmetry_ns
             arrived_ns = now_ns + there
             remote_ns = round(arrived_ns + self.ahead_ns(arrived_ns))
             answered_ns = round(arrived_ns + back)
@@ -134,6 +140,22 @@ def test_times_converted_during_a_run_are_within_the_bound(
     assert max(errors_ns) <= track.uncertainty_ns
     if not step_ns:
         assert track.uncertainty_ns < 1_000_000
+
+
+def test_the_bound_covers_times_that_an_early_line_converted() -> None:
+    """Pings of microseconds do not tell the drift within the first second."""
+    clock = Clock(1, ppm=100.0, way_ns=500.0, noise_ns=100.0)
+    track = ClockTrack()
+    errors_ns = []
+    for now_ns, next_ns in pairwise(burst_times(30 * SECOND_NS)):
+        track.add(clock.burst(now_ns))
+        if now_ns == 0:
+            track.start()
+        remote_ns = next_ns + round(clock.ahead_ns(next_ns))
+        errors_ns.append(abs(track.line.to_local(remote_ns) - next_ns))
+    track.add(clock.burst(next_ns))
+    assert max(errors_ns) > 10_000
+    assert max(errors_ns) <= track.uncertainty_ns
 
 
 @pytest.mark.parametrize("step_ns", [5_000_000, -40_000_000, 10**10])
