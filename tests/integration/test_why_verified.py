@@ -22,6 +22,7 @@ from chakram.chakra.et_codec import CollectiveType
 from chakram.cli import main
 from chakram.diagnosis import verification
 from tests.diagnosis import virtual
+from tests.diagnosis.cases import judged
 from tests.diagnosis.design import Design, Job, Step, star
 
 HOSTS = ["h0", "h1", "h2", "h3"]
@@ -251,3 +252,9 @@ def test_full_direction_of_a_single_uplink_is_ranked_first(
     limits = [(each["cause"], each["place"]) for each in document["causes"]]
     assert limits[0] == ("contention", "west-east up")
     assert ("contention", "west-east") in limits
+
+
+def test_hash_is_not_accused_if_only_one_even_spread_saves_time(tmp_path: Path) -> None:
+    # Alternating paths would save 5 % here, the shortest queue next to nothing.
+    outcome = judged(11_700_032, tmp_path, clean=True)
+    assert outcome.is_hit, outcome.line()

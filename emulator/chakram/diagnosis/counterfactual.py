@@ -191,11 +191,14 @@ class Case:
     Attributes:
         suspect: The suspect.
         change: Returns a variant of the run without the suspect.
+        other_change: Another change that removes the suspect.  The slower of both
+            variants decides.
         job: The only job whose time changes.  None: all jobs.
     """
 
     suspect: Suspect
     change: Change
+    other_change: Change | None = None
     job: str | None = None
 
 

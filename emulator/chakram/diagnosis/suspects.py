@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,14 @@ def cases_of(
     ]
 
 
-def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -> Case:
+def _fault(
+    cause: str,
+    place: str,
+    change: Change,
+    evidence: str,
+    other_change: Change | None = None,
+    **more: Any,
+) -> Case:
     return Case(
         suspect=Suspect(
             cause=cause,
@@ -120,6 +128,7 @@ def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -
             **more,
         ),
         change=change,
+        other_change=other_change,
     )
 
 
@@ -422,14 +431,15 @@ def _hashes(
     yield _fault(
         "hash imbalance",
         switch,
-        lambda of: of.edited(_balance),
+        lambda of: of.edited(partial(_balance, "round_robin")),
         f"one of its equal-cost paths carries {uneven[switch][0]:.2f} times their mean",
-        remedy="with switches that alternate between equal-cost paths for each packet",
+        lambda of: of.edited(partial(_balance, "adaptive")),
+        remedy="with switches that spread packets evenly over equal-cost paths",
         round=1,
     )
 
 
-def _balance(document: dict[str, Any]) -> None:
+def _balance(how: str, document: dict[str, Any]) -> None:
     fabric, transport = document["fabric"], document["transport"]
-    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "round_robin"}
+    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": how}
     transport["reordering"] = {"accept": {"window": _ANY_ORDER}}

@@ -23,6 +23,7 @@ from chakram.analysis.charged_causes import Why
 from chakram.analysis.simulation_misfit import LATE
 from chakram.diagnosis.counterfactual import (
     Case,
+    Change,
     Rerun,
     Variant,
     mean_time,
@@ -499,10 +500,25 @@ class _Timer:
         seed: int | None = None,
         measured: int | None = None,
     ) -> int | None:
+        cases = [self._cases[index] for index in sorted(removed)]
+        changes = [[case.change for case in cases]]
+        if any(case.other_change for case in cases):
+            changes.append([case.other_change or case.change for case in cases])
+        times_ns = [self._changed_ns(removed, each, seed, measured) for each in changes]
+        known_ns = [each for each in times_ns if each is not None]
+        return max(known_ns) if len(known_ns) == len(changes) else None
+
+    def _changed_ns(
+        self,
+        removed: frozenset[int],
+        changes: Sequence[Change],
+        seed: int | None,
+        measured: int | None,
+    ) -> int | None:
         variant = replace(self._base, seed=seed)
         try:
-            for index in sorted(removed):
-                variant = self._cases[index].change(variant)
+            for change in changes:
+                variant = change(variant)
             chosen = measured or self._limit
             times_ns = rerun(variant, measured=chosen).iterations_ns(self._job)
         except ChakramError:
