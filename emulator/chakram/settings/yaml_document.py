@@ -7,7 +7,7 @@ duplicate key in a mapping is a mistake and does not overwrite the first value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,7 +295,11 @@ M = TypeVar("M", bound="Model")
 
 
 def read_model(
-    path: Path, model: type[M], *, context: dict[str, Any] | None = None
+    path: Path,
+    model: type[M],
+    *,
+    context: dict[str, Any] | None = None,
+    check: Callable[[M], Iterable[Mistake]] = lambda _: (),
 ) -> M:
     """Read the file at *path* as *model*.
 
@@ -303,6 +307,7 @@ def read_model(
         path: The file.
         model: The model of its top level.
         context: Context of the validation.
+        check: Returns further mistakes of a valid model.
 
     Raises:
         ConfigError: If the file is invalid. The error lists every mistake with its
@@ -313,6 +318,7 @@ def read_model(
     found: M | None = None
     try:
         found = model.model_validate(document.data, context=context)
+        mistakes += check(found)
     except ValidationError as error:
         mistakes += from_validation(error, model=model, data=document.data)
     if mistakes or found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from chakram.cli import main
 from chakram.config.experiment import load_experiment
 from chakram.fabric.fabric_types.external import ExternalFabric
+from chakram.fabric.fabric_types.inventory_file import read_inventory
 from chakram.foundation.errors import ConfigError
 from tests.support import REPO_ROOT
 
@@ -88,6 +90,58 @@ def test_mistakes_are_named_in_the_inventory(
         load_experiment(path)
     assert str(caught.value).startswith(f"{file}")
     assert found in str(caught.value)
+
+
+HOSTS = """\
+version: 1
+hosts:
+  - name: a
+    agent: "192.0.2.1:7411"
+    ports: [{open: "udp:e0", address: 198.18.0.1/24}]
+  - name: b
+    agent: "192.0.2.2:7411"
+    ports: [{open: "udp:e0", address: 198.18.0.2/24}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line", "found"),
+    [
+        ("name: b", "name: a", 6, "hosts[1].name: host 0 also has 'a'"),
+        ("192.0.2.2", "192.0.2.1", 7, "hosts[1].agent: host 0 also has"),
+        ("18.0.2", "18.0.1", 8, "198.18.0.1 is the address of a port of a"),
+        ("198.18.0.2/24", "2001:2::2/64", 8, "2001:2::2 is an IPv6 address, but"),
+    ],
+)
+def test_mistakes_among_hosts_are_placed_in_the_inventory(
+    tmp_path: Path, was: str, now: str, line: int, found: str
+) -> None:
+    path = split(tmp_path)
+    file = tmp_path / "cluster/hosts.yaml"
+    file.write_text(HOSTS.replace(was, now))
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(path)
+    assert str(caught.value).startswith(f"{file}:{line}: ")
+    assert found in str(caught.value)
+
+
+def test_an_inventory_of_a_thousand_hosts_with_eight_rails_is_fast(
+    tmp_path: Path,
+) -> None:
+    lines = ["version: 1", "hosts:"]
+    for host in range(1024):
+        lines += [f"  - name: gpu{host:04}", "    ports:"]
+        for rail in range(8):
+            address = f"198.18.{host // 25}.{host % 25 * 10 + rail + 1}/15"
+            lines.append(
+                f'      - {{open: "udp:ens{rail}np0", address: {address}, mtu: 9000, '
+                f"netns: /run/netns/port{rail}}}  # 400 Gbit/s, mlx5_core"
+            )
+    file = tmp_path / "hosts.yaml"
+    file.write_text("\n".join(lines))
+    begun_s = time.process_time()
+    assert len(read_inventory(file).hosts) == 1024
+    assert time.process_time() - begun_s < 3
 
 
 def test_missing_inventory_is_refused(tmp_path: Path) -> None:

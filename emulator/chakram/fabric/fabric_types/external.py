@@ -27,6 +27,8 @@ from chakram.fabric.fabric_types.inventory_file import (
     HostSettings,
     PortDefaults,
     PortSettings,
+    check_hosts,
+    located_ports,
     read_inventory,
 )
 from chakram.fabric.fabric_types.link_settings import (
@@ -185,9 +187,9 @@ class ExternalFabric(FabricKind):
     def check(self) -> list[Mistake]:
         """Check shape, hosts, addresses, isolation and certificates."""
         mistakes = [] if self.topology is None else self._check_shape(self.topology)
-        mistakes += _check_hosts(self)
+        mistakes += check_hosts(self.hosts, ("fabric",))
         mistakes += _check_addresses(self)
-        mistakes += _check_families(self)
+        mistakes += _check_mtus(self)
         mistakes += _check_isolation(self)
         mistakes += _check_tls(self)
         if self.switches is not None:
@@ -363,32 +365,10 @@ class ExternalFabric(FabricKind):
 KIND = ExternalFabric
 
 
-def _check_hosts(fabric: ExternalFabric) -> Iterator[Mistake]:
-    for key in ("name", "agent"):
-        values = [getattr(host, key) for host in fabric.hosts]
-        for index, value in enumerate(values):
-            if value is not None and value in values[:index]:
-                yield Mistake(
-                    location=("fabric", "hosts", index, key),
-                    found=f"host {values.index(value)} also has {value!r}",
-                    hint=f"give every host a unique {key}"
-                    if key == "name"
-                    else "list all ports of an agent under one host",
-                )
-
-
 def _check_addresses(fabric: ExternalFabric) -> Iterator[Mistake]:
-    first: dict[object, str] = {}
     allowed = ", ".join(str(each) for each in fabric.allow)
-    for location, host, port in _ports(fabric):
+    for location, _, port in _ports(fabric):
         address = port.address.ip
-        if address in first:
-            yield Mistake(
-                location=(*location, "address"),
-                found=f"{address} is the address of a port of {first[address]}",
-                hint="give every port a unique address",
-            )
-        first.setdefault(address, host.name)
         if not any(address in prefix for prefix in fabric.allow):
             yield Mistake(
                 location=(*location, "address"),
@@ -400,22 +380,10 @@ def _check_addresses(fabric: ExternalFabric) -> Iterator[Mistake]:
             )
 
 
-def _check_families(fabric: ExternalFabric) -> Iterator[Mistake]:
-    """Check that all ports share an address family, and that it allows their MTUs."""
-    first = fabric.hosts[0]
-    address = first.ports[0].address.ip
+def _check_mtus(fabric: ExternalFabric) -> Iterator[Mistake]:
+    """Check that the address family allows the MTUs."""
     for location, _, port in _ports(fabric):
-        if port.address.ip.version != address.version:
-            yield Mistake(
-                location=(*location, "address"),
-                found=(
-                    f"{port.address.ip} is an IPv{port.address.ip.version} address, "
-                    f"but {address} (host {first.name}) is an IPv{address.version} "
-                    "address: they cannot reach each other"
-                ),
-                hint="give all ports addresses of the same family",
-            )
-        elif port.mtu is not None:
+        if port.mtu is not None:
             yield from check_mtu(port.mtu, fabric.family, (*location, "mtu"))
     yield from check_mtu(
         fabric.defaults.mtu, fabric.family, ("fabric", "defaults", "mtu")
@@ -467,6 +435,4 @@ def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
 def _ports(
     fabric: ExternalFabric,
 ) -> Iterable[tuple[Location, HostSettings, PortSettings]]:
-    for index, host in enumerate(fabric.hosts):
-        for number, port in enumerate(host.ports):
-            yield ("fabric", "hosts", index, "ports", number), host, port
+    return located_ports(fabric.hosts, ("fabric",))

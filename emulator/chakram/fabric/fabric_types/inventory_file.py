@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from pydantic import Field
 from chakram.fabric.fabric_types.base import ROCE_UDP_PORT, TlsSettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
 from chakram.settings.addresses import AgentAddress, InterfaceAddress, Login, Prefix
+from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import (
     BASE_DIRECTORY,
     FilePath,
@@ -91,4 +93,68 @@ def read_inventory(path: Path) -> Inventory:
         ConfigError: If the file is invalid. The error lists every mistake with its
             line, problem and hint.
     """
-    return read_model(path, Inventory, context={BASE_DIRECTORY: path.parent})
+    return read_model(
+        path,
+        Inventory,
+        context={BASE_DIRECTORY: path.parent},
+        check=lambda inventory: check_hosts(inventory.hosts, ()),
+    )
+
+
+def located_ports(
+    hosts: Sequence[HostSettings], at: Location
+) -> Iterator[tuple[Location, HostSettings, PortSettings]]:
+    """Yield all ports, each with its location and host; *at* contains ``hosts``."""
+    for index, host in enumerate(hosts):
+        for number, port in enumerate(host.ports):
+            yield (*at, "hosts", index, "ports", number), host, port
+
+
+def check_hosts(hosts: Sequence[HostSettings], at: Location) -> Iterator[Mistake]:
+    """Yield what is wrong among hosts: equal names, agents or addresses, two families.
+
+    Args:
+        hosts: The hosts.
+        at: Location of the section that contains ``hosts``.
+    """
+    yield from _check_unique(hosts, at)
+    first = next(iter(located_ports(hosts, at)))
+    family = first[2].address.version
+    owners: dict[object, str] = {}
+    for location, host, port in located_ports(hosts, at):
+        address = port.address.ip
+        if address in owners:
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{address} is the address of a port of {owners[address]}",
+                hint="give every port a unique address",
+            )
+        owners.setdefault(address, host.name)
+        if address.version != family:
+            yield Mistake(
+                location=(*location, "address"),
+                found=(
+                    f"{address} is an IPv{address.version} address, but "
+                    f"{first[2].address.ip} (host {first[1].name}) is an IPv{family} "
+                    "address: they cannot reach each other"
+                ),
+                hint="give all ports addresses of the same family",
+            )
+
+
+def _check_unique(hosts: Sequence[HostSettings], at: Location) -> Iterator[Mistake]:
+    for key in ("name", "agent"):
+        seen: dict[str, int] = {}
+        for index, host in enumerate(hosts):
+            value = getattr(host, key)
+            if value is None:
+                continue
+            if value in seen:
+                yield Mistake(
+                    location=(*at, "hosts", index, key),
+                    found=f"host {seen[value]} also has {value!r}",
+                    hint=f"give every host a unique {key}"
+                    if key == "name"
+                    else "list all ports of an agent under one host",
+                )
+            seen.setdefault(value, index)
