@@ -1,16 +1,22 @@
-"""The files of ``deploy/`` for Prometheus, Grafana and systemd are consistent."""
+"""The files of ``deploy/`` are accepted by the programs that read them."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
+from chakram.cli import main
+from chakram.fabric.inventory.listed_hosts import listed_hosts
 from chakram_agent.cli import parser, serve_options
 from tests.support import REPO_ROOT, missing_program, require
 from tests.unit.metrics.test_state import exposition, full_state
@@ -83,6 +89,138 @@ def test_the_unit_starts_an_agent_with_limits() -> None:
     assert [str(each) for each in options.policy.allow] == ["198.18.0.0/15"]
     assert options.policy.max_rate_bps == 50_000_000_000
     assert options.tls is not None
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"),
+    [
+        ("systemd/chakram-agent.service", "systemd --max-rate 50Gbit"),
+        ("ansible/playbook.yaml", "ansible"),
+        (
+            "kubernetes/chakram.yaml",
+            "kubernetes moe.yaml --nodes 4 --port-in 198.18.0.0/15 --claim chakram "
+            "--image registry.example/chakram:0.2.0",
+        ),
+        ("slurm/chakram.sbatch", "sbatch moe.yaml --nodes 4 --port-in 198.18.0.0/15"),
+    ],
+)
+def test_examples_are_what_chakram_launch_prints(
+    file: str, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", *arguments.split()]) == 0
+    assert capsys.readouterr().out == (DEPLOY / file).read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["kubernetes", "a b.yaml", "--image", "i", "--claim", "c", "--port-in", "::/0"],
+        ["kubernetes", "a.yaml", "--image", "i\n", "--claim", "c", "--port-in", "::/0"],
+        ["kubernetes", "a.yaml", "--image", "i", "--claim", "'", "--port-in", "::/0"],
+        ["systemd", "--allow", "::/0 --insecure"],
+        ["ansible", "--listen", "{{ secret }}"],
+    ],
+)
+def test_values_that_a_file_would_misread_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = ["--nodes", "2"] if arguments[0] == "kubernetes" else []
+    assert main(["launch", *arguments, *nodes]) == 2
+    assert "is not a name or address" in capsys.readouterr().err
+
+
+def test_kubernetes_accepts_the_manifests() -> None:
+    text = (DEPLOY / "kubernetes/chakram.yaml").read_text()
+    documents = list(yaml.safe_load_all(text))
+    assert [each["kind"] for each in documents] == ["Service", "Job", "Job"]
+    for document in documents:
+        for version in ("1.29", "1.37"):
+            kubernetes_validate.validate(document, version, strict=True)
+    documents[1]["spec"]["template"]["spec"]["hostNetwrk"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(documents[1], "1.37", strict=True)
+
+
+def test_the_controller_in_kubernetes_runs_valid_commands() -> None:
+    *_, controller = yaml.safe_load_all(
+        (DEPLOY / "kubernetes/chakram.yaml").read_text()
+    )
+    (container,) = controller["spec"]["template"]["spec"]["containers"]
+    *shell, script = container["command"]
+    subprocess.run([*shell[:1], "-n"], input=script, text=True, check=True)
+    hosts, prefix = re.findall(r"hosts find '(\S+)' --port-in (\S+)", script)[0]
+    names = [f"chakram-agents-{number}.chakram-agents" for number in range(4)]
+    assert [each.name for each in listed_hosts(hosts)] == names
+    assert prefix == "198.18.0.0/15"
+
+
+def test_the_agents_in_kubernetes_start_with_valid_options() -> None:
+    _, agents, _ = yaml.safe_load_all((DEPLOY / "kubernetes/chakram.yaml").read_text())
+    (container,) = agents["spec"]["template"]["spec"]["containers"]
+    program, *words = container["command"]
+    assert program == "chakram-agent"
+    options = serve_options(parser().parse_args(words))
+    assert [str(each) for each in options.policy.allow] == ["198.18.0.0/15"]
+    assert options.tls is not None
+
+
+def test_ansible_accepts_the_playbook() -> None:
+    playbook = DEPLOY / "ansible/playbook.yaml"
+    folder = Path(sys.executable).parent
+    done = subprocess.run(
+        [folder / "ansible-playbook", "--syntax-check", "-i", "localhost,", playbook],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+    )
+    assert done.returncode == 0, done.stderr
+    # The unit within the playbook is that of chakram launch systemd.
+    (play,) = yaml.safe_load(playbook.read_text())
+    (copied,) = [
+        each["ansible.builtin.copy"]["content"]
+        for each in play["tasks"]
+        if each["name"] == "Copy the unit"
+    ]
+    assert copied.splitlines() == [
+        line.replace(" --max-rate 50Gbit", "") for line in UNIT.read_text().splitlines()
+    ]
+
+
+def test_the_image_contains_the_wheel_of_make_dist() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    (pattern,) = re.findall(r"^COPY (\S+) /tmp/$", text, re.MULTILINE)
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert fnmatch(f"chakram-0.2.0-{version}-{version}-linux_x86_64.whl", pattern)
+    assert not fnmatch("chakram-0.2.0-py3-none-any.whl", pattern)
+
+
+def test_prometheus_finds_the_agents_of_an_inventory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("prometheus", missing_program("promtool"))
+    inventory = tmp_path / "hosts.yaml"
+    port = "ports: [{open: 'udp:e0', address: 198.18.0.%d/24}]"
+    inventory.write_text(
+        "version: 1\nhosts:\n"
+        f"  - {{name: a, agent: '192.0.2.1:7411', {port % 1}}}\n"
+        f"  - {{name: b, login: me@b.lab, {port % 2}}}\n"
+    )
+    assert main(["hosts", "show", str(inventory), "--metrics-port", "9465"]) == 0
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets/agents.json").write_text(capsys.readouterr().out)
+    config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+    del config["rule_files"]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    config_file = str(tmp_path / "prometheus.yml")
+    text = promtool(
+        "check", "service-discovery", "--timeout=1s", config_file, "chakram-agents"
+    )
+    found, _ = json.JSONDecoder().raw_decode(text)
+    assert [
+        (each["labels"]["instance"], each["labels"]["chakram_host"]) for each in found
+    ] == [("192.0.2.1:9465", "a"), ("b.lab:9465", "b")]
 
 
 RULES = REPO_ROOT / "dashboards/rules"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +15,11 @@ from chakram.foundation.errors import AgentError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from chakram.execution.host_survey import HostAnswer
     from chakram.fabric.fabric_types.base import AgentPlace
+    from chakram.fabric.fabric_types.inventory_file import HostSettings
     from chakram.fabric.inventory.listed_hosts import ListedHost
     from chakram.fabric.inventory.port_choice import Prefix
     from chakram.launch.launched_agents import LaunchOptions
@@ -199,12 +201,28 @@ InventoryPath = Annotated[
 
 
 @app.command()
-def show(inventory: InventoryPath, as_json: options.Json = False) -> None:
+def show(
+    inventory: InventoryPath,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Print a target file of Prometheus (file_sd) for agents that serve "
+            "metrics at this port.",
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """List the hosts and ports of an inventory file."""
     from chakram.fabric.fabric_types.inventory_file import read_inventory
     from chakram.foundation.units import format_rate
 
     found = read_inventory(inventory)
+    if metrics_port is not None:
+        print(json.dumps(list(_targets(found.hosts, metrics_port)), indent=1))
+        return
     ports = [
         {
             "host": host.name,
@@ -237,6 +255,17 @@ def show(inventory: InventoryPath, as_json: options.Json = False) -> None:
             )
         )
     _print_table(("host", "agent", "port", "netns", "address", "MTU", "rate"), rows)
+
+
+def _targets(hosts: Sequence[HostSettings], port: int) -> Iterator[dict[str, object]]:
+    """Yield the targets of agents, as Prometheus reads them from a file."""
+    for host in hosts:
+        address = (host.agent or "").rpartition(":")[0]
+        login = (host.login or host.name).rpartition("@")[2]
+        yield {
+            "targets": [f"{address or login}:{port}"],
+            "labels": {"chakram_host": host.name},
+        }
 
 
 @app.command()
@@ -311,12 +340,12 @@ def check(
 @app.command()
 def push(
     hosts: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="HOSTS",
             help="Host list, e.g. gpu[001-064], inventory file, or a file as for find.",
         ),
-    ],
+    ] = None,
     launch: Annotated[
         str, typer.Option(metavar="KIND", help="Launcher: ssh, slurm or mpi.")
     ] = "ssh",
@@ -332,6 +361,12 @@ def push(
         str | None,
         typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.tar.gz", help="Write the bundle to this file instead."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Copy the agent of this installation to hosts, and try it there.
@@ -343,10 +378,20 @@ def push(
     from chakram.launch.agent_bundle import make_bundle
     from chakram.launch.host_commands import FOLDER, install
 
-    places = login_addresses(hosts, group)
+    if (hosts is None) == (save is None):
+        raise ConfigError(
+            "chakram hosts push",
+            "needs hosts, or --save FILE",
+            "e.g. chakram hosts push 'gpu[001-064]'",
+        )
+    places = {} if hosts is None else login_addresses(hosts, group)
     with ProgressReporter() as progress:
         progress.phase("making the bundle")
         bundle = make_bundle(python)
+        if save is not None:
+            save.write_bytes(bundle.data)
+            print(f"wrote {save}: {bundle.folder}")
+            return
         progress.phase(f"copying {bundle.folder} to {len(places)} hosts")
         ended = asyncio.run(
             install(

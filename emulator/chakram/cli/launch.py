@@ -1,4 +1,4 @@
-"""``chakram launch``: print what launchers would run."""
+"""``chakram launch``: print what launchers would run, and files for services."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ import typer
 
 from chakram.cli.common import options
 
-app = typer.Typer(name="launch", help="What launchers would run.", no_args_is_help=True)
+app = typer.Typer(
+    name="launch",
+    help="What launchers would run, and files for services.",
+    no_args_is_help=True,
+)
+
+_TEST_NET = ("198.18.0.0/15",)
+_PortIn = Annotated[
+    list[str],
+    typer.Option(
+        metavar="PREFIX",
+        help="Choose ports with an address in this prefix. Can be repeated.",
+    ),
+]
 
 
 @app.command()
@@ -63,13 +76,7 @@ def sbatch(
         Path, typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment file.")
     ],
     nodes: Annotated[int, typer.Option(min=1, max=65536, help="Number of nodes.")],
-    port_in: Annotated[
-        list[str],
-        typer.Option(
-            metavar="PREFIX",
-            help="Choose ports with an address in this prefix. Can be repeated.",
-        ),
-    ],
+    port_in: _PortIn,
     directive: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,3 +101,71 @@ def sbatch(
         ),
         end="",
     )
+
+
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PREFIX",
+        help="Prefix that the agent may send to. Can be repeated. Default: "
+        "198.18.0.0/15.",
+    ),
+]
+_MaxRate = Annotated[
+    str | None, typer.Option(metavar="RATE", help="Limit of the total send rate.")
+]
+_ListenAt = Annotated[
+    str, typer.Option(metavar="ADDRESS:PORT", help="Address that the agent listens on.")
+]
+
+
+@app.command()
+def systemd(
+    listen: _ListenAt = "0.0.0.0:7411",
+    allow: _Allow = None,
+    max_rate: _MaxRate = None,
+) -> None:
+    """Print a unit of systemd that runs the agent as a service."""
+    from chakram.launch.deployment_files import systemd_unit
+
+    unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
+    print(unit, end="")
+
+
+@app.command()
+def ansible(
+    listen: _ListenAt = "0.0.0.0:7411",
+    allow: _Allow = None,
+    max_rate: _MaxRate = None,
+) -> None:
+    """Print a playbook of Ansible that installs the agent as a service."""
+    from chakram.launch.deployment_files import ansible_playbook, systemd_unit
+
+    unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
+    print(ansible_playbook(unit), end="")
+
+
+@app.command()
+def kubernetes(
+    experiment: Annotated[
+        str,
+        typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment on the volume."),
+    ],
+    nodes: Annotated[int, typer.Option(min=1, max=65536, help="Number of nodes.")],
+    image: Annotated[str, typer.Option(help="Container image with Chakram.")],
+    claim: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Persistent volume claim with the experiment, and for its results.",
+        ),
+    ],
+    port_in: _PortIn,
+) -> None:
+    """Print manifests of Kubernetes: an Indexed Job of agents, and the controller."""
+    from chakram.launch.deployment_files import kubernetes_manifests
+
+    manifests = kubernetes_manifests(
+        experiment, nodes=nodes, image=image, claim=claim, port_in=port_in
+    )
+    print(manifests, end="")

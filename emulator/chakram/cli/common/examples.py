@@ -146,6 +146,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "hosts push": (
         "chakram hosts push 'gpu[001-064]'",
         "chakram hosts push hosts.yaml --python cpython-3.11-install_only.tar.gz",
+        "chakram hosts push --save chakram-agent.tar.gz",
     ),
     "launch": (
         "chakram launch show ssh 'gpu[001-064]'",
@@ -160,7 +161,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram launch sbatch moe.yaml --nodes 8 --port-in 198.18.0.0/15 "
         "--directive=--partition=gpu",
     ),
-    "hosts show": ("chakram hosts show hosts.yaml",),
+    "launch systemd": (
+        "chakram launch systemd --max-rate 50Gbit > chakram-agent.service",
+    ),
+    "launch ansible": ("chakram launch ansible > playbook.yaml",),
+    "launch kubernetes": (
+        "chakram launch kubernetes moe.yaml --nodes 8 --port-in 198.18.0.0/15 "
+        "--image registry.example/chakram:0.2.0 --claim chakram | kubectl apply -f -",
+    ),
+    "hosts show": (
+        "chakram hosts show hosts.yaml",
+        "chakram hosts show hosts.yaml --metrics-port 9465 > targets/agents.json",
+    ),
     "hosts check": (
         "chakram hosts check hosts.yaml",
         "chakram hosts check hosts.yaml --launch ssh",
