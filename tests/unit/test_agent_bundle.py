@@ -52,6 +52,19 @@ def test_what_only_the_controller_needs_is_left_out(bundle: AgentBundle) -> None
     assert not packages & {"pyarrow", "bokeh", "pydantic", "numpy", "yaml", "rich"}
 
 
+def test_the_bundle_is_small(bundle: AgentBundle) -> None:
+    assert bundle.unpacked_bytes <= 40 << 20
+
+
+def test_a_bundle_is_made_without_binutils(
+    bundle: AgentBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with opened(make_bundle()) as archive, opened(bundle) as stripped:
+        names = [each.partition("/")[2] for each in archive.getnames()]
+        assert names == [each.partition("/")[2] for each in stripped.getnames()]
+
+
 def python_archive(path: Path, version: str) -> Path:
     with tarfile.open(path, "w:gz") as archive:
         info = tarfile.TarInfo(f"python/bin/python{version}")

@@ -16,7 +16,9 @@ import platform
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -106,6 +108,7 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
     if interpreter is not None:
         _check_interpreter(interpreter, version)
     files = dict(_files())
+    files |= _stripped({each: files[each] for each in files if each.endswith(".so")})
     machine = platform.machine()
     files["chakram-agent"] = _START.format(
         version=chakram.__version__,
@@ -202,6 +205,23 @@ def _files() -> Iterator[tuple[str, bytes]]:
                 path = Path(str(installed.locate()))
                 if path.is_file():
                     yield f"site/{installed}", path.read_bytes()
+
+
+def _stripped(libraries: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return libraries without symbols for debugging, if this host has binutils."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {
+            name: Path(folder) / f"{number}.so" for number, name in enumerate(libraries)
+        }
+        for name, path in paths.items():
+            path.write_bytes(libraries[name])
+        with suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run(
+                ["strip", "--strip-unneeded", *paths.values()],
+                check=True,
+                capture_output=True,
+            )
+        return {name: path.read_bytes() for name, path in paths.items()}
 
 
 def _plug_ins() -> list[str]:
