@@ -133,6 +133,43 @@ def test_a_host_that_ssh_does_not_reach_is_named(
     assert lab.agents() == []
 
 
+@pytest.fixture
+def spare(experiment: Path, tmp_path: Path) -> Path:
+    """Return the experiment on an inventory with a first host that does not exist."""
+    inventory = yaml.safe_load((experiment.parent / "hosts.yaml").read_text())
+    gone = {
+        "name": "n0",
+        "login": "10.77.0.99",
+        "ports": [{"open": "udp:eth1", "address": "198.18.77.99/24"}],
+    }
+    inventory["hosts"].insert(0, gone)
+    (tmp_path / "hosts.yaml").write_text(yaml.safe_dump(inventory))
+    path = tmp_path / "experiment.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT))
+    return path
+
+
+def test_ranks_move_to_spare_hosts_if_that_is_tolerated(
+    lab: HostLab, spare: Path, tmp_path: Path
+) -> None:
+    command = ["run", str(spare), "--runs", str(tmp_path / "runs"), *launch(lab)]
+    refused = lab.chakram(*command, expected=4)
+    assert "agent of n0: did not start" in refused.stderr
+    done = lab.chakram(*command, "--tolerate", "1")
+    assert "left out: hosts n0" in done.stderr
+    assert "left out: hosts n0" in done.stdout, "among the banners of the results"
+    (run,) = (
+        each
+        for each in (tmp_path / "runs").iterdir()
+        if json.loads((each / "run.json").read_text())["status"] == "complete"
+    )
+    told = json.loads((run / "run.json").read_text())
+    assert sorted(told["agents"]) == lab.hosts
+    assert any("left out: hosts n0" in each for each in told["banners"])
+    assert (run / "experiment.yaml").read_text().startswith("# left out: hosts n0")
+    assert lab.agents() == []
+
+
 @pytest.mark.parametrize("victim", ["controller", "agent"])
 def test_a_killed_process_leaves_no_agent(
     lab: HostLab, experiment: Path, victim: str

@@ -43,6 +43,7 @@ def run(
     agent: options.AgentCommand = None,
     launcher_option: options.LauncherOptions = None,
     lease: options.Lease = "10min",
+    tolerate: options.Tolerate = 0,
     overrides: options.Overrides = None,
     interval: options.Interval = 1.0,
     report: options.Report = False,
@@ -52,7 +53,12 @@ def run(
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
     launching = options.launch_options(
-        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
+        launch,
+        listen=listen,
+        agent=agent,
+        options=launcher_option,
+        lease=lease,
+        tolerate=tolerate,
     )
     settings, text = options.read_experiment(
         experiment,
@@ -64,7 +70,7 @@ def run(
     )
 
     def run_one(job: str | None) -> RunOutcome:
-        from chakram.execution.run_experiment import run_experiment
+        from chakram.execution.absent_hosts import run_tolerantly
 
         with run_request(
             settings,
@@ -76,7 +82,7 @@ def run(
             alone=job,
             launch=launching,
         ) as request:
-            return asyncio.run(run_experiment(request))
+            return asyncio.run(run_tolerantly(request, tolerate))
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)

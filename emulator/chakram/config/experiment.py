@@ -24,6 +24,7 @@ from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.simulation import Simulation
 from chakram.config.transport import Faults, Transport
 from chakram.fabric.fabric_types import Fabric
+from chakram.foundation.errors import InputError
 from chakram.settings import yaml_document as documents
 from chakram.settings.addresses import ListenAddress
 from chakram.settings.located_errors import Location, Mistake, from_validation, report
@@ -226,6 +227,24 @@ class Experiment(Model):
     def algorithm_of(self, op: CollectiveOp) -> Choice:
         """Return the configured algorithm of *op*; the default is ``auto``."""
         return self.collectives.get(op, AUTO)
+
+
+def recorded_experiment(
+    document: Mapping[str, Any],
+    where: str,
+    hint: str = "run the experiment again with this version",
+) -> Experiment:
+    """Parse an experiment as ``run.json`` has it, or a changed one.
+
+    Raises:
+        InputError: If this version cannot read the experiment.
+    """
+    try:
+        return Experiment.model_validate(dict(document)).stretched()
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(where, f"{place}: {first['msg']}", hint) from None
 
 
 def load_experiment(

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from chakram.analysis.cause_ranking import Suspect
-from chakram.config.experiment import Experiment
+from chakram.config.experiment import Experiment, recorded_experiment
 from chakram.foundation.errors import InputError
 from chakram.plan.isolated_collective import job_alone
 from chakram.plan.plan import Plan, PortPlan
@@ -99,7 +97,9 @@ class Variant:
         """
         document = self.experiment.written.model_dump(mode="json", by_alias=True)
         edit(document)
-        return replace(self, experiment=experiment_of(document, "a changed experiment"))
+        return replace(
+            self, experiment=recorded_experiment(document, "a changed experiment")
+        )
 
     def with_faults(self, **changes: Any) -> Variant:
         """Return a variant with fewer faults: *changes* replace keys of ``faults``."""
@@ -162,24 +162,6 @@ class Rerun:
         return iteration_times(self.plan, self.result, job)
 
 
-def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
-    """Parse the experiment of a run directory.
-
-    Raises:
-        InputError: If this version cannot read the experiment.
-    """
-    try:
-        return Experiment.model_validate(dict(document)).stretched()
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(
-            where,
-            f"{place}: {first['msg']}",
-            "run the experiment again with this version",
-        ) from None
-
-
 Change = Callable[[Variant], Variant]
 """Function that removes a suspect from a variant."""
 
@@ -214,7 +196,7 @@ def variant_of(manifest: RunManifest, where: str) -> Variant:
             run.
         ChakramError: If the traces cannot be read.
     """
-    experiment = experiment_of(manifest.experiment, where)
+    experiment = recorded_experiment(manifest.experiment, where)
     jobs = tuple(load_jobs(experiment))
     names = set(manifest.jobs)
     for job in jobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ class RunRequest:
         alone: The only job to run. It keeps its placement among the other jobs. None:
             all jobs.
         launch: How to start the agents of an external fabric; None: they listen.
+        banners: Warnings for readers of the results.
     """
 
     experiment: Experiment
@@ -45,6 +46,7 @@ class RunRequest:
     plan_file: Path | None = None
     alone: str | None = None
     launch: LaunchOptions | None = None
+    banners: tuple[str, ...] = ()
 
     def resolve(self) -> ResolvedRun:
         """Return the resolved run, with the programs of the saved plan, if any."""
@@ -71,7 +73,7 @@ class RunRequest:
         )
         return RunDirectory.create(
             self.runs_directory,
-            manifest=manifest,
+            manifest=replace(manifest, banners=(*self.banners, *manifest.banners)),
             started=started,
             experiment_text=self.text,
         )

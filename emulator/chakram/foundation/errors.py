@@ -27,7 +27,8 @@ The tree::
     ├── PeerError                 (4: the peer violated the protocol)
     │   └── PacketError
     ├── AgentError                (4: an agent refused, died or is unreachable)
-    │   └── ControllerStalled
+    │   ├── ControllerStalled
+    │   └── HostsAbsent           launched agents did not start
     ├── RunFailed                 (4: a run ended before its work was done)
     │   └── RunInterrupted        (130: by the user)
     ├── PreflightFailed           (5: the fabric does not meet the requirements)
@@ -37,7 +38,7 @@ The tree::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Self
 
 
@@ -176,6 +177,23 @@ class AgentError(ChakramError):
 
 class ControllerStalled(AgentError):
     """An agent ended the session because the controller stalled."""
+
+
+class HostsAbsent(AgentError):
+    """Agents of some hosts were launched, but did not start.
+
+    Args:
+        where: As for ``ChakramError``.
+        found: As for ``ChakramError``.
+        hint: As for ``ChakramError``.
+        hosts: Names of the hosts.
+    """
+
+    def __init__(
+        self, where: str, found: str, hint: str | None, *, hosts: Collection[str]
+    ) -> None:
+        super().__init__(where, found, hint)
+        self.hosts = frozenset(hosts)
 
 
 class RunFailed(ChakramError):

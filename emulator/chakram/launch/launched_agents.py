@@ -28,7 +28,7 @@ from chakram.control.call_home.listener import CallHomeListener
 from chakram.control.call_home.run_authority import RunAuthority
 from chakram.control.call_home.token_file import TokenFile
 from chakram.fabric.child_processes import die_with_parent
-from chakram.foundation.errors import AgentError, ConfigError, EnvironmentProblem
+from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import socket_text
 from chakram.foundation.text_escaping import one_line, plain
 from chakram.launch.host_commands import PUSHED_AGENT
@@ -63,6 +63,8 @@ class LaunchOptions:
             them, or else chakram-agent.
         options: Further options for the launcher's own command.
         lease: Time without a controller after which agents end themselves.
+        tolerate: Number of hosts that may be absent: the start fails only after all
+            other hosts have started, too.
     """
 
     kind: str
@@ -70,6 +72,7 @@ class LaunchOptions:
     agent: Sequence[str] = ()
     options: Sequence[str] = ()
     lease: str = "10min"
+    tolerate: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +216,7 @@ async def launched_agents(
         The agents.
 
     Raises:
-        AgentError: If an agent does not call. It names the hosts, and what the
+        HostsAbsent: If an agent does not call. It names the hosts, and what the
             launcher printed last.
         ConfigError: If the options are not valid.
         EnvironmentProblem: If the controller cannot listen, or the launcher is not
@@ -264,7 +267,7 @@ async def launched_agents(
             ).to_bytes()
 
         stack.push_async_callback(_end, listener, commands)
-        await _start(commands, token_file, agents, listener, arrived)
+        await _start(commands, token_file, agents, listener, arrived, options.tolerate)
         yield agents
 
 
@@ -330,16 +333,19 @@ async def _start(
     agents: LaunchedAgents,
     listener: CallHomeListener,
     arrived: Callable[[int, int], None],
+    tolerate: int,
 ) -> None:
     """Start all commands, some at a time, and wait for their agents.
 
     Raises:
-        AgentError: If an agent does not call.
+        HostsAbsent: If an agent does not call. If more than *tolerate* hosts are
+            absent, this does not wait for the others.
         EnvironmentProblem: If the launcher is not installed.
     """
     waiting = list(commands)
     starting: dict[_Started, float] = {}
     total = len(listener.agents)
+    failures: list[HostsAbsent] = []
     while waiting or starting:
         while waiting and len(starting) < STARTING_AT_ONCE:
             each = waiting.pop(0)
@@ -355,7 +361,14 @@ async def _start(
             if not absent:
                 del starting[each]
             elif each.has_ended or time.monotonic() > ends_s:
-                raise await _why_absent(each, absent, listener)
+                del starting[each]
+                failures.append(await _why_absent(each, absent, listener))
+                lost = frozenset[str]().union(*(failure.hosts for failure in failures))
+                if len(lost) > tolerate:
+                    raise failures[0]
+    if failures:
+        first = failures[0]
+        raise HostsAbsent(first.where, first.found, first.hint, hosts=lost)
 
 
 async def _spawn(each: _Started, token: bytes, agents: LaunchedAgents) -> None:
@@ -425,7 +438,7 @@ def _is_foreign(line: str) -> bool:
 
 async def _why_absent(
     each: _Started, absent: Sequence[str], listener: CallHomeListener
-) -> AgentError:
+) -> HostsAbsent:
     """Return the error that explains why agents have not called."""
     if each.reading is not None and each.has_ended:
         await each.reading
@@ -436,13 +449,16 @@ async def _why_absent(
     if each.has_ended:
         if refusals:
             last = refusals[-1]
-            return AgentError(where, f"{last.where}: {last.found}", last.hint)
-        return AgentError(where, f"did not start: {each.told()}", _hint(each))
+            found = f"{last.where}: {last.found}"
+            return HostsAbsent(where, found, last.hint, hosts=absent)
+        found = f"did not start: {each.told()}"
+        return HostsAbsent(where, found, _hint(each), hosts=absent)
     said = f"; the launcher printed last: {each.last[-1]}" if each.last else ""
-    return AgentError(
+    return HostsAbsent(
         where,
         f"did not call within {ARRIVAL_TIMEOUT_S:g} s{said}",
         "can their hosts reach the controller? name its address with --listen",
+        hosts=absent,
     )
 
 

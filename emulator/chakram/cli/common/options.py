@@ -91,6 +91,17 @@ Lease = Annotated[
         rich_help_panel="Launching agents",
     ),
 ]
+Tolerate = Annotated[
+    int,
+    typer.Option(
+        "--tolerate",
+        metavar="N",
+        min=0,
+        help="Run without up to this many hosts whose agents do not start. Jobs that "
+        "then find too few ports are left out.",
+        rich_help_panel="Launching agents",
+    ),
+]
 Runs = Annotated[
     Path | None,
     typer.Option(
@@ -184,6 +195,7 @@ def launch_options(
     agent: str | None,
     options: list[str] | None,
     lease: str,
+    tolerate: int = 0,
 ) -> LaunchOptions | None:
     """Return how agents are to be started; None: they listen already.
 
@@ -195,6 +207,7 @@ def launch_options(
             ("--listen", listen),
             ("--agent", agent),
             ("--launcher-option", options),
+            ("--tolerate", tolerate),
         ):
             if value:
                 raise ConfigError(
@@ -213,6 +226,7 @@ def launch_options(
         agent=tuple(shlex.split(agent)) if agent else (),
         options=tuple(options or ()),
         lease=lease,
+        tolerate=tolerate,
     )
 
 

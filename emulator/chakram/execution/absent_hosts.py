@@ -1,0 +1,112 @@
+"""Runs without hosts whose agents do not start, if the user tolerates that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chakram.config.experiment import Experiment, recorded_experiment
+from chakram.execution.run_experiment import run_experiment
+from chakram.foundation.errors import HostsAbsent, InputError
+
+if TYPE_CHECKING:
+    from chakram.execution.outcome import RunOutcome
+    from chakram.execution.request import RunRequest
+
+
+async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
+    """Run an experiment, if need be without hosts that do not start.
+
+    Ranks move to ports that other hosts have to spare. If there are too few of them,
+    whole jobs are left out.
+
+    Args:
+        request: The run.
+        tolerated: Number of hosts that may be absent.
+
+    Raises:
+        ChakramError: As for ``run_experiment``.
+        HostsAbsent: If more hosts are absent, or the others cannot run the experiment.
+    """
+    absent: set[str] = set()
+    while True:
+        try:
+            return await run_experiment(request)
+        except HostsAbsent as error:
+            absent |= error.hosts
+            if len(absent) > tolerated:
+                raise
+            request = await asyncio.to_thread(_without, request, error)
+
+
+def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
+    """Return a request without absent hosts, which says so.
+
+    Raises:
+        HostsAbsent: If the others cannot run the experiment.
+    """
+    used: dict[str, set[int]] = defaultdict(set)
+    for rank in request.resolve().expected_plan("absent").ranks():
+        used[rank.program.job].add(rank.port)
+    try:
+        experiment, jobs = without_hosts(request.experiment, error.hosts, used)
+    except InputError as problem:
+        raise HostsAbsent(
+            error.where,
+            f"{error.found}; without it, {problem.where} {problem.found}",
+            "repair the hosts, or list further hosts in the inventory",
+            hosts=error.hosts,
+        ) from None
+    note = f"left out: hosts {', '.join(sorted(error.hosts))} ({error.found})"
+    if jobs:
+        note += f", so that jobs {', '.join(jobs)} are left out, too"
+    request.progress.note(note)
+    return replace(
+        request,
+        experiment=experiment,
+        text=f"# {note}\n{request.text}",
+        banners=(*request.banners, note),
+    )
+
+
+def without_hosts(
+    experiment: Experiment, hosts: Collection[str], used: Mapping[str, Collection[int]]
+) -> tuple[Experiment, tuple[str, ...]]:
+    """Return an experiment without some hosts, and the jobs that it leaves out.
+
+    Jobs that name a port of these hosts are left out. If the other ports are too few
+    for the rest, the last jobs of the file are left out.
+
+    Args:
+        experiment: An experiment on an external fabric.
+        hosts: Names of the hosts.
+        used: By job, the numbers of the ports that it uses on all hosts.
+
+    Raises:
+        InputError: If no job is left, or the rest does not make a valid experiment.
+    """
+    fabric = experiment.fabric
+    owners = fabric.host_names(0)
+    fabric.only_hosts(set(owners) - set(hosts))
+    names = [port.host for port in fabric.planned_ports(len(owners))]
+    lost = {at for at, owner in enumerate(owners) if owner in hosts}
+    gone = lost | {names[at] for at in lost}
+    kept = [
+        job for job in experiment.jobs if not (gone & set(job.placement.ports or ()))
+    ]
+    while len(set().union(*(used[job.name] for job in kept))) > len(owners) - len(lost):
+        kept.pop()
+    if all(job.is_background for job in kept):
+        raise InputError("--tolerate", "leaves no job")
+    chosen = {job.name for job in kept}
+    document = experiment.written.model_dump(mode="json", by_alias=True)
+    document["jobs"] = [each for each in document["jobs"] if each["name"] in chosen]
+    document["fabric"]["hosts"] = [
+        each for each in document["fabric"]["hosts"] if each["name"] not in hosts
+    ]
+    left_out = tuple(job.name for job in experiment.jobs if job.name not in chosen)
+    hint = "without the absent hosts, the experiment is not valid"
+    return recorded_experiment(document, "--tolerate", hint), left_out
