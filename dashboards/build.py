@@ -136,9 +136,9 @@ BOARDS = (
     ),
     Board(
         uid="chakram-switch",
-        title="Chakram: modelled switches (switch: model)",
+        title="Chakram: modeled switches (switch: model)",
         about=(
-            "Queues, marks, pauses and drops of modelled switches. Lists only runs "
+            "Queues, marks, pauses and drops of modeled switches. Lists only runs "
             "with fabric.switch: model."
         ),
         variables=("job", "instance", "run_id"),

@@ -64,7 +64,7 @@ def add_links(board: dashboard.Dashboard) -> None:
 
 def add_switches(board: dashboard.Dashboard) -> None:
     """Add the row of modeled switches."""
-    board.with_row(dashboard.Row("Modelled switches (fabric.switch: model)"))
+    board.with_row(dashboard.Row("Modeled switches (fabric.switch: model)"))
     _add_queues(board)
     _add_switch_process(board)
 

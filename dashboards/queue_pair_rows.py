@@ -62,7 +62,7 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Retransmissions",
-            "Retransmitted packets by reason, and negative acknowledgements.",
+            "Retransmitted packets by reason, and negative acknowledgments.",
             query(
                 f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
                 "retransmitted: {{reason}}",
@@ -74,7 +74,7 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Timeouts",
-            "Acknowledgement timeouts, by agent.",
+            "Acknowledgment timeouts, by agent.",
             query(
                 f"sum by (agent) ({rate('chakram_ack_timeouts_total')})", "{{agent}}"
             ),
@@ -84,8 +84,8 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
     for title, about, metric in (
         (
             "Round trips",
-            "Time from a packet that requests an acknowledgement to that "
-            "acknowledgement: median and 99 %.",
+            "Time from a packet that requests an acknowledgment to that "
+            "acknowledgment: median and 99 %.",
             "chakram_round_trip_seconds",
         ),
         (
@@ -177,7 +177,7 @@ def add_ports(board: dashboard.Dashboard) -> None:
         ),
         (
             "Timeouts by host",
-            "Acknowledgement timeouts.",
+            "Acknowledgment timeouts.",
             "ack_timeouts",
             "",
             EVENTS_PER_SECOND,

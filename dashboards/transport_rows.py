@@ -28,7 +28,7 @@ def add_transport(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Losses and retransmissions",
-            "Retransmitted packets by reason, negative acknowledgements, and packets "
+            "Retransmitted packets by reason, negative acknowledgments, and packets "
             "that arrived out of sequence or twice.",
             query(
                 f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
@@ -67,7 +67,7 @@ def add_transport(board: dashboard.Dashboard) -> None:
     board.with_panel(
         graph(
             "Timeouts",
-            "Acknowledgement timeouts, by agent.",
+            "Acknowledgment timeouts, by agent.",
             query(
                 f"sum by (agent) ({rate('chakram_ack_timeouts_total')})", "{{agent}}"
             ),

@@ -31,6 +31,7 @@ from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.dataplane.open_port import PORT_KINDS
+from chakram_agent.host_ports import bundle_digest, numa_nodes
 from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate
@@ -247,6 +248,8 @@ def describe(agent: Agent) -> AgentDescription:
         stalled_ns=agent.stalls.longest_ns(now_ns),
         ended_session=agent.ended_session,
         ended_reason=agent.ended_reason,
+        bundle=bundle_digest(Path(chakram.__file__).parents[2]),
+        numa_nodes=numa_nodes(os.sched_getaffinity(0)),
     )
 
 

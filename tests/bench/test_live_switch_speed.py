@@ -1,4 +1,4 @@
-"""How many packets of 4 KiB modelled switches pass on in a second of their process."""
+"""How many packets of 4 KiB modeled switches pass on in a second of their process."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def enacted(found: Draw, lab: str) -> Enacted:
     rng = random.Random(f"declared {found.seed}")
     kept: list[Any] = []
     hidden: list[Any] = []
-    # The ports of modelled switches are no interfaces.
+    # The ports of modeled switches are no interfaces.
     is_model = whole.fabric_keys.get("switch") == "model"
     # Of links that are down all are declared, or none: what is declared makes routes.
     is_declared = {kind: rng.random() < DECLARED for kind in sorted(_COMMANDS)}
@@ -210,7 +210,7 @@ def _in_lab(
         if with_clean and found.plants:
             clean_ns = _ran(clean_path, folder / "clean", lab)[1]
         if how.is_model:
-            # The rates of modelled switches are those that they began with.
+            # The rates of modeled switches are those that they began with.
             command("fabric", "down", lab)
             command("fabric", "up", str(path), "--lab", lab)
         for one in how.commands:

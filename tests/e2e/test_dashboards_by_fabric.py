@@ -1,6 +1,6 @@
 """A fabric type answers the dashboard queries whose data it provides, and no others.
 
-``test_scraped_run.py`` does the same with modelled switches, which answer all queries.
+``test_scraped_run.py`` does the same with modeled switches, which answer all queries.
 """
 
 from __future__ import annotations

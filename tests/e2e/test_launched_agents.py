@@ -139,7 +139,7 @@ def spare(experiment: Path, tmp_path: Path) -> Path:
     inventory = yaml.safe_load((experiment.parent / "hosts.yaml").read_text())
     gone = {
         "name": "n0",
-        "login": "10.77.0.99",
+        "login": "nobody@10.77.0.1",
         "ports": [{"open": "udp:eth1", "address": "198.18.77.99/24"}],
     }
     inventory["hosts"].insert(0, gone)
@@ -153,9 +153,8 @@ def test_ranks_move_to_spare_hosts_if_that_is_tolerated(
     lab: HostLab, spare: Path, tmp_path: Path
 ) -> None:
     command = ["run", str(spare), "--runs", str(tmp_path / "runs"), *launch(lab)]
-    refused = lab.chakram(*command, expected=4)
-    assert "agent of n0: did not start" in refused.stderr
     done = lab.chakram(*command, "--tolerate", "1")
+    assert "(did not start: ssh ended with exit status 255" in done.stderr
     assert "left out: hosts n0" in done.stderr
     assert "left out: hosts n0" in done.stdout, "among the banners of the results"
     (run,) = (
@@ -207,7 +206,7 @@ def test_a_pushed_agent_needs_no_installation(lab: HostLab, experiment: Path) ->
     told = lab.chakram("hosts", "push", str(inventory), *options, "--json").stdout
     pushed = json.loads(told)
     assert pushed["hosts"] == lab.hosts
-    assert pushed["unpacked_bytes"] < 45 << 20
+    assert pushed["unpacked_bytes"] < 40 << 20
     assert (lab.folder / "home-n2" / pushed["command"]).exists()
     runs = experiment.parent / "pushed"
     launch = ["--launch", "ssh", *options]
@@ -215,4 +214,6 @@ def test_a_pushed_agent_needs_no_installation(lab: HostLab, experiment: Path) ->
     (run,) = runs.iterdir()
     agents = json.loads((run / "run.json").read_text())["agents"]
     assert all(each["compiled"] for each in agents.values())
+    digest = pushed["bundle"].rpartition("-")[2]
+    assert {each["bundle"] for each in agents.values()} == {digest}
     assert lab.agents() == []

@@ -56,7 +56,7 @@ def test_every_byte_arrives_once_with_1_percent_loss(tmp_path: Path, kind: str) 
 
 
 def test_retransmissions_to_a_finished_rank_are_counted(tmp_path: Path) -> None:
-    # The receiver is done when it has everything; its acknowledgement is lost.
+    # The receiver is done when it has everything; its acknowledgment is lost.
     trace = {"synth": "incast", "ranks": 2, "size": "4KiB", "barrier": False}
     experiment = write_experiment(
         tmp_path,

@@ -1,4 +1,4 @@
-"""Runs over modelled switches in real time, compared with simulations."""
+"""Runs over modeled switches in real time, compared with simulations."""
 
 from __future__ import annotations
 

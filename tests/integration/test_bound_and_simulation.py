@@ -1,8 +1,8 @@
 """The bound compared with a simulation of the same schedule.
 
-The simulation sends every packet and acknowledgement through queue pairs and links; the
+The simulation sends every packet and acknowledgment through queue pairs and links; the
 bound knows bytes, rates and latencies.  Where nothing collides they differ by the
-acknowledgements that share the wire, about 62 bytes per 4 packets of 4 KiB.
+acknowledgments that share the wire, about 62 bytes per 4 packets of 4 KiB.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ async def test_ranks_of_one_port_live_in_several_shards(
     values = {name: last.values[slot(name)] for name in ("tx_packets", "rx_packets")}
     assert values["tx_packets"] > 0
     # Each shard counts by itself, until the stop command: of the last packets, an
-    # acknowledgement of each may be counted at one end and not yet at the other.
+    # acknowledgment of each may be counted at one end and not yet at the other.
     assert abs(values["tx_packets"] - values["rx_packets"]) <= shards
     assert all(last.values[slot(f"invalid_{reason}")] == 0 for reason in INVALID)
     assert last.values[slot("retransmitted_packets_timeout")] == 0

@@ -128,7 +128,7 @@ def every(action: FaultAction, number: int) -> PacketFault:
 
 
 def at_random(probability: float) -> PacketFault:
-    """Packets of any kind, acknowledgements too."""
+    """Packets of any kind, acknowledgments too."""
     return PacketFault(action=FaultAction.DROP, packets="any", probability=probability)
 
 

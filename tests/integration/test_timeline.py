@@ -184,7 +184,7 @@ def test_counters_add_up_to_the_bytes_of_links(
             rate * (after - at) * 1000 / 8
             for (at, rate), (after, _) in pairwise(points)
         )
-        # Without acknowledgements, which have about 1.5 % of a full packet's bytes.
+        # Without acknowledgments, which have about 1.5 % of a full packet's bytes.
         assert 0.95 * size_bytes < total <= 1.01 * size_bytes, name
     longest: Counter[str] = Counter()
     for row in simulated.table("link_samples").to_pylist():

@@ -239,7 +239,7 @@ async def test_an_impossible_lab_is_refused_with_the_kernels_words() -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancelled_start_leaves_nothing(state_root: Path) -> None:
-    name = own_lab("cancelled")
+    name = own_lab("canceled")
     task = asyncio.create_task(start_lab(star(16), lab_name=name))
     # Until it has begun.
     while not (state_root / name).exists():  # noqa: ASYNC110 - nobody tells us

@@ -1,4 +1,4 @@
-"""Labs with modelled switches: frames, rates and lifetime."""
+"""Labs with modeled switches: frames, rates and lifetime."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def plant(kind: str, amount: float = 0.0, *, direction: str = UP) -> Draw:
     [
         # Neither the length of probes of that class nor what comes back is at fault.
         plant("class-drop"),
-        # Acknowledgements are lost of what goes the other way: that way is sound.
+        # Acknowledgments are lost of what goes the other way: that way is sound.
         plant("loss", 0.1, direction=DOWN),
         # However late the hosts of a busy machine are.
         plant("slow", 0.4),

@@ -1,4 +1,4 @@
-"""A fabric of modelled switches in virtual time, small and slow, for tests.
+"""A fabric of modeled switches in virtual time, small and slow, for tests.
 
 It does by hand what owners of a model do: packets cross wires, pause frames cross them
 beside the packets, and nothing else happens.

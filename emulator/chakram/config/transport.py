@@ -193,7 +193,7 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
         examples=[[{"collective": "all_to_all", "class": 4}]],
     )
     """Rules for traffic classes. The first matching rule applies. If none matches,
-    dscp.data sets the class. Acknowledgements have the class of their data, unless
+    dscp.data sets the class. Acknowledgments have the class of their data, unless
     dscp.ack differs from dscp.data."""
     local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
     """Alternative to retransmit_timeout, as in RDMA verbs: 4.096us x 2**t; 0: no

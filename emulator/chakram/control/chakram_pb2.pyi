@@ -99,6 +99,8 @@ class Description(_message.Message):
     STALLED_NS_FIELD_NUMBER: _builtins.int
     ENDED_SESSION_FIELD_NUMBER: _builtins.int
     ENDED_REASON_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    NUMA_NODES_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     version: _builtins.str
     host: _builtins.str
@@ -119,6 +121,8 @@ class Description(_message.Message):
     ended_session: _builtins.str
     """the last ended session, with the reason"""
     ended_reason: _builtins.str
+    bundle: _builtins.str
+    """digest of the bundle that the agent runs from"""
     @_builtins.property
     def uncompiled_modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -126,6 +130,10 @@ class Description(_message.Message):
     @_builtins.property
     def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """prefixes to which the agent may send"""
+
+    @_builtins.property
+    def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """with a CPU that the agent may use"""
 
     def __init__(
         self,
@@ -149,10 +157,12 @@ class Description(_message.Message):
         stalled_ns: _builtins.int = ...,
         ended_session: _builtins.str = ...,
         ended_reason: _builtins.str = ...,
+        bundle: _builtins.str = ...,
+        numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "max_rate_bps", b"max_rate_bps", "receive_buffer_bytes", b"receive_buffer_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "allow", b"allow", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "uncompiled_modules", b"uncompiled_modules", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "allow", b"allow", "bundle", b"bundle", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "numa_nodes", b"numa_nodes", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "uncompiled_modules", b"uncompiled_modules", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_rate_bps: _TypeAlias = _typing.Literal["max_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__max_rate_bps: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps"]  # noqa: Y015

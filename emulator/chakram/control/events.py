@@ -35,6 +35,8 @@ class AgentDescription:
         stalled_ns: Longest recent stall of the agent's event loop.
         ended_session: The last session that ended. Empty if no session has ended.
         ended_reason: Why that session ended.
+        bundle: Digest of the bundle that the agent runs from. Empty if it is installed.
+        numa_nodes: NUMA nodes with a CPU that the agent may use.
     """
 
     protocol: int
@@ -56,6 +58,8 @@ class AgentDescription:
     stalled_ns: int = 0
     ended_session: str = ""
     ended_reason: str = ""
+    bundle: str = ""
+    numa_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
 
 
 def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
-    """Return a request without absent hosts, which says so.
+    """Return a request without absent hosts, with a banner that names them.
 
     Raises:
         HostsAbsent: If the others cannot run the experiment.

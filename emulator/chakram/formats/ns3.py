@@ -6,7 +6,7 @@ A line of ``fct.txt`` describes one message. Its fields are:
 - the source port and the destination port
 - the size in bytes
 - the start time
-- the completion time, up to the arrival of the last acknowledgement
+- the completion time, up to the arrival of the last acknowledgment
 - the completion time without other traffic
 
 All times are in nanoseconds. Node n has the address ``0x0b000001 + n * 256``.
@@ -64,7 +64,7 @@ class FlowTime(NamedTuple):
 
     @property
     def end_ns(self) -> int:
-        """Arrival time of the last acknowledgement."""
+        """Arrival time of the last acknowledgment."""
         return self.start_ns + self.fct_ns
 
 

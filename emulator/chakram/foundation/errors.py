@@ -186,11 +186,16 @@ class HostsAbsent(AgentError):
         where: As for ``ChakramError``.
         found: As for ``ChakramError``.
         hint: As for ``ChakramError``.
-        hosts: Names of the hosts.
+        hosts: Names of the hosts, which do not travel between processes.
     """
 
     def __init__(
-        self, where: str, found: str, hint: str | None, *, hosts: Collection[str]
+        self,
+        where: str,
+        found: str,
+        hint: str | None = None,
+        *,
+        hosts: Collection[str] = (),
     ) -> None:
         super().__init__(where, found, hint)
         self.hosts = frozenset(hosts)

@@ -93,7 +93,7 @@ HOST_COUNTERS = {
         "Data packets that a host received with a congestion mark.",
     ),
     "cnp_rx": ("cnp_received_total", "Congestion notifications that a host received."),
-    "ack_timeouts": ("ack_timeouts_total", "Acknowledgement timeouts."),
+    "ack_timeouts": ("ack_timeouts_total", "Acknowledgment timeouts."),
     "generator_wait_ns": (
         "generator_wait_seconds_total",
         "Time that ports of a host stalled for the data plane.",
@@ -448,7 +448,7 @@ _AGENT_METRICS = _scoped(
     *_counted_metrics(),
     _histogram(
         "chakram_round_trip_seconds",
-        "Time from a packet that requests an acknowledgement to that acknowledgement, "
+        "Time from a packet that requests an acknowledgment to that acknowledgment, "
         "without retransmitted packets.",
     ),
     _histogram(

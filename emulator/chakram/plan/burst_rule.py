@@ -109,7 +109,7 @@ def window_bytes(
 ) -> int:
     """Return the default window: four bursts, but at least 64 KiB.
 
-    With fewer bursts in flight, a queue pair waits for acknowledgements. With more
+    With fewer bursts in flight, a queue pair waits for acknowledgments. With more
     bursts, the queue pair only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64
     KiB, 96 to 99 % with 128 KiB). With modeled switches, the window is also at least 5
     ms of a port's rate in real time.

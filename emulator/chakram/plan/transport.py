@@ -61,7 +61,7 @@ class TransportPlan:
     dscp_data: Annotated[Dscp, Setting(6, key="dscp.data")] = 26
     """DSCP of data packets."""
     dscp_ack: Annotated[Dscp, Setting(7, key="dscp.ack")] = 26
-    """DSCP of acknowledgements and NAKs."""
+    """DSCP of acknowledgments and NAKs."""
     dscp_cnp: Annotated[Dscp, Setting(14, key="dscp.cnp")] = 48
     """DSCP of congestion notification packets (CNPs)."""
     ecn: Annotated[
@@ -73,13 +73,13 @@ class TransportPlan:
         Within(1, 2**31 - 1),
         Setting(9, key="ack_interval", is_optional=True, most=1024, example=32),
     ] = 4
-    """Packets per acknowledgement request. Default: two bursts, or one if congestion
+    """Packets per acknowledgment request. Default: two bursts, or one if congestion
     control measures round trips."""
     # With 0, there is no timeout.
     retransmit_timeout_ns: Annotated[
         int, Within(0, _LONGEST_TIMEOUT_NS), Setting(10, least=10_000, most=600 * 10**9)
     ] = 67_108_864
-    """Time without acknowledgement before packets are retransmitted."""
+    """Time without acknowledgment before packets are retransmitted."""
     retry_limit: Annotated[int, Within(0, 2**31 - 1), Setting(11, most=1_000)] = 7
     """Consecutive timeouts, or NAKs for one packet, before the run fails."""
     rnr_retry_limit: Annotated[int, Within(0, 7), Setting(15)] = 7

@@ -19,7 +19,7 @@ PACKET_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + 4
 RETH_BYTES = 16
 IMMEDIATE_BYTES = 4
 AETH_BYTES = 4
-"""Size of the header that an acknowledgement has instead of a payload."""
+"""Size of the header that an acknowledgment has instead of a payload."""
 
 
 def overhead_bytes_of(family: str) -> int:

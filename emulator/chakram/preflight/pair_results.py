@@ -158,7 +158,7 @@ def report_of(
         why = None if is_cut else measured.not_measured
         back = measured.paths.get((b, a))
         if not is_cut and (back is None or not back.arrived):
-            why = why or "acknowledgements do not come back"
+            why = why or "acknowledgments do not come back"
         facts += broken
         facts += pair_facts(
             pair,

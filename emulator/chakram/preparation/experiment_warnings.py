@@ -55,7 +55,7 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
     return [
         "transport.local_ack_timeout: 0 is no timeout, and faults drop packets: a gap "
         "is repaired when a later packet shows it, but nothing sends the last packets "
-        "of a queue pair again, nor an acknowledgement that is lost; the run then "
+        "of a queue pair again, nor an acknowledgment that is lost; the run then "
         "ends as hung"
     ]
 

@@ -159,17 +159,20 @@ def agent_facts(
             "kernel": agent.kernel,
             "host": agent.host,
             "compiled": agent.compiled,
+            "bundle": agent.bundle or None,
+            "numa_nodes": list(agent.numa_nodes),
         }
         for name, agent in descriptions.items()
     }
 
 
 def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
-    """Return warnings about agents with another version or without compiled modules.
+    """Return warnings about agents with another version, or without compiled modules.
 
     The controller refuses agents with another protocol version when it connects.
     """
     ours = chakram.__version__
+    bundles = {agent.bundle or "installed" for agent in descriptions.values()}
     return [
         *(
             f"agent {name} is chakram {agent.version}, the controller {ours}: they "
@@ -182,6 +185,11 @@ def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
             f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
             for name, agent in descriptions.items()
             if not agent.compiled
+        ),
+        *(
+            [f"agents run from different bundles: {', '.join(sorted(bundles))}"]
+            if len(bundles) > 1
+            else []
         ),
     ]
 

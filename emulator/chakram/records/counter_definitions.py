@@ -241,19 +241,19 @@ class QueuePairStatistics:
     acks_received: int = _counted(_REQUESTER, "ACKs received.", column="ack_rx")
     naks_sent: int = _counted(
         _RESPONDER,
-        "Negative acknowledgements sent.",
+        "Negative acknowledgments sent.",
         column="nak_tx",
         metric="chakram_nak_sent_total",
     )
     naks_received: int = _counted(
         _REQUESTER,
-        "Negative acknowledgements received.",
+        "Negative acknowledgments received.",
         column="nak_rx",
         metric="chakram_nak_received_total",
     )
     timeouts: int = _counted(
         _REQUESTER,
-        "Acknowledgement timeouts.",
+        "Acknowledgment timeouts.",
         column="ack_timeouts",
         metric="chakram_ack_timeouts_total",
     )

@@ -146,7 +146,7 @@ def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
         ("transport", manifest.transport),
         ("barriers", barriers),
         ("driven by", f"the trace's {', '.join(orders) or 'dependencies'}"),
-        ("stragglers", "those of the trace and of the endpoints; none is modelled"),
+        ("stragglers", "those of the trace and of the endpoints; none is modeled"),
         ("generator", f"Chakram {version}, software"),
     )
     unmet = deviations(data, rows)

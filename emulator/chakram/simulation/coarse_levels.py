@@ -181,7 +181,7 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
             "intervals of CNPs"
         ]
     else:
-        left_out = "packets, queue pairs, windows, acknowledgements, congestion "
+        left_out = "packets, queue pairs, windows, acknowledgments, congestion "
         left_out += "control, marks, PFC, limits of queues and losses"
         banners = [
             f"simulated at {experiment.simulation.level} level: without {left_out}"

@@ -408,7 +408,7 @@ def test_loss_is_named_with_its_link(
 def test_timeouts_on_a_slow_link_are_no_losses(
     tmp_path: Path, port: str, place: str
 ) -> None:
-    """Data and acknowledgements take longer than the timeout; nothing is dropped."""
+    """Data and acknowledgments take longer than the timeout; nothing is dropped."""
     transport = TransportPlan(
         window_bytes=1 << 17, retransmit_timeout_ns=100_000, retry_limit=1000
     )

@@ -1,4 +1,4 @@
-"""Reports of links and modelled switches."""
+"""Reports of links and modeled switches."""
 
 from __future__ import annotations
 

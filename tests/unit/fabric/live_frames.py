@@ -1,4 +1,4 @@
-"""Frames sent into modelled switches, and their output."""
+"""Frames sent into modeled switches, and their output."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HandedFrames(Frames):
 
 
 class LiveFabric:
-    """Modelled switches between handed frames.
+    """Modeled switches between handed frames.
 
     Attributes:
         fabric: The model.

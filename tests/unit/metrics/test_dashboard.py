@@ -145,7 +145,7 @@ def test_titles_name_the_fabric_whose_counters_a_dashboard_needs() -> None:
     assert "(namespaces)" in DASHBOARDS["chakram-links"]["title"]
     assert "(switch: model)" in DASHBOARDS["chakram-switch"]["title"]
     rows = [each["title"] for each in DASHBOARDS["chakram-switch"]["panels"]]
-    assert rows[0] == "Modelled switches (fabric.switch: model)"
+    assert rows[0] == "Modeled switches (fabric.switch: model)"
 
 
 @EVERY
@@ -344,7 +344,7 @@ class RecordedPrometheus:
 
     Args:
         world: Label ``world`` of the run.
-        has_switches: Whether the run has modelled switches.
+        has_switches: Whether the run has modeled switches.
         unanswered: Queries without a result.
     """
 

@@ -293,7 +293,7 @@ def probed(
 
 
 SOUND = arrived(1088)
-NO_WAY_BACK = [("rate", "not measured: acknowledgements do not come back")]
+NO_WAY_BACK = [("rate", "not measured: acknowledgments do not come back")]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_separate_class_of_answers_is_probed() -> None:
 
     packets = probe_packets(ports(2), transport, replace(SETTINGS, check_mtu=False))
 
-    # Acknowledgements leave without ECN.
+    # Acknowledgments leave without ECN.
     assert [packet.tos for packet in packets] == [
         *(26 << 2 | ecn for ecn in (2, 0, 1, 3)),
         *(10 << 2, 48 << 2 | 2),

@@ -187,7 +187,7 @@ def test_parts_of_a_message_are_one_message() -> None:
         programs,
     )
 
-    # From the first packet of any part to the last acknowledgement.
+    # From the first packet of any part to the last acknowledgment.
     assert alone == {
         (1, 0): Figures(
             size_bytes=3000,

@@ -207,7 +207,7 @@ def test_control_that_needs_round_trips_gets_an_ack_per_burst() -> None:
     )
     other = transport_plan(experiment_with())
     assert other.ack_interval_packets > other.max_burst_packets
-    # What waits in a host of modelled switches would be part of its round trips.
+    # What waits in a host of modeled switches would be part of its round trips.
     modelled = NAMESPACES.replace("namespaces", "namespaces\n  switch: model")
     asks = modelled + yaml.safe_dump({"transport": {"congestion_control": control}})
     assert transport_plan(parse_experiment(modelled)).saves_up

@@ -1,9 +1,12 @@
-"""Reports of injected faults."""
+"""Reports of injected faults and of agents."""
 
 from __future__ import annotations
 
+import chakram
 from chakram.config.transport import Faults
+from chakram.control.events import AgentDescription
 from chakram.preparation.run_description import (
+    agent_banners,
     faults_disturbed,
     injected_banners,
 )
@@ -54,4 +57,33 @@ def test_faults_of_a_job_that_does_not_run_are_not_reported() -> None:
 
     assert [line.split(" disturbed")[0] for line in others] == [
         "fault: faults.packets[1]"
+    ]
+
+
+def agent(bundle: str) -> AgentDescription:
+    return AgentDescription(
+        protocol=1,
+        version=chakram.__version__,
+        host="h",
+        kernel="6.1",
+        python="3.11.2",
+        cores=4,
+        compiled=True,
+        uncompiled_modules=(),
+        port_kinds=("udp",),
+        allow=(),
+        max_rate_bps=None,
+        free_shards=3,
+        phase="idle",
+        monotonic_ns=0,
+        receive_buffer_bytes=None,
+        clock="c",
+        bundle=bundle,
+    )
+
+
+def test_agents_of_different_bundles_are_reported() -> None:
+    assert agent_banners({"a": agent("0a"), "b": agent("0a")}) == []
+    assert agent_banners({"a": agent("0a"), "b": agent("")}) == [
+        "agents run from different bundles: 0a, installed"
     ]

@@ -279,7 +279,7 @@ def test_useless_packets_are_no_progress() -> None:
         endpoint.advance(0)
     carry(left, right, 0)
     before = right.progress_counter()
-    # Its acknowledgement is lost, so it is sent again.
+    # Its acknowledgment is lost, so it is sent again.
     later_ns = left.next_wakeup_ns()
     left.advance(later_ns)
     assert carry(left, right, later_ns) == 1

@@ -160,7 +160,7 @@ def test_intermittent_work_keeps_the_rate_without_credit() -> None:
 
 
 def test_small_packets_of_one_part_count() -> None:
-    # Acknowledgements of one process leave while another one sends all it can.
+    # Acknowledgments of one process leave while another one sends all it can.
     bulk, acks = (Part(line=line) for line in shared_lines(2))
     acks.burst_bytes = 80
     acks.has_work = lambda now_ns: len(acks.sent) < now_ns // 10_000

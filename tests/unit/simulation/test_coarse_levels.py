@@ -197,7 +197,7 @@ def test_ns3_hosts_go_packet_by_packet_with_a_queue_pair_for_each_message(
     )
     assert ours == whole
     for flow in results.table("flows").to_pylist():
-        # Its last acknowledgement is back after two links and back again at least.
+        # Its last acknowledgment is back after two links and back again at least.
         assert flow["posted_ns"] <= flow["first_sent_ns"] < flow["last_acked_ns"]
         assert flow["fct_ns"] > flow["bytes"] * 8
     sent = sum(flow["bytes"] for flow in results.table("flows").to_pylist())

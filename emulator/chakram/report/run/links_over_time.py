@@ -51,7 +51,7 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
             link.marked is not None for link in data.summary.links
         ):
             return "its links were not sampled (records.sample_bin)"
-        return "these switches cannot be observed (simulated and modelled ones can)"
+        return "these switches cannot be observed (simulated and modeled ones can)"
     names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
     _, first, rows = np.unique(

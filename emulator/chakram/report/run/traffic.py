@@ -144,7 +144,7 @@ def uplinks(data: RunData) -> Parts:
         totals["predicted from paths (m)"] = [predicted[each] for each in listed]
     caption = (
         "Predicted: the packets of every flow, counted once, on the path that the hash "
-        "of the switches selects; without acknowledgements and retransmissions."
+        "of the switches selects; without acknowledgments and retransmissions."
     )
     if more := len(order) - len(listed):
         caption += (
@@ -280,10 +280,10 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
         "their axis: if you pan or zoom one, the others follow."
     )
     yield (
-        "From samples of the ports: all packets, acknowledgements included."
+        "From samples of the ports: all packets, acknowledgments included."
         if nics.is_sampled
         else "Ports have no samples: the wire bytes of every flow are spread evenly "
-        "between its first packet and its last acknowledgement."
+        "between its first packet and its last acknowledgment."
     )
     count = len(nics.hosts)
     if count > 128:

@@ -1,4 +1,4 @@
-"""Modelled switches: changed frames, send times and pauses."""
+"""Modeled switches: changed frames, send times and pauses."""
 
 from __future__ import annotations
 

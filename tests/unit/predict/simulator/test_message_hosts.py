@@ -1,7 +1,7 @@
 """Hosts with one queue pair per message: order of simultaneous events.
 
 400 Gbit/s, 500 ns: a full packet of 1,036 bytes takes 21 ns, one of 37 bytes 1 ns, and
-so does an acknowledgement.
+so does an acknowledgment.
 """
 
 from __future__ import annotations

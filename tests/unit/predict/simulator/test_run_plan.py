@@ -336,7 +336,7 @@ def test_only_gaps_are_repaired_without_a_timeout(
         [collective("all_gather", 50_000)],
         nranks=2,
         settings=RunSettings(warmup=0, measured=1, faults=(fault,)),
-        # So that the one acknowledgement is that of the end.
+        # So that the one acknowledgment is that of the end.
         transport=TransportPlan(
             retransmit_timeout_ns=timeout_ns, ack_interval_packets=64
         ),

@@ -135,7 +135,7 @@ def test_slow_uplinks_determine_the_time() -> None:
     row = collective("all_reduce", 1 << 20)
     plan = make_plan([program(rank, world, [row]) for rank in range(4)], topology)
     chunk_ns = wire_bytes(1 << 18, path_mtu=MTU) * 8 * 10
-    # Acknowledgements queue behind the data of the other direction.
+    # Acknowledgments queue behind the data of the other direction.
     assert 6 * chunk_ns < simulate(plan, topology).end_ns < 1.1 * 6 * chunk_ns
 
 

@@ -1,4 +1,4 @@
-"""Simulations through modelled switches: loss, pauses, marks, path choices."""
+"""Simulations through modeled switches: loss, pauses, marks, path choices."""
 
 from __future__ import annotations
 

@@ -410,7 +410,7 @@ def test_samples_of_ports_are_taken_where_there_are_some(tmp_path: Path) -> None
     assert (nics.receive * capacity)[1, TIME_BINS // 2 :].sum() == pytest.approx(500)
     section = nic_utilisation(data, Range1d(0, data.end_ns))
     assert section.observed == "(c)"
-    assert section.text.endswith("all packets, acknowledgements included.")
+    assert section.text.endswith("all packets, acknowledgments included.")
 
 
 def made_nics(data: RunData, shares: Any) -> Section:
