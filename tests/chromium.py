@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tests.support import missing_program, require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["FLAGS", "NOT_A_NUMBER", "OpenedPage", "open_page", "require_chromium"]
@@ -63,17 +64,19 @@ def require_chromium() -> None:
     require("chromium", missing_program("chromium"))
 
 
-def open_page(page: Path, *, profile: Path) -> OpenedPage:
+def open_page(page: Path, *, profile: Path, flags: Sequence[str] = ()) -> OpenedPage:
     """Open a file, wait till its scripts are done, and return it.
 
     Args:
         page: The file.
         profile: An empty folder for what the browser keeps.
+        flags: Further flags of Chromium.
     """
     done = subprocess.run(
         [
             "chromium",
             *FLAGS,
+            *flags,
             f"--user-data-dir={profile}",
             "--enable-logging=stderr",
             # Virtual time: timers of the page fire at once, none is waited for.

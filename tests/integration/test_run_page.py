@@ -15,6 +15,7 @@ from chakram.analysis.run_causes import why_document, why_of
 from chakram.cli import main
 from chakram.foundation.units import about_size
 from chakram.report.chromium_figures import drawn_figures
+from tests.axe import axe_violations
 from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 from tests.support import REPO_ROOT
 
@@ -124,6 +125,15 @@ def test_every_section_is_there_in_its_order(page: str) -> None:
     assert headings(page) == list(SECTIONS)
     # What a run lacks is said in one line.
     assert "left out, because this run is itself a simulation." in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_readers_with_disabilities_can_use_the_page(
+    page_file: Path, tmp_path: Path, dark: bool
+) -> None:
+    require_chromium()
+    assert axe_violations(page_file, tmp_path / "axe", dark=dark) == []
 
 
 @pytest.mark.slow

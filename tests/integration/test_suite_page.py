@@ -12,6 +12,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.report.chromium_figures import drawn_figures
+from tests.axe import axe_violations
 from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 
 EXPERIMENT = """\
@@ -129,6 +130,7 @@ def test_every_figure_is_drawn_without_complaint(swept: Path, tmp_path: Path) ->
     page = page_of(swept, tmp_path / "page.html")
     opened = open_page(tmp_path / "page.html", profile=tmp_path / "profile")
     assert opened.complaints == []
+    assert axe_violations(tmp_path / "page.html", tmp_path / "axe") == []
     figures = drawn_figures(page)
     assert set(figures) == {
         *("busbw", "busbw-2", "heat-ratio", "heat-ratio-2"),

@@ -11,6 +11,7 @@ from chakram.chakra.summary.summary import summarize
 from chakram.report.trace.page import trace_page
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
+from tests.axe import axe_violations
 from tests.chromium import open_page, require_chromium
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def test_page_draws_all_plots_offline_without_errors(
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="(?!data:)', text)
     page = open_page(written(tmp_path / "page.html", text), profile=tmp_path / "p")
     assert page.complaints == []
+    assert axe_violations(tmp_path / "page.html", tmp_path / "axe", dark=True) == []
     assert any("document idle" in line for line in page.console)
     plots = text.count("data-root-id")
     assert plots == 4
@@ -46,3 +48,12 @@ def test_page_with_a_script_error_is_detected(tmp_path: Path) -> None:
     faulty = "<!DOCTYPE html><title>x</title><script>nothing.here()</script>"
     page = open_page(written(tmp_path / "x.html", faulty), profile=tmp_path / "p")
     assert any("nothing is not defined" in text for text in page.complaints)
+
+
+@pytest.mark.slow
+def test_page_that_some_cannot_read_is_detected(tmp_path: Path) -> None:
+    require_chromium()
+    faulty = """<!DOCTYPE html><html lang="en"><title>x</title><body>
+        <h1 style="color: #ccc; background: #fff">Pale</h1><img src="data:,"></body>"""
+    found = axe_violations(written(tmp_path / "x.html", faulty), tmp_path / "axe")
+    assert {each.partition(":")[0] for each in found} == {"color-contrast", "image-alt"}
