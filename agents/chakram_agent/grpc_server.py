@@ -31,7 +31,7 @@ from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.dataplane.open_port import PORT_KINDS
-from chakram_agent.host_ports import bundle_digest, numa_nodes
+from chakram_agent.host_facts import bundle_digest, numa_nodes
 from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import array
 import fcntl
-import json
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyroute2 import IPRoute
@@ -135,20 +134,3 @@ def _ask(name: str, request: bytes) -> bytes | None:
         except OSError:
             return None
     return data.tobytes()
-
-
-def numa_nodes(
-    cpus: Collection[int], folder: Path = Path("/sys/devices/system/cpu")
-) -> tuple[int, ...]:
-    """Return the numbers of the NUMA nodes that these CPUs belong to."""
-    links = (link for cpu in cpus for link in folder.glob(f"cpu{cpu}/node[0-9]*"))
-    return tuple(sorted({int(link.name.removeprefix("node")) for link in links}))
-
-
-def bundle_digest(folder: Path) -> str:
-    """Return the digest of the agent bundle in a folder; empty if there is none."""
-    try:
-        digest = json.loads((folder / "bundle.json").read_text())["digest"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return str(digest)

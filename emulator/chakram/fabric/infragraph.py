@@ -65,16 +65,16 @@ class _Bandwidth(Model):
     choice: Literal[
         "gigabits_per_second", "gigabytes_per_second", "gigatransfers_per_second"
     ]
-    gigabits_per_second: float | None = Field(default=None, gt=0)
-    gigabytes_per_second: float | None = Field(default=None, gt=0)
+    gigabits_per_second: float | None = Field(default=None, ge=1e-6, le=1e6)
+    gigabytes_per_second: float | None = Field(default=None, ge=1e-6, le=1e6)
     gigatransfers_per_second: float | None = Field(default=None, gt=0)
 
 
 class _Latency(Model):
     choice: Literal["ms", "us", "ns"]
-    ms: float | None = Field(default=None, ge=0)
-    us: float | None = Field(default=None, ge=0)
-    ns: float | None = Field(default=None, ge=0)
+    ms: float | None = Field(default=None, ge=0, le=1e4)
+    us: float | None = Field(default=None, ge=0, le=1e7)
+    ns: float | None = Field(default=None, ge=0, le=1e10)
 
 
 class _Physical(Model):

@@ -34,6 +34,9 @@ _RANK_COLUMNS = {
 }
 """Columns of type int32 that contain the numbers of ranks and ports, or counts."""
 
+_MOST_OF = {"udp_source_port": 65_535, "traffic_class": 7}
+"""Largest value of further columns of type int32."""
+
 _MAY_BE_NULL = {
     "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}
     | {"received_ns", "queue_port", "pause_port", "slow_ns", "slow_port"}
@@ -164,7 +167,8 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_unsigned_integer(kind):
         return 0, (1 << 64) - 1
     if kind == pa.int32():
-        return 0, (_MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1)
+        most = _MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1
+        return 0, _MOST_OF.get(name, most)
     if not name.endswith("_ns"):
         # The number of a message contains the channel in its upper half.
         return 0, ((1 << 63) - 1 if name.endswith("number") else _MOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_cards_are_hosts_and_instances_with_ports_are_switches() -> None:
             "has no value",
         ),
         (("links", 1, "physical", "latency"), {"choice": "ns"}, "ns has no value"),
+        *(
+            (
+                ("links", 1, "physical", "bandwidth"),
+                {"choice": "gigabits_per_second", "gigabits_per_second": value},
+                "links[1].physical.bandwidth.gigabits_per_second",
+            )
+            for value in (math.inf, math.nan, 1e-300, -1)
+        ),
+        (
+            ("links", 1, "physical", "latency"),
+            {"choice": "ms", "ms": math.inf},
+            "links[1].physical.latency.ms",
+        ),
     ],
 )
 def test_unsupported_infragraph_is_refused(

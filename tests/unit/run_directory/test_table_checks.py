@@ -86,6 +86,7 @@ CASES = [
         "has 'left', which is not an allowed value",
     ),
     ("links", with_values("bytes_after", None), "bytes_after has 1 rows without a"),
+    ("queue_pair_ends", with_values("udp_source_port", 65_536), "has 65536, which is"),
 ]
 
 
