@@ -92,6 +92,12 @@ def test_srun_in_an_allocation(
     find = ["hosts", "find", "n[1-4]", "--port-in", "198.18.0.0/15", *launch]
     done = lab.run(*allocate, *chakram, *find, environment=slurm)
     (tmp_path / "hosts.yaml").write_text(done.stdout)
+    port = '{open: "udp:eth1", address: 198.18.77.9/24}'
+    larger = f"{done.stdout}  - {{name: n9, ports: [{port}]}}\n"
+    (tmp_path / "larger.yaml").write_text(larger)
+    check = ["hosts", "check", str(tmp_path / "larger.yaml"), *launch]
+    done = lab.run(*allocate, *chakram, *check, environment=slurm)
+    assert "outside of the allocation: n9" in done.stderr
     for number in range(TIMES):
         runs = str(tmp_path / f"runs{number}")
         command = [*chakram, "run", str(path), "--runs", runs, *launch]

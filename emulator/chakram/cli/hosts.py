@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -292,14 +293,25 @@ def check(
     launching = options.launch_options(
         launch, listen=listen, agent=agent, options=launcher_option, lease=lease
     )
+    names = options.allocated_hosts(launching)
+    hosts = [host for host in found.hosts if names is None or host.name in names]
+    if not hosts:
+        raise ConfigError(
+            str(inventory),
+            "has no host of this allocation",
+            "names must be those of squeue",
+        )
+    if left_out := [host.name for host in found.hosts if host not in hosts]:
+        text = f"left out, because outside of the allocation: {', '.join(left_out)}"
+        print(text, file=sys.stderr)
     places = [
         AgentPlace(name=host.name, target=host.agent, login=host.login, tls=found.tls)
-        for host in found.hosts
+        for host in hosts
     ]
     answers = _answers(places, launching)
     findings = {
         host.name: list(check_ports(host, answers[host.name].ports, found.defaults))
-        for host in found.hosts
+        for host in hosts
     }
     for name, each in answers.items():
         if not each.description.compiled:

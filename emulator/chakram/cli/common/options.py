@@ -260,27 +260,27 @@ def read_experiment(
         values["fabric.hosts"] = json.dumps(str(hosts.absolute()))
         options["fabric.hosts"] = f"--hosts {hosts}"
     experiment = load_experiment(path, overrides=values, options=options)
-    if launching is not None and launching.kind == "slurm":
-        experiment = _within_allocation(experiment)
+    if (names := allocated_hosts(launching)) is not None:
+        fabric = experiment.fabric.only_hosts(names)
+        experiment = experiment.model_copy(update={"fabric": fabric})
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
 
 
-def _within_allocation(experiment: Experiment) -> Experiment:
-    """Return an experiment on those hosts that belong to this job of Slurm.
+def allocated_hosts(launching: LaunchOptions | None) -> set[str] | None:
+    """Return the hosts of this job of Slurm; None if agents may be anywhere.
 
     Raises:
-        ConfigError: If no host does, or the others do not fit the topology.
+        ConfigError: If the environment has no valid host list.
     """
     from chakram.fabric.inventory.host_lists import expand_host_list
 
     nodes = os.environ.get("SLURM_JOB_NODELIST")
-    if nodes is None:
-        return experiment
-    names = expand_host_list(nodes, where="SLURM_JOB_NODELIST")
-    return experiment.model_copy(update={"fabric": experiment.fabric.only_hosts(names)})
+    if nodes is None or launching is None or launching.kind != "slurm":
+        return None
+    return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
 
 
 PIPE_WIDTH = 120

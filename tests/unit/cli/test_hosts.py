@@ -1,0 +1,40 @@
+"""``chakram hosts`` inside a job of Slurm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.cli import main
+from chakram.cli.common.options import allocated_hosts
+from chakram.launch.launched_agents import LaunchOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INVENTORY = """\
+version: 1
+hosts:
+  - {name: n1, ports: [{open: "udp:eth1", address: 198.18.0.1/24}]}
+"""
+
+
+def test_only_slurm_limits_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, ssh = LaunchOptions(kind="slurm"), LaunchOptions(kind="ssh")
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    assert allocated_hosts(slurm) is None
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3],m1")
+    assert allocated_hosts(slurm) == {"n2", "n3", "m1"}
+    assert allocated_hosts(ssh) is allocated_hosts(None) is None
+
+
+def test_an_inventory_without_allocated_hosts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hosts.yaml").write_text(INVENTORY)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
+    check = ["hosts", "check", str(tmp_path / "hosts.yaml"), "--launch", "slurm"]
+    assert main(check) == 2
+    assert "has no host of this allocation" in capsys.readouterr().err
