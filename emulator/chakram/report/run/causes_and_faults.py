@@ -129,13 +129,14 @@ def faults(data: RunData) -> page.Parts:
 def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
     start_ns, end_ns = fault["start_ns"], fault["end_ns"]
     back_ns, packets = fault["recovered_ns"], fault["packets"]
+    has_both = back_ns is not None and end_ns is not None
     return (
         fault["fault"],
         *(
             MISSING if at_ns is None else format_time(max(0, at_ns))
             for at_ns in (start_ns, end_ns)
         ),
-        MISSING if back_ns is None else format_time(back_ns - end_ns),
+        format_time(back_ns - end_ns) if has_both else MISSING,
         MISSING if packets is None else f"{packets:,}",
     )
 
@@ -148,7 +149,7 @@ def with_faults(data: RunData, plain: page.Section) -> page.Section:
         if each["start_ns"] is not None:
             end_ns = data.end_ns if each["end_ns"] is None else each["end_ns"]
             lasted.append((each["start_ns"], end_ns))
-        if each["recovered_ns"] is not None:
+        if each["recovered_ns"] is not None and each["end_ns"] is not None:
             recovering.append((each["end_ns"], each["recovered_ns"]))
     if not lasted:
         return plain

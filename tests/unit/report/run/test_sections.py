@@ -757,6 +757,10 @@ FAULTS = [
         "fault": "for ever", "start_ns": -5.0, "end_ns": None, "recovered_ns": None,
         "packets": 0,
     },
+    {
+        "fault": "no end", "start_ns": None, "end_ns": None, "recovered_ns": 7.0,
+        "packets": 1,
+    },
 ]  # fmt: skip
 
 
@@ -797,6 +801,7 @@ def test_faults_are_listed_with_their_times(faulty: dict[str, Section]) -> None:
         ("down", "1ms", "1.5ms", "200us", "1,234"),
         ("loss", "N/A", "N/A", "N/A", "N/A"),
         ("for ever", "0ns", "N/A", "N/A", "0"),
+        ("no end", "N/A", "N/A", "N/A", "1"),
     )
     assert facts_in(faulty["Faults"]) == {
         "injected: drop": "3 packets",
