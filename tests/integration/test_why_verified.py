@@ -216,7 +216,10 @@ def test_cause_without_a_saving_is_no_fault(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    find_causes = verification.find_causes
+
     def of_one_iteration(suspects: Sequence[Suspect], _: Times) -> Verdict:
+        monkeypatch.setattr(verification, "find_causes", find_causes)
         found = next(each for each in suspects if each.kind is CauseClass.FAULT)
         saving = Saving(share=0.04, low=0.04, high=0.04)
         finding = Finding(suspect=found, saving=saving, after_previous=saving)
@@ -229,6 +232,40 @@ def test_cause_without_a_saving_is_no_fault(
     assert document["first"] is None
     assert document["causes"] == []
     assert [each["place"] for each in document["excluded"]] == ["h3-s0"]
+
+
+def test_savings_are_those_of_the_whole_run_if_iterations_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loss = {"kind": "loss", "link": "h3-s0", "direction": "up", "probability": 0.1}
+    document = why(tmp_path, capsys, faults={"links": [loss]})
+    (cause,) = (each for each in document["causes"] if each["class"] == "fault")
+    # No other fault was removed before this one.
+    assert cause["after_previous"]["share"] == cause["saving"]["share"]
+    assert document["saving_without_faults"]["share"] == cause["saving"]["share"]
+
+
+def test_all_uneven_switches_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shift = {"order": "shift", "shift": 4, "size": "100KB"}
+    document = why(
+        tmp_path,
+        capsys,
+        jobs=[{"name": "j", "trace": {"synth": "permutation", "ranks": 8, **shift}}],
+        transport={"source_ports": [5000]},
+        fabric={
+            "kind": "namespaces",
+            "topology": {"clos": {"leaves": 2, "spines": 4, "hosts_per_leaf": 4}},
+            "links": {"host": {"rate": "100Mbit"}, "uplink": {"rate": "100Mbit"}},
+        },
+    )
+    first = document["first"]
+    # Two of the four flows of each leaf share an uplink.
+    assert (first["cause"], first["place"]) == ("hash imbalance", "leaf1, leaf0")
+    assert "carries 2.00 times the mean" in first["evidence"]
+    # Charges name one of them each.
+    assert first["lost_ns"] > 0
 
 
 def test_full_direction_of_a_single_uplink_is_ranked_first(

@@ -100,8 +100,9 @@ class Finding:
         suspect: The cause.
         saving: Saving without this cause alone.  For suspects that act jointly, it is
             the saving without all of them.
-        after_previous: Share of the remaining time that this removal saves after all
-            previous findings are removed.
+        after_previous: Share of the remaining time that this removal saves after
+            *previous* are removed.
+        previous: Faults that were found before this one.
         together_with: Other suspects that act jointly with it.  Only the removal of
             all of them saves *after_previous*.
         rivals: Other suspects that explain the run equally well.
@@ -112,6 +113,7 @@ class Finding:
     after_previous: Saving
     together_with: tuple[Suspect, ...] = ()
     rivals: tuple[Suspect, ...] = ()
+    previous: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +253,7 @@ class _Search:
                     suspect=self._suspects[best],
                     saving=self.saving(frozenset({best})),
                     after_previous=savings[best],
+                    previous=self._named(removed),
                 )
             )
             removed |= {best}
@@ -265,11 +268,15 @@ class _Search:
                         suspect=self._suspects[first],
                         saving=self.saving(joint),
                         after_previous=together,
-                        together_with=tuple(self._suspects[each] for each in others),
+                        together_with=self._named(others),
+                        previous=self._named(removed),
                     )
                 )
                 removed |= joint
         return findings, removed
+
+    def _named(self, indexes: Iterable[int]) -> tuple[Suspect, ...]:
+        return tuple(self._suspects[each] for each in sorted(indexes))
 
     @staticmethod
     def _counts(saving: Saving) -> bool:

@@ -486,15 +486,18 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
 def charge_at(why: Why, suspect: Suspect) -> int:
     """Return the lost time on the critical path that is charged to a suspect, in ns.
 
-    Time is charged to one direction of a link, or to one computation of a rank.  A
-    suspect may be a whole link or a whole rank.
+    Time is charged to one direction of a link, to one computation of a rank, or to one
+    switch.  A suspect may be a whole link or rank, or several switches.
     """
     parts = suspect.place + " ", suspect.place + ","
+    places = {suspect.place}
+    if suspect.cause == "hash imbalance":
+        places.update(suspect.place.partition(" and ")[0].split(", "))
     return sum(
         each.lost_ns
         for each in why.causes
         if each.cause == suspect.cause
-        and (each.place == suspect.place or each.place.startswith(parts))
+        and (each.place in places or each.place.startswith(parts))
     )
 
 

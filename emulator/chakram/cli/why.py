@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -223,9 +224,12 @@ def _fault_lines(finding: Finding) -> list[str]:
         names = " and ".join(map(_at, finding.together_with))
         joint = _percent(finding.after_previous.share)
         lines.append(f"           Jointly with {names}: {joint}.")
-    elif finding.after_previous.share > finding.saving.share + 0.01:
+    elif (
+        finding.previous and finding.after_previous.share > finding.saving.share + 0.01
+    ):
+        others = " and ".join(map(_at, finding.previous))
         lines.append(
-            "           After the faults above are removed: "
+            f"           After {others} is removed: "
             f"{_percent(finding.after_previous.share)} of the remaining time."
         )
     if suspect.advice:
@@ -242,7 +246,8 @@ def _saves(finding: Finding) -> str:
     if saving.high - saving.low < 0.001:
         return _percent(saving.share)
     return (
-        f"{_percent(saving.share)} ({100 * saving.low:.0f} to {100 * saving.high:.0f})"
+        f"{_percent(saving.share)} ({math.floor(100 * saving.low)} to "
+        f"{math.ceil(100 * saving.high)})"
     )
 
 

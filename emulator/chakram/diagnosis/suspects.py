@@ -47,6 +47,9 @@ _UNEVEN = 1.1
 """Minimum ratio of the fullest path's load to the mean at which a hash is a suspect."""
 
 _AS_UNEVEN = 0.8
+"""Minimum ratio of another named switch, relative to the most uneven one."""
+
+_NAMED = 3
 _ANY_ORDER = 65_536
 
 _OF_LINK_FAULT = {
@@ -423,16 +426,22 @@ def _hashes(
     worst, _ = max(uneven.values(), default=(0.0, 0.0))
     if worst < _UNEVEN:
         return
-    # Among the most uneven switches, select the one with the longest excess time.
-    switch = max(
-        (name for name, (most, _) in uneven.items() if most >= _AS_UNEVEN * worst),
-        key=lambda name: uneven[name][1],
+    # Name the most uneven switches, that with the longest excess time first.
+    named = sorted(
+        (
+            name
+            for name, (most, _) in uneven.items()
+            if most >= max(_AS_UNEVEN * worst, _UNEVEN)
+        ),
+        key=lambda name: -uneven[name][1],
     )
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     yield _fault(
         "hash imbalance",
-        switch,
+        ", ".join(named[:_NAMED]) + more,
         lambda of: of.edited(partial(_balance, "round_robin")),
-        f"one of its equal-cost paths carries {uneven[switch][0]:.2f} times their mean",
+        f"an equal-cost path carries {worst:.2f} times the mean of its group; the "
+        "saving is that of an even spread at all switches",
         lambda of: of.edited(partial(_balance, "adaptive")),
         remedy="with switches that spread packets evenly over equal-cost paths",
         round=1,

@@ -533,33 +533,27 @@ class _Timer:
 
     def exactly(self, verdict: Verdict) -> Verdict:
         """Return a verdict with savings over the whole run instead of one iteration."""
-        if self._measured is None:
+        named = {
+            suspect
+            for each in (*verdict.faults, *verdict.limits)
+            for suspect in (each.suspect, *each.together_with)
+        }
+        chosen = [at for at, case in enumerate(self._cases) if case.suspect in named]
+        if self._measured is None or not chosen:
             return verdict
-        faults, limits, small = [], [], []
-        for finding in (*verdict.faults, *verdict.limits):
-            exact = self._exact(finding)
-            # Keep a masked cause, whose saving was small in the first iteration, too.
-            if exact.saving.share < LEAST_SAVING <= finding.saving.share:
-                small.append(finding.suspect)
-            elif finding in verdict.limits:
-                limits.append(exact)
-            else:
-                faults.append(exact)
-        return replace(
-            verdict,
-            faults=ranked(faults),
-            limits=ranked(limits),
-            excluded=(*verdict.excluded, *small),
-            joint=verdict.joint if faults else None,
-        )
 
-    def _exact(self, finding: Finding) -> Finding:
-        removed = self._removed(finding)
-        time_ns = self._time_ns(removed)
-        if time_ns is None:
-            return finding
-        share = 1 - time_ns / mean_time(self._whole)
-        return replace(finding, saving=Saving(share=share, low=share, high=share))
+        def times_ns(removed: frozenset[int]) -> int | None:
+            if not removed:
+                return mean_time(self._whole)
+            return self._time_ns(frozenset(chosen[each] for each in removed))
+
+        whole = find_causes([self._cases[at].suspect for at in chosen], times_ns)
+        return replace(
+            whole,
+            excluded=(*verdict.excluded, *whole.excluded),
+            simulations=verdict.simulations + whole.simulations,
+            notes=verdict.notes,
+        )
 
     def _removed(self, finding: Finding) -> frozenset[int]:
         """Return the indexes of the suspects of a finding."""
