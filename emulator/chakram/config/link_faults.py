@@ -75,7 +75,7 @@ class LinkFaultSettings(Model):
 
     kind: FaultKind
     """down: no packets pass, and packets queued or in flight are lost; flap: down for
-    the first half of every period; degrade: a different rate; loss: random packets are
+    the first half of every period; degrade: a lower rate; loss: random packets are
     lost; corruption: random packets are corrupted; pause_storm: the other end pauses
     classes continuously (not with kernel switches)."""
     link: str = Field(min_length=1, max_length=256, examples=["leaf0-spine0"])
@@ -92,7 +92,7 @@ class LinkFaultSettings(Model):
     duration_ns: Time | None = Field(default=None, alias="for", gt=0, examples=["50ms"])
     """Duration. Default: until the end of the run."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """For degrade: rate of each direction."""
+    """For degrade: rate of each direction, below that of the link."""
     probability: Annotated[Number, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, examples=[0.01]
     )
@@ -104,7 +104,7 @@ class LinkFaultSettings(Model):
     classes: tuple[Annotated[Whole, Field(ge=0, le=7)], ...] = Field(
         default=(), max_length=8, examples=[[3]]
     )
-    """For pause_storm: paused traffic classes."""
+    """For pause_storm, which needs it: paused traffic classes."""
 
     def ends(self, link: Link) -> list[str]:
         """Return the names of the affected ports of a link.

@@ -21,6 +21,7 @@ def experiment_warnings(experiment: Experiment, transport: TransportPlan) -> lis
     warnings = experiment.fabric.warnings()
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
+    warnings += _rate_warnings(experiment)
     warnings += _timeout_warnings(experiment, transport)
     warnings += _reordering_warnings(experiment)
     warnings += _headroom_warnings(experiment, transport)
@@ -57,6 +58,21 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
         "is repaired when a later packet shows it, but nothing sends the last packets "
         "of a queue pair again, nor an acknowledgment that is lost; the run then "
         "ends as hung"
+    ]
+
+
+def _rate_warnings(experiment: Experiment) -> list[str]:
+    """Warn about slow links that would be no slower than they are."""
+    fabric = experiment.fabric
+    topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
+    links = () if topology is None else topology.links
+    rates_bps = {link.name: link.rate_bps for link in links if link.rate_bps}
+    return [
+        f"faults.links[{at}]: its rate is not below that of {each.link}, so it changes "
+        "nothing"
+        for at, each in enumerate(experiment.faults.links)
+        if each.kind == "degrade"
+        and (each.rate_bps or 0) >= rates_bps.get(each.link, 1 << 62)
     ]
 
 
