@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import platform
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,6 @@ from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.dataplane.open_port import PORT_KINDS
-from chakram_agent.host_facts import bundle_digest, numa_nodes
 from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate
@@ -251,6 +251,23 @@ def describe(agent: Agent) -> AgentDescription:
         bundle=bundle_digest(Path(chakram.__file__).parents[2]),
         numa_nodes=numa_nodes(os.sched_getaffinity(0)),
     )
+
+
+def numa_nodes(
+    cpus: Collection[int], folder: Path = Path("/sys/devices/system/cpu")
+) -> tuple[int, ...]:
+    """Return the numbers of the NUMA nodes that these CPUs belong to."""
+    links = (link for cpu in cpus for link in folder.glob(f"cpu{cpu}/node[0-9]*"))
+    return tuple(sorted({int(link.name.removeprefix("node")) for link in links}))
+
+
+def bundle_digest(folder: Path) -> str:
+    """Return the digest of the agent bundle in a folder; empty if there is none."""
+    try:
+        digest = json.loads((folder / "bundle.json").read_text())["digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return str(digest)
 
 
 def _largest_buffer() -> int | None:

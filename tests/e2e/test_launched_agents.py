@@ -139,7 +139,7 @@ def spare(experiment: Path, tmp_path: Path) -> Path:
     inventory = yaml.safe_load((experiment.parent / "hosts.yaml").read_text())
     gone = {
         "name": "n0",
-        "login": "nobody@10.77.0.1",
+        "login": "absent@10.77.0.1",
         "ports": [{"open": "udp:eth1", "address": "198.18.77.99/24"}],
     }
     inventory["hosts"].insert(0, gone)

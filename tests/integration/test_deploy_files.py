@@ -114,10 +114,36 @@ def test_examples_are_what_chakram_launch_prints(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["kubernetes", "a b.yaml", "--image", "i", "--claim", "c", "--port-in", "::/0"],
-        ["kubernetes", "a.yaml", "--image", "i\n", "--claim", "c", "--port-in", "::/0"],
-        ["kubernetes", "a.yaml", "--image", "i", "--claim", "'", "--port-in", "::/0"],
-        ["systemd", "--allow", "::/0 --insecure"],
+        [
+            "kubernetes",
+            "a b.yaml",
+            "--image",
+            "i",
+            "--claim",
+            "c",
+            "--port-in",
+            "2001:2::/48",
+        ],
+        [
+            "kubernetes",
+            "a.yaml",
+            "--image",
+            "i\n",
+            "--claim",
+            "c",
+            "--port-in",
+            "2001:2::/48",
+        ],
+        [
+            "kubernetes",
+            "a.yaml",
+            "--image",
+            "i",
+            "--claim",
+            "'",
+            "--port-in",
+            "2001:2::/48",
+        ],
         ["ansible", "--listen", "{{ secret }}"],
     ],
 )
@@ -127,6 +153,25 @@ def test_values_that_a_file_would_misread_are_refused(
     nodes = ["--nodes", "2"] if arguments[0] == "kubernetes" else []
     assert main(["launch", *arguments, *nodes]) == 2
     assert "is not a name or address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("systemd --allow banana", "--allow"),
+        ("ansible --max-rate fast", "--max-rate"),
+        ("sbatch a.yaml --nodes 2 --port-in 1.2.3.4/8", "--port-in"),
+        (
+            "kubernetes a.yaml --nodes 2 --image i --claim c --port-in banana",
+            "--port-in",
+        ),
+    ],
+)
+def test_prefixes_and_rates_are_checked(
+    arguments: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", *arguments.split()]) == 2
+    assert f"error: {found}" in capsys.readouterr().err
 
 
 def test_kubernetes_accepts_the_manifests() -> None:
@@ -206,6 +251,8 @@ def test_prometheus_finds_the_agents_of_an_inventory(
         "version: 1\nhosts:\n"
         f"  - {{name: a, agent: '192.0.2.1:7411', {port % 1}}}\n"
         f"  - {{name: b, login: me@b.lab, {port % 2}}}\n"
+        f"  - {{name: c, agent: 'unix:/run/agent.sock', {port % 3}}}\n"
+        f"  - {{name: d, agent: '[2001:db8::1]:7411', {port % 4}}}\n"
     )
     assert main(["hosts", "show", str(inventory), "--metrics-port", "9465"]) == 0
     (tmp_path / "targets").mkdir()
@@ -222,6 +269,8 @@ def test_prometheus_finds_the_agents_of_an_inventory(
     assert {each["instance"]: each["chakram_host"] for each in labels} == {
         "192.0.2.1:9465": "a",
         "b.lab:9465": "b",
+        "localhost:9465": "c",
+        "[2001:db8::1]:9465": "d",
     }
 
 

@@ -216,10 +216,7 @@ def test_cause_without_a_saving_is_no_fault(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    find_causes = verification.find_causes
-
     def of_one_iteration(suspects: Sequence[Suspect], _: Times) -> Verdict:
-        monkeypatch.setattr(verification, "find_causes", find_causes)
         found = next(each for each in suspects if each.kind is CauseClass.FAULT)
         saving = Saving(share=0.04, low=0.04, high=0.04)
         finding = Finding(suspect=found, saving=saving, after_previous=saving)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.fabric.fabric_types.inventory_file import HostSettings
     from chakram.fabric.inventory.listed_hosts import ListedHost
-    from chakram.fabric.inventory.port_choice import Prefix
     from chakram.launch.launched_agents import LaunchOptions
 
 app = typer.Typer(
@@ -92,7 +91,7 @@ def find(
             "no port is chosen",
             "give --port-in PREFIX, e.g. --port-in 198.18.0.0/15, or --interface",
         )
-    prefixes = [_prefix(each) for each in port_in or ()]
+    prefixes = options.prefixes_of("--port-in", port_in or ())
     choice = PortChoice(prefixes=prefixes, interfaces=interface or ())
     launching = options.launch_options(
         launch, listen=listen, agent=agent, options=launcher_option, lease=lease
@@ -134,18 +133,6 @@ def find(
         return
     folder = None if certs is None else str(certs.absolute())
     print(inventory_text(found, allow=prefixes, certificates=folder), end="")
-
-
-def _prefix(text: str) -> Prefix:
-    from pydantic_core import PydanticCustomError
-
-    from chakram.settings.addresses import prefix
-
-    try:
-        return prefix(text)
-    except PydanticCustomError as error:
-        found = error.context or {}
-        raise ConfigError("--port-in", found["found"], found["hint"]) from None
 
 
 def _places(
@@ -261,10 +248,12 @@ def show(
 def _targets(hosts: Sequence[HostSettings], port: int) -> Iterator[dict[str, object]]:
     """Yield the targets of agents, as Prometheus reads them from a file."""
     for host in hosts:
-        address = (host.agent or "").rpartition(":")[0]
-        login = (host.login or host.name).rpartition("@")[2]
+        address = (host.login or host.name).rpartition("@")[2]
+        if host.agent is not None:
+            is_here = host.agent.startswith("unix:")
+            address = "localhost" if is_here else host.agent.rpartition(":")[0]
         yield {
-            "targets": [f"{address or login}:{port}"],
+            "targets": [socket_text(address.strip("[]"), port)],
             "labels": {"chakram_host": host.name},
         }
 
@@ -401,19 +390,24 @@ def push(
         progress.phase("making the bundle")
         bundle = make_bundle(python)
         if save is not None:
-            save.write_bytes(bundle.data)
-            print(f"wrote {save}: {bundle.folder}")
-            return
-        progress.phase(f"copying {bundle.folder} to {len(places)} hosts")
-        ended = asyncio.run(
-            install(
-                bundle,
-                places,
-                kind=launch,
-                machine=platform.machine(),
-                options=launcher_option or (),
+            try:
+                save.write_bytes(bundle.data)
+            except OSError as error:
+                raise ConfigError(
+                    f"--save {save}", f"cannot be written ({error.strerror})"
+                ) from error
+        ended = []
+        if places:
+            progress.phase(f"copying {bundle.folder} to {len(places)} hosts")
+            ended = asyncio.run(
+                install(
+                    bundle,
+                    places,
+                    kind=launch,
+                    machine=platform.machine(),
+                    options=launcher_option or (),
+                )
             )
-        )
     failed = [each for each in ended if each.status]
     if failed:
         first = failed[0]
@@ -434,7 +428,10 @@ def push(
             },
         )
         return
-    print(f"{len(places)} hosts have {command} in their home directory")
+    if save is not None:
+        print(f"wrote {save}: {bundle.folder}")
+    else:
+        print(f"{len(places)} hosts have {command} in their home directory")
 
 
 def login_addresses(hosts: str, group: str | None) -> dict[str, str]:

@@ -92,6 +92,7 @@ def sbatch(
     """
     from chakram.launch.batch_script import batch_script
 
+    options.prefixes_of("--port-in", port_in)
     print(
         batch_script(
             str(experiment),
@@ -119,6 +120,14 @@ _ListenAt = Annotated[
 ]
 
 
+def _check(allow: list[str] | None, max_rate: str | None) -> None:
+    from chakram.foundation.units import parse_rate
+
+    options.prefixes_of("--allow", allow or ())
+    if max_rate is not None:
+        parse_rate(max_rate, where="--max-rate")
+
+
 @app.command()
 def systemd(
     listen: _ListenAt = "0.0.0.0:7411",
@@ -128,6 +137,7 @@ def systemd(
     """Print a unit of systemd that runs the agent as a service."""
     from chakram.launch.deployment_files import systemd_unit
 
+    _check(allow, max_rate)
     unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
     print(unit, end="")
 
@@ -141,6 +151,7 @@ def ansible(
     """Print a playbook of Ansible that installs the agent as a service."""
     from chakram.launch.deployment_files import ansible_playbook, systemd_unit
 
+    _check(allow, max_rate)
     unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
     print(ansible_playbook(unit), end="")
 
@@ -165,6 +176,7 @@ def kubernetes(
     """Print manifests of Kubernetes: an Indexed Job of agents, and the controller."""
     from chakram.launch.deployment_files import kubernetes_manifests
 
+    options.prefixes_of("--port-in", port_in)
     manifests = kubernetes_manifests(
         experiment, nodes=nodes, image=image, claim=claim, port_in=port_in
     )

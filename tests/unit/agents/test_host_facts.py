@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram_agent.host_facts import bundle_digest, numa_nodes
+from chakram_agent.grpc_server import bundle_digest, numa_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,9 @@
-"""``chakram hosts`` inside a job of Slurm."""
+"""``chakram hosts`` in a job of Slurm, and bundles that it saves."""
 
 from __future__ import annotations
 
+import json
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,3 +40,20 @@ def test_an_inventory_without_allocated_hosts_is_refused(
     check = ["hosts", "check", str(tmp_path / "hosts.yaml"), "--launch", "slurm"]
     assert main(check) == 2
     assert "has no host of this allocation" in capsys.readouterr().err
+
+
+def test_a_bundle_that_cannot_be_written_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "absent/bundle.tar.gz")
+    assert main(["hosts", "push", "--save", saved]) == 2
+    assert f"--save {saved}: cannot be written" in capsys.readouterr().err
+
+
+def test_a_bundle_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "bundle.tar.gz"
+    assert main(["hosts", "push", "--save", str(saved), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    with tarfile.open(saved) as archive:
+        assert f"{told['bundle']}/chakram-agent" in archive.getnames()
+    assert told["hosts"] == []

@@ -20,6 +20,7 @@ from chakram.foundation.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.console.text_table import Column
+    from chakram.fabric.inventory.port_choice import Prefix
     from chakram.launch.launched_agents import LaunchOptions
 
 
@@ -267,6 +268,23 @@ def read_experiment(
     # Without the changes, the text would not describe the run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
+
+
+def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:
+    """Return the prefixes that an option gives.
+
+    Raises:
+        ConfigError: If one is not valid.
+    """
+    from pydantic_core import PydanticCustomError
+
+    from chakram.settings.addresses import prefix
+
+    try:
+        return [prefix(text) for text in texts]
+    except PydanticCustomError as error:
+        found = error.context or {}
+        raise ConfigError(option, found["found"], found["hint"]) from None
 
 
 def allocated_hosts(launching: LaunchOptions | None) -> set[str] | None:

@@ -1,0 +1,256 @@
+"""Times of simulations of a run without some of its suspects."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chakram.analysis.cause_ranking import Finding, Saving, Verdict, find_causes
+from chakram.diagnosis.counterfactual import (
+    Case,
+    Change,
+    Rerun,
+    Variant,
+    mean_time,
+    rerun,
+)
+from chakram.foundation.errors import ChakramError
+
+SEEDS, MORE_SEEDS = 8, 24
+"""Number of seeds to simulate at first, and if a cause is still uncertain."""
+
+
+def has_random_numbers(variant: Variant) -> bool:
+    """Return whether the seed of a simulation affects more than its paths."""
+    experiment = variant.experiment
+    faults = experiment.faults
+    links = experiment.fabric.to_topology(experiment.fabric.nports)
+    marks = links is not None and any(
+        link.ecn is not None and link.ecn.probability > 0 for link in links.links
+    )
+    return bool(
+        any(each.probability for each in variant.assumed)
+        or faults.drop
+        or faults.packets
+        or any(each.probability for each in faults.links)
+        or (marks and experiment.transport.ecn != "off")
+    )
+
+
+def _are_alike(variant: Variant) -> bool:
+    """Return whether no fault or setting makes iterations differ."""
+    experiment = variant.experiment
+    faults = experiment.faults
+    return not (
+        any(
+            each.at_ns or each.when is not None or each.duration_ns is not None
+            for each in faults.links
+        )
+        or faults.packets
+        or faults.drop
+        or any(each.probability or each.at_ns for each in variant.assumed)
+        or any(job.repeat is not None or job.start_ns for job in experiment.jobs)
+        or experiment.arrivals is not None
+    )
+
+
+class RemovalTimer:
+    """Timer of simulations of a run without some of its suspects.
+
+    If all iterations are alike, the timer simulates only the first measured iteration
+    until a suspect is confirmed.  *limit* is the number of iterations to simulate, if
+    not all.  If *averages* is set, times are means over ``SEEDS`` seeds, because the
+    random numbers of the run are unknown.  After *until_s*, the timer tests no further
+    suspect and simulates no unnecessary seed.
+    """
+
+    def __init__(
+        self,
+        base: Variant,
+        run: Rerun,
+        cases: Sequence[Case],
+        job: str | None,
+        until_s: float,
+        limit: int | None = None,
+        *,
+        averages: bool = False,
+    ) -> None:
+        self._base = base
+        self._averages = averages
+        self._until_s = until_s
+        self._limit = limit
+        self._cases = cases
+        self._job = job
+        self._whole = self._of_interest(run.iterations_ns(job))
+        self._of_seed: dict[tuple[frozenset[int], int], int | None] = {}
+        self._skipped = 0
+        self._measured = 1 if _are_alike(base) else None
+        if self._measured is not None:
+            first = min(iteration for _, iteration in self._whole)
+            self._first = {
+                key: each for key, each in self._whole.items() if key[1] == first
+            }
+        else:
+            self._first = self._whole
+
+    def _of_interest(
+        self, times_ns: dict[tuple[str, int], int]
+    ) -> dict[tuple[str, int], int]:
+        """Omit background jobs, which repeat until the others end."""
+        background = {
+            job.name for job in self._base.experiment.jobs if job.is_background
+        }
+        kept = {key: each for key, each in times_ns.items() if key[0] not in background}
+        return kept or times_ns
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about skipped simulations, if any."""
+        if not self._skipped:
+            return ()
+        return (
+            f"--budget is used up: {self._skipped} simulations without single causes "
+            "were skipped, so their results are unknown",
+        )
+
+    def times_ns(self, removed: frozenset[int]) -> int | None:
+        """Return the mean time of an iteration in ns, as ``Times`` specifies."""
+        if not removed and not self._averages:
+            return mean_time(self._first)
+        if time.monotonic() > self._until_s:
+            self._skipped += 1
+            return None
+        if self._averages:
+            times_ns = [self._seeded(removed, number) for number in range(SEEDS)]
+            known_ns = [each for each in times_ns if each is not None]
+            return sum(known_ns) // SEEDS if len(known_ns) == SEEDS else None
+        return self._time_ns(removed, measured=self._measured)
+
+    def _time_ns(
+        self,
+        removed: frozenset[int],
+        *,
+        seed: int | None = None,
+        measured: int | None = None,
+    ) -> int | None:
+        cases = [self._cases[index] for index in sorted(removed)]
+        changes = [[case.change for case in cases]]
+        if any(case.other_change for case in cases):
+            changes.append([case.other_change or case.change for case in cases])
+        times_ns = [self._changed_ns(removed, each, seed, measured) for each in changes]
+        known_ns = [each for each in times_ns if each is not None]
+        return max(known_ns) if len(known_ns) == len(changes) else None
+
+    def _changed_ns(
+        self,
+        removed: frozenset[int],
+        changes: Sequence[Change],
+        seed: int | None,
+        measured: int | None,
+    ) -> int | None:
+        variant = replace(self._base, seed=seed)
+        try:
+            for change in changes:
+                variant = change(variant)
+            chosen = measured or self._limit
+            times_ns = rerun(variant, measured=chosen).iterations_ns(self._job)
+        except ChakramError:
+            return None
+        own = {self._cases[index].job for index in removed} - {None}
+        if own:
+            # This simulation has only one job, so use the unchanged times of the
+            # others.
+            whole = self._whole if measured is None else self._first
+            times_ns = {**whole, **times_ns}
+        return mean_time(self._of_interest(times_ns))
+
+    def exactly(self, verdict: Verdict) -> Verdict:
+        """Return a verdict with savings over the whole run instead of one iteration."""
+        named = {
+            suspect
+            for each in (*verdict.faults, *verdict.limits)
+            for suspect in (each.suspect, *each.together_with)
+        }
+        chosen = [at for at, case in enumerate(self._cases) if case.suspect in named]
+        if self._measured is None or not chosen:
+            return verdict
+
+        def times_ns(removed: frozenset[int]) -> int | None:
+            if not removed:
+                return mean_time(self._whole)
+            return self._time_ns(frozenset(chosen[each] for each in removed))
+
+        whole = find_causes([self._cases[at].suspect for at in chosen], times_ns)
+        return replace(
+            whole,
+            excluded=(*verdict.excluded, *whole.excluded),
+            simulations=verdict.simulations + whole.simulations,
+            notes=verdict.notes,
+        )
+
+    def _removed(self, finding: Finding) -> frozenset[int]:
+        """Return the indexes of the suspects of a finding."""
+        named = (finding.suspect, *finding.together_with)
+        return frozenset(
+            at for at, case in enumerate(self._cases) if case.suspect in named
+        )
+
+    def with_intervals(self, verdict: Verdict) -> Verdict:
+        """Return a verdict without findings that save no time with other seeds."""
+        faults, unsure = [], list(verdict.excluded)
+        for finding in verdict.faults:
+            sure = self._with_interval(finding)
+            if (
+                sure.saving.is_certain
+                or sure.together_with
+                or (sure.after_previous.share > sure.saving.share)
+            ):
+                faults.append(sure)
+            else:
+                unsure.append(finding.suspect)
+        return replace(
+            verdict,
+            faults=tuple(faults),
+            limits=tuple(
+                sure
+                for each in verdict.limits
+                if (sure := self._with_interval(each)).saving.is_certain
+            ),
+            excluded=tuple(unsure),
+        )
+
+    def _with_interval(self, finding: Finding) -> Finding:
+        removed = self._removed(finding)
+        for count in (SEEDS, MORE_SEEDS):
+            saving = self._of_seeds(removed, finding.saving.share, count)
+            if saving is None or saving.is_certain or time.monotonic() > self._until_s:
+                break
+        return finding if saving is None else replace(finding, saving=saving)
+
+    def _of_seeds(
+        self, removed: frozenset[int], share: float, count: int
+    ) -> Saving | None:
+        """Return a saving with the interval of its median over other seeds."""
+        samples = sorted(
+            1 - without / whole
+            for number in range(count)
+            if (whole := self._seeded(frozenset(), number))
+            and (without := self._seeded(removed, number))
+        )
+        if len(samples) < SEEDS:
+            return None
+        # These order statistics are about two standard deviations from the median.
+        cut = max(1, int(len(samples) / 2 - math.sqrt(len(samples))))
+        return Saving(
+            share=share,
+            low=min(share, samples[cut]),
+            high=max(share, samples[-1 - cut]),
+        )
+
+    def _seeded(self, removed: frozenset[int], number: int) -> int | None:
+        if (removed, number) not in self._of_seed:
+            seed = self._base.experiment.seed + 1 + number
+            self._of_seed[removed, number] = self._time_ns(removed, seed=seed)
+        return self._of_seed[removed, number]
