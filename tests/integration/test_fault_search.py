@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from chakram.analysis.run_causes import why_of
 from chakram.cli import main
-from chakram.diagnosis import fault_search, simulated_runs
+from chakram.diagnosis import fault_search, simulated_runs, verification
 from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
@@ -320,3 +321,50 @@ def test_slow_link_between_switches_is_found_in_both_directions(
     ((best, rivals),) = found.found
     assert (best.cause, link) in [(each.cause, each.place) for each in (best, *rivals)]
     assert found.is_explained
+
+
+def test_slow_link_in_series_with_others_names_them_all(tmp_path: Path) -> None:
+    single = {"pods": 2, "leaves": 1, "spines": 1, "cores": 1, "hosts_per_leaf": 3}
+    fault = {
+        "kind": "degrade",
+        "link": "pod0-spine0-core0",
+        "direction": "up",
+        "rate": "20Mbit",
+    }
+    links = {"host": {"rate": "100Mbit"}, "uplink": {"rate": "300Mbit"}}
+    shape = {"topology": {"fat_tree": single}, "links": links}
+    ((best, rivals),) = found_in(tmp_path, "fat tree", fault, **shape).found
+    assert {each.cause for each in (best, *rivals)} == {"slow link"}
+    assert {each.place for each in (best, *rivals)} == {
+        "pod0-leaf0-pod0-spine0 up",
+        "pod0-spine0-core0 up",
+        "pod1-spine0-core0 down",
+        "pod1-leaf0-pod1-spine0 down",
+    }
+
+
+def test_bytes_of_links_prove_a_dead_uplink_whose_times_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = [
+        {"kind": "down", "link": f"leaf{leaf}-spine1", "at": "0ns"} for leaf in (0, 1)
+    ]
+    run = simulated(tmp_path, "clos", *down)
+    monkeypatch.setattr(fault_search, "misfit", lambda measured, shown: 0.2)
+    assert ("dead uplink", "leaf0-spine1, leaf1-spine1") in names(fit(run))
+
+
+def test_loss_that_is_too_rare_to_fit_is_found_by_its_retransmissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = {"kind": "loss", "link": "h2-leaf0", "direction": "up", "probability": 0.04}
+    run = simulated(tmp_path, "clos", fault)
+    monkeypatch.setattr(verification, "SIMULATE", "another world")
+    # With this spread, no simulation fits well enough.
+    monkeypatch.setattr(simulated_runs.SimulatedRuns, "spread", lambda *_: -9.0)
+    verdict = verification.verify(run, why_of(run)).verdict
+    assert verdict is not None
+    (finding,) = verdict.faults
+    assert (finding.suspect.cause, finding.suspect.place) == ("loss", "h2-leaf0 up")
+    assert 0.1 < finding.saving.share < finding.saving.high
+    assert finding.saving.low == 0

@@ -124,6 +124,28 @@ class PortCounters:
             )
         ]
 
+    def misfit_of_bytes(self, simulated_bytes: Mapping[str, int]) -> float:
+        """Return the share of the bytes between switches that took other links.
+
+        This is the total variation distance: 0 if each link carried the same share as
+        in the simulation, and 1 if the simulation used none of these links.
+
+        Args:
+            simulated_bytes: Bytes that each port sends in a simulation.
+        """
+        ports = [port for port, link in self.links.items() if link.kind != "host"]
+        carried = sum(self.links[port].bytes for port in ports)
+        simulated = sum(simulated_bytes.get(port, 0) for port in ports)
+        if not carried or not simulated:
+            return 1.0
+        return 0.5 * sum(
+            abs(
+                self.links[port].bytes / carried
+                - simulated_bytes.get(port, 0) / simulated
+            )
+            for port in ports
+        )
+
     def _carries_back(self, port: str, bytes_by: Mapping[str, int]) -> bool:
         """Return whether the reverse direction carries more than a few packets."""
         other = self.other_end(port)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from chakram.analysis.counter_evidence import PortCounters, node_of
 from chakram.analysis.lossy_links import Crossing, lossy_ports
-from chakram.analysis.simulation_misfit import Observed, slow_ports
+from chakram.analysis.simulation_misfit import Observed, Pair, slow_ports
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant
 from chakram.diagnosis.run_evidence import (
     counted_at_ports,
@@ -53,6 +53,7 @@ class Hypothesis:
         span: Range that contains the best value of its parameter. None: no parameter.
         is_counted: Whether counters prove the fault.
         alike: Hypotheses that the same counters support equally.
+        pairs: Pairs of ranks whose messages cross a slow link.
     """
 
     cause: str
@@ -64,6 +65,7 @@ class Hypothesis:
     span: tuple[float, float] | None = None
     is_counted: bool = False
     alike: tuple[Hypothesis, ...] = ()
+    pairs: frozenset[Pair] = frozenset()
 
 
 class Proposals:
@@ -134,11 +136,13 @@ class Proposals:
         for port in self._ends(slow):
             rate_bps = self.links[port].rate_bps
             if rate_bps:
-                yield self._of_port(
+                found = self._of_port(
                     "slow link",
                     Assumption(kind="degrade", port=port, rate_bps=rate_bps),
                     (0.03, 0.97),
                 )
+                crossing = (pair for pair, ports in ways.items() if port in ports)
+                yield replace(found, pairs=frozenset(crossing))
 
     def pauses(self, iteration_ns: float) -> Iterator[Hypothesis]:
         """Yield the links whose sending port was paused."""

@@ -192,6 +192,7 @@ def _of_network(
         + f"and the noise is {fitted.noise:.3f}"
     ]
     generator = _generator(fitted, why, unexplained)
+    unfitted = [generator, _rare_loss(fitted, why, unexplained)]
     if not fitted.is_explained and generator is None:
         notes.append(
             "part of the difference is unexplained; also simulated: "
@@ -252,12 +253,9 @@ def _of_network(
         f"{each.saving.share:.1%}, but that is within the error of the simulation"
         for each in unproven
     ]
-    faults = list(proven)
-    if generator is not None:
-        faults.append(generator)
     return replace(
         verdict,
-        faults=ranked(faults),
+        faults=ranked([*proven, *filter(None, unfitted)]),
         limits=verdict.limits if fitted.is_explained else (),
         excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
         notes=(*notes, *timer.notes),
@@ -369,6 +367,29 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
             for each in others
             if late[each] > late[first] / 2
         ),
+    )
+
+
+def _rare_loss(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
+    """Return a finding about losses that are too rare to fit, or None.
+
+    Counters prove the losses, and the critical paths contain the waits for
+    retransmissions.
+    """
+    loss = fitted.unfitted
+    if loss is None:
+        return None
+    places = {each.place for each in (loss, *loss.alike)}
+    charged = [each for each in why.causes if each.cause == "loss"]
+    share = sum(each.share for each in charged if each.place in places)
+    if share < LEAST_SAVING:
+        return None
+    saving = Saving(share=share, low=0.0, high=max(share, unexplained))
+    return Finding(
+        suspect=_suspect_of(loss, why),
+        saving=saving,
+        after_previous=saving,
+        rivals=tuple(_suspect_of(each, why) for each in loss.alike),
     )
 
 

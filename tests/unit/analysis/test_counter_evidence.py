@@ -100,3 +100,12 @@ def test_a_queue_that_dropped_little_does_not_explain_many_losses() -> None:
     full = counters(l0_up0=(3_000, 2), s0_down1=(3_000, 0), l1_p0=(8_000, 0))
     assert full.overflowing_instead({"l0:up0": 2}) == {"l0:up0"}
     assert full.overflowing_instead({"l0:up0": 100}) == frozenset()
+
+
+def test_misfit_of_bytes_is_the_share_that_took_other_links() -> None:
+    measured = counters(l0_up0=(0, 0), l0_up1=(10_000, 0))
+    same = {port: 3 * link.bytes for port, link in measured.links.items()}
+    assert measured.misfit_of_bytes(same) == 0
+    even = {port: link.bytes for port, link in counters().links.items()}
+    assert measured.misfit_of_bytes(even) == 5_000 / 40_000
+    assert measured.misfit_of_bytes({}) == 1
