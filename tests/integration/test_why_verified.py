@@ -292,3 +292,23 @@ def test_hash_is_not_accused_if_only_one_even_spread_saves_time(tmp_path: Path) 
     # Alternating paths would save 5 % here, the shortest queue next to nothing.
     outcome = judged(11_700_032, tmp_path, clean=True)
     assert outcome.is_hit, outcome.line()
+
+
+def test_mean_over_several_jobs_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    streams = [{"op": "all_reduce", "size": "40KB", "count": 1}]
+    trace = {"synth": "collectives", "streams": streams, "ranks": 2}
+    jobs = [{"name": name, "trace": trace} for name in ("a", "b")]
+    path = experiment(tmp_path, jobs=jobs)
+    assert main(["simulate", str(path), "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    capsys.readouterr()
+    assert main(["why", str(run), "--no-verify"]) == 0
+    assert "(mean of 4 of jobs a, b)" in capsys.readouterr().out
+    assert main(["why", str(run), "--no-verify", "--job", "b"]) == 0
+    assert "(mean of 2)" in capsys.readouterr().out
+    assert main(["why", str(run), "--job", "c"]) == 2
+    found = capsys.readouterr().err
+    assert "--job: 'c' is not a job of" in found
+    assert "(its jobs are: a, b)" in found

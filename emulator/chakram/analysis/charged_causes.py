@@ -155,6 +155,7 @@ class Why:
         by_rank: Lost time by rank, largest first.
         by_collective: Lost time by collective or name of a computation, largest first.
         path: Path of the longest iteration.
+        jobs: Names of the jobs whose iterations these are.
     """
 
     iterations: int
@@ -164,6 +165,7 @@ class Why:
     by_rank: tuple[tuple[int, int], ...]
     by_collective: tuple[tuple[str, int], ...]
     path: Path | None
+    jobs: tuple[str, ...] = ()
 
     @property
     def lost_ns(self) -> int:
@@ -193,8 +195,10 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
     judge = _Judge(around)
     total_ns = iterations = 0
     longest: Path | None = None
+    jobs: dict[str, None] = {}
     for path in paths:
         iterations += 1
+        jobs[path.job] = None
         total_ns += path.time_ns
         if longest is None or path.time_ns > longest.time_ns:
             longest = path
@@ -226,6 +230,7 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
         by_rank=tuple(_most_first(by_rank)),
         by_collective=tuple(_most_first(by_collective)),
         path=longest,
+        jobs=tuple(jobs),
     )
 
 

@@ -215,6 +215,13 @@ def paths_of(
     Raises:
         InputError: If the run has no such records, or no such collective.
     """
+    names = results.manifest.jobs
+    if job is not None and names and job not in names:
+        raise InputError(
+            "--job",
+            f"{job!r} is not a job of {results.path}",
+            f"its jobs are: {', '.join(names)}",
+        )
     found = False
     for name, iteration, records in iterations_of(results, job):
         last = records.last() if until is None else records.last_of(until)
@@ -412,6 +419,7 @@ def why_document(
         first = causes[0] if verdict.faults else None
     return {
         "iterations": why.iterations,
+        "jobs": list(why.jobs),
         "mean_iteration_ns": why.time_ns // why.iterations if why.iterations else 0,
         "time_ns": why.time_ns,
         "lost_ns": why.lost_ns,

@@ -116,7 +116,9 @@ def show(
     for line in terminal_lines(topology, width=Console().width, lines=_has_braille()):
         print(line)
     print()
-    table = Table("link", "from", "to", "rate", "delay")
+    table = Table()
+    for heading in ("link", "from", "to", "rate", "delay"):
+        table.add_column(heading, overflow="fold")
     for link in topology.links:
         table.add_row(
             link.name,

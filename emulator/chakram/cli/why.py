@@ -154,10 +154,12 @@ def _lines(
         lines += _untested(why, reason, share)
     else:
         lines += _tested(verdict)
-    lines.append(
-        f"Iteration: {time(why.time_ns)} (mean of {why.iterations}), of which "
-        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path:"
-    )
+    which = f" of jobs {', '.join(why.jobs)}" if len(why.jobs) > 1 else ""
+    lines += [
+        f"Iteration: {time(why.time_ns)} (mean of {why.iterations}{which}), of which "
+        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path",
+        "Charges, which show where it was lost, not what a repair saves:",
+    ]
     lines += [
         f"  {share(each.lost_ns):>7}  {time(each.lost_ns):>8}  {each}"
         for each in why.causes[:_CAUSES]
