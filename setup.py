@@ -86,15 +86,34 @@ def hot_extensions() -> list[Extension]:
             package, str(ROOT / source_root / package)
         )
     }
+    needed = FINDER.OPTIONAL
     return [
         Extension(
             fullname,
             source,
+            libraries=[needed[fullname]] if fullname in needed else [],
             extra_compile_args=["-O2", "-g0", "-Wno-sign-compare"],
             optional=not REQUIRED,
         )
         for fullname, source in sources.items()
+        if fullname not in needed or has_headers("infiniband/verbs.h")
     ]
+
+
+def has_headers(name: str) -> bool:
+    """Return whether the C compiler finds a header."""
+    compiler = os.environ.get("CC", "cc").split()
+    try:
+        found = subprocess.run(
+            [*compiler, "-E", "-x", "c", "-"],
+            input=f"#include <{name}>\n",
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return found.returncode == 0
 
 
 class Progress:

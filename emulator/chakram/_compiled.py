@@ -44,6 +44,8 @@ MODES: tuple[Mode, ...] = ("auto", "require", "off")
 VARIABLE = "CHAKRAM_COMPILED"
 PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
+OPTIONAL = {"chakram.rdma.libibverbs": "ibverbs"}
+"""Libraries that some modules need.  Without its headers, a module is not built."""
 COMPILED = "compiled"
 NOT_BUILT = "not built"
 # Each interpreter has its own suffix and record, because several interpreters may share
@@ -148,6 +150,7 @@ class CompiledFinder:
             for package in self._packages & sys.modules.keys()
             for folder in sys.modules[package].__path__
             for fullname, stem in hot_modules(package, folder)
+            if fullname not in OPTIONAL
         }
         return CompiledStatus(mode=self.mode, modules=dict(sorted(modules.items())))
 

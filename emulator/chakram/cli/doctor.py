@@ -1,8 +1,11 @@
-"""``chakram doctor``: checks of this machine and the privileges of its user."""
+"""``chakram doctor``: checks of this machine, its privileges and its RDMA NICs."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -14,13 +17,40 @@ from chakram.foundation.platform_support import require_linux
 
 
 def doctor(
+    nic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Instead, measure what this RDMA device can send, e.g. mlx5_0.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address of the RDMA device to use. Default: its first global one.",
+        ),
+    ] = None,
+    duration_s: Annotated[
+        float,
+        typer.Option(
+            "--duration",
+            metavar="SECONDS",
+            min=0.01,
+            max=60,
+            help="Duration of each measurement of an RDMA device.",
+        ),
+    ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Check that this machine can run experiments.
+    """Check this machine, or measure an RDMA device.
 
     The exit code is 3 if this machine cannot build namespace labs.
     """
     require_linux("chakram doctor")
+    if nic is not None:
+        _measure_nic(nic, address, duration_s, as_json=as_json)
+        return
     from chakram.fabric.machine_probe import probe_all
 
     probes = probe_all()
@@ -39,3 +69,62 @@ def doctor(
             )
     if missing:
         raise typer.Exit(EnvironmentProblem.exit_code)
+
+
+def _measure_nic(
+    name: str, address: str | None, duration_s: float, *, as_json: bool
+) -> None:
+    from chakram.foundation.units import format_rate, format_size
+    from chakram.rdma.hardware_counters import counted, read_counters
+    from chakram.rdma.nic_rates import find_nic, measure, open_device
+
+    def tell(text: str) -> None:
+        print(f"measuring {text}", file=sys.stderr, flush=True)
+
+    with closing(open_device(name)) as device:
+        nic = find_nic(device, address)
+        before = read_counters(name)
+        rates = list(measure(device, nic, duration_s=duration_s, tell=tell))
+        counters = counted(before, read_counters(name))
+    if as_json:
+        trials = [
+            {
+                **asdict(each),
+                "messages_per_s": each.messages_per_s,
+                "bits_per_s": each.bits_per_s,
+            }
+            for each in rates
+        ]
+        print_json("nic", {**asdict(nic), "trials": trials, "counters": counters})
+        return
+    print(
+        f"{nic.name}, firmware {nic.firmware or 'unknown'}: {nic.address}, path MTU "
+        f"{nic.path_mtu}, port rate "
+        + ("unknown" if nic.rate_bps is None else format_rate(nic.rate_bps))
+    )
+    print("Both ends are on this device.")
+    table = Table(
+        *("size", "queue pairs", "list", "messages/s", "us/post", "rate"), "ib_write_bw"
+    )
+    for each in rates:
+        table.add_row(
+            format_size(each.size_bytes),
+            str(each.queue_pairs),
+            str(each.list_length),
+            f"{each.messages_per_s:.0f}",
+            f"{each.post_ns * each.list_length / each.messages / 1000:.1f}",
+            format_rate(round(each.bits_per_s)),
+            "" if each.perftest_bps is None else format_rate(round(each.perftest_bps)),
+        )
+    Console().print(table)
+    best = max(rates, key=lambda each: each.bits_per_s)
+    least = min(
+        (each for each in rates if each.bits_per_s > 0.95 * best.bits_per_s),
+        key=lambda each: (each.size_bytes, each.queue_pairs),
+    )
+    print(
+        f"Use messages of at least {format_size(least.size_bytes)} on "
+        f"{least.queue_pairs} queue pairs, in lists of {least.list_length}: this "
+        f"reaches {format_rate(round(least.bits_per_s))}."
+    )
+    print("Counters: " + ", ".join(f"{key} {n}" for key, n in counters.items()))

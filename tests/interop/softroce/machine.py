@@ -263,7 +263,7 @@ class Machine:
             *("-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config"),
             *("-display", "none", "-serial", "stdio", "-no-reboot"),
             *("-kernel", str(image), "-initrd", str(initrd)),
-            *("-append", "console=ttyS0 quiet panic=-1"),
+            *("-append", "console=ttyS0 quiet panic=-1 no_timer_check"),
             *shares,
             *("-netdev", "tap,id=net,ifname=tap0,script=no,downscript=no"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),

@@ -195,7 +195,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram completion zsh > ~/.zfunc/_chakram",
         "chakram completion fish > ~/.config/fish/completions/chakram.fish",
     ),
-    "doctor": ("chakram doctor", "chakram doctor --json"),
+    "doctor": (
+        "chakram doctor",
+        "chakram doctor --json",
+        "chakram doctor --nic mlx5_0",
+    ),
     "trace": (
         "chakram trace show traces/mixtral",
         "chakram trace lint traces/mixtral --strict",

@@ -356,6 +356,7 @@ DOCUMENTS = dict.fromkeys(
         "labs-ended",
         "launch",
         "logs",
+        "nic",
         "plan",
         "ports",
         "preflight",

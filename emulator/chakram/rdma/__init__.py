@@ -1,0 +1,1 @@
+"""RDMA NICs: their verbs, counters and what they can send."""

@@ -1,0 +1,101 @@
+"""Counters of RDMA devices under one vocabulary.
+
+Drivers name their counters differently, and count different things.  The names here are
+those of the Open Traffic Generator where it has one.  A counter that a driver does not
+have is absent, which differs from 0.
+
+Sources: the drivers mlx5, bnxt_re, irdma and rxe of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+SYSFS = Path("/sys/class/infiniband")
+
+_WORD_BYTES = 4
+_NARROW = 1 << 32
+
+COUNTERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "ecn_ce_rx": (("np_ecn_marked_roce_packets",), ("RxECNMrkd",)),
+    "cnp_tx": (("np_cnp_sent",), ("cnpSent",)),
+    "cnp_rx": (("rp_cnp_handled", "rp_cnp_ignored"), ("cnpHandled", "cnpIgnored")),
+    "nak_rx": (("packet_seq_err",), ("seq_err_naks_rcvd",), ("rcvd_seq_err",)),
+    "frame_sequence_error": (
+        ("out_of_sequence",),
+        ("oos_drop_count",),
+        ("out_of_seq_request",),
+    ),
+    "duplicate_request": (("duplicate_request",), ("dup_req",)),
+    "ack_timeout": (("local_ack_timeout_err",), ("completer_retry_err",)),
+    "data_frames_retransmitted": (("to_retransmits", "missing_resp"), ("RetransSegs",)),
+    "rnr_nak_rx": (("rnr_naks_rcvd",), ("rcvd_rnr_err",), ("rnr_nak_retry_err",)),
+    "out_of_receives": (("out_of_buffer",), ("rx_out_of_buffer",), ("send_rnr_err",)),
+    "retries_exceeded": (
+        ("req_transport_retries_exceeded",),
+        ("max_retry_exceeded",),
+        ("retry_exceeded_err",),
+    ),
+    "icrc_errors": (("rx_icrc_encapsulated",),),
+    "packets_tx": (("tx_pkts",), ("sent_pkts",)),
+    "packets_rx": (("rx_pkts",), ("rcvd_pkts",)),
+    "bytes_tx": (("tx_bytes",),),
+    "bytes_rx": (("rx_bytes",),),
+}
+"""By name, the alternatives: counters of one driver that are added up."""
+
+_WORDS = {"bytes_tx": "port_xmit_data", "bytes_rx": "port_rcv_data"}
+"""Counters of the port in units of four bytes, for drivers without the others."""
+
+
+def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
+    """Return the raw counters of the first port of a device, by the driver's name.
+
+    Counters that cannot be read are omitted.
+    """
+    port = sysfs / device / "ports" / "1"
+    found = {}
+    for folder in ("counters", "hw_counters"):
+        try:
+            paths = sorted((port / folder).iterdir())
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                found[path.name] = int(path.read_text())
+            except (OSError, ValueError):
+                continue
+    found.pop("lifespan", None)
+    return found
+
+
+def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return by how much the counters grew, under the names of ``COUNTERS``.
+
+    A counter that became smaller has 32 bits and has wrapped once.  Absent counters and
+    counters with an absent addend are omitted.
+    """
+    grown = {
+        name: (after[name] - before[name]) % _NARROW
+        if after[name] < before[name]
+        else after[name] - before[name]
+        for name in before.keys() & after.keys()
+    }
+    found = {
+        name: sum(grown[each] for each in own)
+        for name, alternatives in COUNTERS.items()
+        if (own := _present(alternatives, grown)) is not None
+    }
+    for name, words in _WORDS.items():
+        if name not in found and words in grown:
+            found[name] = _WORD_BYTES * grown[words]
+    return found
+
+
+def _present(
+    alternatives: Iterable[tuple[str, ...]], counters: Mapping[str, int]
+) -> tuple[str, ...] | None:
+    return next(
+        (own for own in alternatives if all(each in counters for each in own)), None
+    )

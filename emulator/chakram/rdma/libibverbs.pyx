@@ -1,0 +1,719 @@
+# cython: language_level=3, annotation_typing=False
+"""RDMA verbs of libibverbs: a device, its memory, completion queues and queue pairs.
+
+Python posts lists of work requests and polls batches of completions.  Both calls
+release the GIL.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from posix.mman cimport (
+    MAP_ANONYMOUS,
+    MAP_FAILED,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    mmap,
+    munmap,
+)
+
+import os
+from ipaddress import ip_address
+
+
+cdef extern from "arpa/inet.h" nogil:
+    uint32_t htonl(uint32_t)
+    uint32_t ntohl(uint32_t)
+
+
+cdef extern from "fcntl.h" nogil:
+    int fcntl(int, int, ...)
+    int F_GETFL, F_SETFL, O_NONBLOCK
+
+
+cdef extern from "infiniband/verbs.h" nogil:
+    struct ibv_device:
+        pass
+
+    struct ibv_pd:
+        pass
+
+    struct ibv_context:
+        int async_fd
+
+    struct ibv_comp_channel:
+        int fd
+
+    struct ibv_cq:
+        pass
+
+    struct ibv_qp:
+        uint32_t qp_num
+
+    struct ibv_mr:
+        uint32_t lkey
+        uint32_t rkey
+
+    struct ibv_device_attr:
+        char[64] fw_ver
+        uint64_t max_mr_size
+        int max_qp
+        int max_qp_wr
+        int max_cqe
+
+    struct ibv_port_attr:
+        int state
+        int active_mtu
+        uint32_t max_msg_sz
+        uint8_t link_layer
+
+    union ibv_gid:
+        uint8_t[16] raw
+
+    struct ibv_global_route:
+        ibv_gid dgid
+        uint32_t flow_label
+        uint8_t sgid_index
+        uint8_t hop_limit
+        uint8_t traffic_class
+
+    struct ibv_ah_attr:
+        ibv_global_route grh
+        uint8_t is_global
+        uint8_t port_num
+
+    struct ibv_qp_cap:
+        uint32_t max_send_wr
+        uint32_t max_recv_wr
+        uint32_t max_send_sge
+        uint32_t max_recv_sge
+        uint32_t max_inline_data
+
+    struct ibv_qp_init_attr:
+        ibv_cq *send_cq
+        ibv_cq *recv_cq
+        ibv_qp_cap cap
+        int qp_type
+
+    struct ibv_qp_attr:
+        int qp_state
+        int path_mtu
+        uint32_t rq_psn
+        uint32_t sq_psn
+        uint32_t dest_qp_num
+        int qp_access_flags
+        ibv_ah_attr ah_attr
+        uint16_t pkey_index
+        uint8_t max_rd_atomic
+        uint8_t max_dest_rd_atomic
+        uint8_t min_rnr_timer
+        uint8_t port_num
+        uint8_t timeout
+        uint8_t retry_cnt
+        uint8_t rnr_retry
+
+    struct ibv_sge:
+        uint64_t addr
+        uint32_t length
+        uint32_t lkey
+
+    struct _rdma:
+        uint64_t remote_addr
+        uint32_t rkey
+
+    union _wr:
+        _rdma rdma
+
+    struct ibv_send_wr:
+        uint64_t wr_id
+        ibv_send_wr *next
+        ibv_sge *sg_list
+        int num_sge
+        int opcode
+        unsigned int send_flags
+        uint32_t imm_data
+        _wr wr
+
+    struct ibv_recv_wr:
+        uint64_t wr_id
+        ibv_recv_wr *next
+        ibv_sge *sg_list
+        int num_sge
+
+    struct ibv_wc:
+        uint64_t wr_id
+        int status
+        int opcode
+        uint32_t byte_len
+        uint32_t imm_data
+        uint32_t qp_num
+        unsigned int wc_flags
+
+    int IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR
+    int IBV_QP_STATE, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_ACCESS_FLAGS, IBV_QP_AV
+    int IBV_QP_PATH_MTU, IBV_QP_DEST_QPN, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC
+    int IBV_QP_MIN_RNR_TIMER, IBV_QP_TIMEOUT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY
+    int IBV_QP_SQ_PSN, IBV_QP_MAX_QP_RD_ATOMIC
+    int IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE
+    int IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM
+    int IBV_WC_RECV, IBV_WC_WITH_IMM
+    int IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE
+    unsigned int IBV_SEND_SIGNALED
+
+    ibv_device **ibv_get_device_list(int *)
+    void ibv_free_device_list(ibv_device **)
+    const char *ibv_get_device_name(ibv_device *)
+    ibv_context *ibv_open_device(ibv_device *)
+    int ibv_close_device(ibv_context *)
+    int ibv_query_device(ibv_context *, ibv_device_attr *)
+    int ibv_query_port(ibv_context *, uint8_t, ibv_port_attr *)
+    int ibv_query_gid(ibv_context *, uint8_t, int, ibv_gid *)
+    ibv_pd *ibv_alloc_pd(ibv_context *)
+    int ibv_dealloc_pd(ibv_pd *)
+    ibv_mr *ibv_reg_mr(ibv_pd *, void *, size_t, int)
+    int ibv_dereg_mr(ibv_mr *)
+    ibv_comp_channel *ibv_create_comp_channel(ibv_context *)
+    int ibv_destroy_comp_channel(ibv_comp_channel *)
+    ibv_cq *ibv_create_cq(ibv_context *, int, void *, ibv_comp_channel *, int)
+    int ibv_destroy_cq(ibv_cq *)
+    int ibv_poll_cq(ibv_cq *, int, ibv_wc *)
+    int ibv_req_notify_cq(ibv_cq *, int)
+    int ibv_get_cq_event(ibv_comp_channel *, ibv_cq **, void **)
+    void ibv_ack_cq_events(ibv_cq *, unsigned int)
+    const char *ibv_wc_status_str(int)
+    ibv_qp *ibv_create_qp(ibv_pd *, ibv_qp_init_attr *)
+    int ibv_modify_qp(ibv_qp *, ibv_qp_attr *, int)
+    int ibv_destroy_qp(ibv_qp *)
+    int ibv_post_send(ibv_qp *, ibv_send_wr *, ibv_send_wr **)
+    int ibv_post_recv(ibv_qp *, ibv_recv_wr *, ibv_recv_wr **)
+
+
+WORK_FIELDS = ("id", "offset", "bytes", "remote_offset", "immediate", "is_signaled")
+"""Columns of a work request.  ``remote_offset`` -1 makes it a SEND, else it is a WRITE;
+``immediate`` -1 means no immediate data."""
+
+COMPLETION_FIELDS = ("id", "status", "is_receive", "bytes", "immediate", "qpn")
+"""Fields of a completion.  ``status`` 0 is success; ``immediate`` is -1 if there is
+none; ``bytes`` counts only for receives."""
+
+cdef enum:
+    _PORT = 1
+    _COLUMNS = 6
+    _MOST = 64
+
+
+def device_names():
+    """Return the names of the RDMA devices of this host."""
+    cdef int count = 0
+    cdef ibv_device **devices = ibv_get_device_list(&count)
+    if devices is NULL:
+        return []
+    try:
+        return [ibv_get_device_name(devices[each]).decode() for each in range(count)]
+    finally:
+        ibv_free_device_list(devices)
+
+
+def status_text(int status):
+    """Return the words of libibverbs for the status of a completion."""
+    return ibv_wc_status_str(status).decode()
+
+
+cdef _failed(str what):
+    """Raise the OSError of the last call."""
+    raise OSError(errno, f"{what}: {os.strerror(errno)}")
+
+
+cdef _check(int error, str what):
+    """Raise an OSError if a call that returns an error number has failed."""
+    if error:
+        number = error if error > 0 else errno
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+cdef class Device:
+    """An open RDMA device with its protection domain.
+
+    Args:
+        name: Name of the device, e.g. ``mlx5_0``.
+
+    Attributes:
+        name: Name of the device.
+        firmware: Version of its firmware.
+        max_work_requests: Maximum depth of a queue of a queue pair.
+        max_completions: Maximum depth of a completion queue.
+        max_message_bytes: Maximum size of a message.
+        path_mtu: Active MTU of InfiniBand, in bytes of payload.
+        is_ethernet: Whether the link is Ethernet, i.e. the device speaks RoCE.
+        is_active: Whether the port is active.
+
+    Raises:
+        LookupError: If there is no such device.
+        OSError: If the device cannot be opened.
+    """
+
+    cdef ibv_context *_context
+    cdef ibv_pd *_pd
+    cdef readonly str name, firmware
+    cdef readonly int max_work_requests, max_completions
+    cdef readonly int64_t max_message_bytes
+    cdef readonly int path_mtu
+    cdef readonly bint is_ethernet, is_active
+
+    def __cinit__(self, str name):
+        cdef int count = 0
+        cdef ibv_device **devices = ibv_get_device_list(&count)
+        cdef int each
+        self.name = name
+        if devices is not NULL:
+            try:
+                for each in range(count):
+                    if ibv_get_device_name(devices[each]).decode() == name:
+                        self._context = ibv_open_device(devices[each])
+                        if self._context is NULL:
+                            _failed(f"cannot open {name}")
+            finally:
+                ibv_free_device_list(devices)
+        if self._context is NULL:
+            raise LookupError(name)
+        self._pd = ibv_alloc_pd(self._context)
+        if self._pd is NULL:
+            _failed(f"{name}: no protection domain")
+        cdef ibv_device_attr attributes
+        cdef ibv_port_attr port
+        memset(&port, 0, sizeof(port))
+        _check(ibv_query_device(self._context, &attributes), f"cannot query {name}")
+        _check(ibv_query_port(self._context, _PORT, &port), f"cannot query {name}")
+        self.firmware = attributes.fw_ver.decode(errors="replace")
+        self.max_work_requests = attributes.max_qp_wr
+        self.max_completions = attributes.max_cqe
+        self.max_message_bytes = port.max_msg_sz
+        self.path_mtu = 128 << port.active_mtu
+        self.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET
+        self.is_active = port.state == IBV_PORT_ACTIVE
+
+    def gids(self):
+        """Return the addresses in the GID table, by index, without empty entries."""
+        cdef ibv_gid gid
+        found = {}
+        for index in range(256):
+            if ibv_query_gid(self._context, _PORT, index, &gid):
+                break
+            raw = bytes(gid.raw[:16])
+            if any(raw):
+                address = ip_address(raw)
+                found[index] = str(address.ipv4_mapped or address)
+        return found
+
+    def close(self):
+        """Release the device.  Release everything that belongs to it before."""
+        if self._pd is not NULL:
+            ibv_dealloc_pd(self._pd)
+            self._pd = NULL
+        if self._context is not NULL:
+            ibv_close_device(self._context)
+            self._context = NULL
+
+    def __dealloc__(self):
+        if self._pd is not NULL:
+            ibv_dealloc_pd(self._pd)
+        if self._context is not NULL:
+            ibv_close_device(self._context)
+
+
+cdef class Memory:
+    """A registered memory region, which supports the buffer protocol.
+
+    Args:
+        device: The device.
+        size_bytes: Size of the region.
+
+    Attributes:
+        address: Start of the region, for the peer.
+        remote_key: Key of the region, for the peer.
+
+    Raises:
+        OSError: If the memory cannot be registered, for example because of the limit of
+            locked memory (``ulimit -l``).
+    """
+
+    cdef Device _device
+    cdef ibv_mr *_region
+    cdef void *_start
+    cdef size_t _size
+    cdef readonly int64_t address
+
+    def __cinit__(self, Device device, size_t size_bytes):
+        self._device = device
+        self._size = size_bytes
+        self._start = mmap(
+            NULL,
+            size_bytes,
+            PROT_READ | PROT_WRITE,
+            MAP_SHARED | MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+        if self._start == MAP_FAILED:
+            self._start = NULL
+            _failed(f"no memory of {size_bytes} B")
+        self._region = ibv_reg_mr(
+            device._pd,
+            self._start,
+            size_bytes,
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        )
+        if self._region is NULL:
+            _failed(f"cannot register {size_bytes} B")
+        self.address = <int64_t>self._start
+
+    @property
+    def remote_key(self):
+        return self._region.rkey
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self._start, self._size, 0, flags)
+
+    def __len__(self):
+        return self._size
+
+    def close(self):
+        """Release the region."""
+        if self._region is not NULL:
+            ibv_dereg_mr(self._region)
+            self._region = NULL
+
+    def __dealloc__(self):
+        if self._region is not NULL:
+            ibv_dereg_mr(self._region)
+        if self._start is not NULL:
+            munmap(self._start, self._size)
+
+
+cdef class CompletionQueue:
+    """A completion queue with a descriptor for idle waits.
+
+    Args:
+        device: The device.
+        depth: Maximum number of completions that wait in the queue.
+
+    Raises:
+        OSError: If the queue cannot be created.
+    """
+
+    cdef Device _device
+    cdef ibv_comp_channel *_channel
+    cdef ibv_cq *_queue
+    cdef ibv_wc[64] _completions
+
+    def __cinit__(self, Device device, int depth):
+        self._device = device
+        self._channel = ibv_create_comp_channel(device._context)
+        if self._channel is NULL:
+            _failed("no channel for completions")
+        flags = fcntl(self._channel.fd, F_GETFL)
+        fcntl(self._channel.fd, F_SETFL, flags | O_NONBLOCK)
+        self._queue = ibv_create_cq(device._context, depth, NULL, self._channel, 0)
+        if self._queue is NULL:
+            _failed(f"no completion queue of depth {depth}")
+
+    def fileno(self):
+        """Return a descriptor that is readable after ``arm`` if completions arrive."""
+        return self._channel.fd
+
+    def arm(self):
+        """Make the descriptor readable at the next completion.  Then poll once more."""
+        cdef ibv_cq *queue
+        cdef void *context
+        while ibv_get_cq_event(self._channel, &queue, &context) == 0:
+            ibv_ack_cq_events(queue, 1)
+        _check(ibv_req_notify_cq(self._queue, 0), "cannot arm the completion queue")
+
+    def poll(self):
+        """Return up to 64 completions as tuples of ``COMPLETION_FIELDS``."""
+        cdef int count, each
+        cdef ibv_wc *done
+        with nogil:
+            count = ibv_poll_cq(self._queue, _MOST, self._completions)
+        if count < 0:
+            _failed("cannot poll completions")
+        found = []
+        for each in range(count):
+            done = &self._completions[each]
+            found.append(
+                (
+                    done.wr_id,
+                    done.status,
+                    (done.opcode & IBV_WC_RECV) != 0,
+                    done.byte_len,
+                    ntohl(done.imm_data) if done.wc_flags & IBV_WC_WITH_IMM else -1,
+                    done.qp_num,
+                )
+            )
+        return found
+
+    def close(self):
+        """Release the queue.  Release its queue pairs before."""
+        if self._queue is not NULL:
+            ibv_destroy_cq(self._queue)
+            self._queue = NULL
+        if self._channel is not NULL:
+            ibv_destroy_comp_channel(self._channel)
+            self._channel = NULL
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class QueuePair:
+    """A reliably connected queue pair, which reads and writes one memory region.
+
+    Args:
+        device: The device.
+        memory: Region of the local data.
+        completions: Queue of its completions.
+        send_depth: Maximum number of posted sends without completion.
+        receive_depth: Maximum number of posted receives.
+
+    Attributes:
+        qpn: Queue pair number, which the device has chosen.
+
+    Raises:
+        OSError: If the queue pair cannot be created.
+    """
+
+    cdef Device _device
+    cdef Memory _memory
+    cdef CompletionQueue _completions
+    cdef ibv_qp *_pair
+    cdef ibv_send_wr *_sends
+    cdef ibv_sge *_parts
+    cdef ibv_recv_wr *_receives
+    cdef int _send_depth, _receive_depth
+    cdef uint64_t _remote_address
+    cdef uint32_t _remote_key
+
+    def __cinit__(
+        self,
+        Device device,
+        Memory memory,
+        CompletionQueue completions,
+        *,
+        int send_depth,
+        int receive_depth,
+    ):
+        cdef ibv_qp_init_attr initial
+        cdef ibv_qp_attr attributes
+        self._device, self._memory, self._completions = device, memory, completions
+        self._send_depth, self._receive_depth = send_depth, receive_depth
+        self._sends = <ibv_send_wr *>calloc(max(1, send_depth), sizeof(ibv_send_wr))
+        self._parts = <ibv_sge *>calloc(max(1, send_depth), sizeof(ibv_sge))
+        self._receives = <ibv_recv_wr *>calloc(
+            max(1, receive_depth), sizeof(ibv_recv_wr)
+        )
+        if self._sends is NULL or self._parts is NULL or self._receives is NULL:
+            raise MemoryError
+        memset(&initial, 0, sizeof(initial))
+        initial.send_cq = initial.recv_cq = completions._queue
+        initial.qp_type = IBV_QPT_RC
+        initial.cap.max_send_wr = send_depth
+        initial.cap.max_recv_wr = receive_depth
+        initial.cap.max_send_sge = initial.cap.max_recv_sge = 1
+        self._pair = ibv_create_qp(device._pd, &initial)
+        if self._pair is NULL:
+            _failed(f"no queue pair with {send_depth} sends, {receive_depth} receives")
+        memset(&attributes, 0, sizeof(attributes))
+        attributes.qp_state = IBV_QPS_INIT
+        attributes.port_num = _PORT
+        attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE
+        _check(
+            ibv_modify_qp(
+                self._pair,
+                &attributes,
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+            ),
+            "the queue pair does not become initialized",
+        )
+
+    @property
+    def qpn(self):
+        return self._pair.qp_num
+
+    def connect(
+        self,
+        *,
+        remote_qpn,
+        remote_gid,
+        gid_index,
+        path_mtu,
+        send_psn,
+        receive_psn,
+        traffic_class,
+        remote_address,
+        remote_key,
+        timeout=14,
+        retries=7,
+        rnr_retries=7,
+        rnr_timer=12,
+    ):
+        """Connect the queue pair to another one, so that both can send.
+
+        Args:
+            remote_qpn: Number of the other queue pair.
+            remote_gid: Address of the other end.
+            gid_index: Index of the local address in the GID table.
+            path_mtu: Maximum payload of a packet: 256, 512, 1024, 2048 or 4096.
+            send_psn: PSN of the first packet sent.
+            receive_psn: PSN of the first packet received.
+            traffic_class: DSCP << 2 | ECN.
+            remote_address: Start of the remote memory region.
+            remote_key: Key of that region.
+            timeout: Time without acknowledgment, as 4.096 us << timeout.
+            retries: Number of retries after timeouts and NAKs.
+            rnr_retries: Number of retries after RNR NAKs; 7: no limit.
+            rnr_timer: Code of the delay in RNR NAKs (InfiniBand, table 45).
+
+        Raises:
+            OSError: If the device refuses the attributes.
+        """
+        cdef ibv_qp_attr attributes
+        cdef bytes raw = _raw_gid(remote_gid)
+        self._remote_address = remote_address
+        self._remote_key = remote_key
+        memset(&attributes, 0, sizeof(attributes))
+        attributes.qp_state = IBV_QPS_RTR
+        attributes.path_mtu = path_mtu.bit_length() - 8
+        attributes.dest_qp_num = remote_qpn
+        attributes.rq_psn = receive_psn
+        attributes.max_dest_rd_atomic = 1
+        attributes.min_rnr_timer = rnr_timer
+        attributes.ah_attr.is_global = 1
+        attributes.ah_attr.port_num = _PORT
+        memcpy(attributes.ah_attr.grh.dgid.raw, <const char *>raw, 16)
+        attributes.ah_attr.grh.sgid_index = gid_index
+        attributes.ah_attr.grh.hop_limit = 64
+        attributes.ah_attr.grh.traffic_class = traffic_class
+        _check(
+            ibv_modify_qp(
+                self._pair,
+                &attributes,
+                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN
+                | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+            ),
+            f"the queue pair cannot receive from {remote_gid}",
+        )
+        attributes.qp_state = IBV_QPS_RTS
+        attributes.timeout = timeout
+        attributes.retry_cnt = retries
+        attributes.rnr_retry = rnr_retries
+        attributes.sq_psn = send_psn
+        attributes.max_rd_atomic = 1
+        _check(
+            ibv_modify_qp(
+                self._pair,
+                &attributes,
+                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY
+                | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+            ),
+            f"the queue pair cannot send to {remote_gid}",
+        )
+
+    def post(self, const int64_t[::1] rows):
+        """Post a list of work requests in one call.
+
+        Args:
+            rows: The fields of ``WORK_FIELDS`` of all work requests, one after another,
+                for example an ``array("q")``.
+
+        Raises:
+            ValueError: If there are more rows than the queue has room for, or a row is
+                outside the memory region.
+            OSError: If the device refuses them.
+        """
+        cdef int each, error
+        cdef int count = rows.shape[0] // _COLUMNS
+        cdef ibv_send_wr *bad = NULL
+        cdef ibv_send_wr *work
+        cdef const int64_t *row
+        cdef uint64_t start = <uintptr_t>self._memory._start
+        if not 0 < count <= self._send_depth or rows.shape[0] % _COLUMNS:
+            raise ValueError(f"{rows.shape[0]} integers are no list of work requests")
+        for each in range(count):
+            row = &rows[each * _COLUMNS]
+            if row[1] < 0 or row[2] < 0 or row[1] + row[2] > <int64_t>self._memory._size:
+                raise ValueError(f"row {each} is outside the memory region")
+        with nogil:
+            for each in range(count):
+                row = &rows[each * _COLUMNS]
+                work = &self._sends[each]
+                self._parts[each].addr = start + <uint64_t>row[1]
+                self._parts[each].length = <uint32_t>row[2]
+                self._parts[each].lkey = self._memory._region.lkey
+                work.wr_id = <uint64_t>row[0]
+                work.next = &self._sends[each + 1] if each + 1 < count else NULL
+                work.sg_list = &self._parts[each]
+                work.num_sge = 1 if row[2] > 0 else 0
+                work.send_flags = IBV_SEND_SIGNALED if row[5] else 0
+                if row[3] < 0:
+                    work.opcode = IBV_WR_SEND_WITH_IMM if row[4] >= 0 else IBV_WR_SEND
+                else:
+                    work.opcode = (
+                        IBV_WR_RDMA_WRITE_WITH_IMM if row[4] >= 0 else IBV_WR_RDMA_WRITE
+                    )
+                    work.wr.rdma.remote_addr = self._remote_address + <uint64_t>row[3]
+                    work.wr.rdma.rkey = self._remote_key
+                work.imm_data = htonl(<uint32_t>row[4])
+            error = ibv_post_send(self._pair, self._sends, &bad)
+        _check(error, "cannot post work requests")
+
+    def post_receives(self, int count, int64_t first_id, *, int size_bytes=0):
+        """Post *count* receives with consecutive identifiers.
+
+        A receive of a WRITE with immediate data needs no memory.  With *size_bytes*,
+        each receive has room for a SEND at the start of the memory region.
+
+        Raises:
+            ValueError: If the queue has no room for them.
+            OSError: If the device refuses them.
+        """
+        cdef int each, error
+        cdef ibv_recv_wr *bad = NULL
+        cdef ibv_sge part
+        if not 0 < count <= self._receive_depth:
+            raise ValueError(f"{count} receives do not fit")
+        part.addr = <uintptr_t>self._memory._start
+        part.length = size_bytes
+        part.lkey = self._memory._region.lkey
+        with nogil:
+            for each in range(count):
+                self._receives[each].wr_id = <uint64_t>(first_id + each)
+                self._receives[each].next = (
+                    &self._receives[each + 1] if each + 1 < count else NULL
+                )
+                self._receives[each].sg_list = &part
+                self._receives[each].num_sge = 1 if size_bytes > 0 else 0
+            error = ibv_post_recv(self._pair, self._receives, &bad)
+        _check(error, "cannot post receives")
+
+    def close(self):
+        """Release the queue pair."""
+        if self._pair is not NULL:
+            ibv_destroy_qp(self._pair)
+            self._pair = NULL
+
+    def __dealloc__(self):
+        self.close()
+        free(self._sends)
+        free(self._parts)
+        free(self._receives)
+
+
+cdef bytes _raw_gid(address):
+    """Return the 16 bytes of the GID of an IP address."""
+    parsed = ip_address(address)
+    if parsed.version == 4:
+        return bytes(10) + b"\xff\xff" + parsed.packed
+    return parsed.packed

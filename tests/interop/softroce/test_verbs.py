@@ -1,0 +1,78 @@
+"""Our binding of libibverbs, on the kernel's Soft-RoCE."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.softroce.machine import GUEST, LIMIT_S, Machine
+
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[3]
+CHEAPER_BY_LISTS = 2
+"""How much less time a message takes to post in a list, at least."""
+
+
+def output(machine: Machine, *arguments: str) -> Any:
+    """Return the JSON that the host's interpreter prints in the guest."""
+    words = " ".join((sys.executable, *arguments))
+    return json.loads(machine.execute(f"cd {ROOT}; {words}"))
+
+
+def test_messages_arrive_whole_and_in_order(machine: Machine) -> None:
+    found = output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
+    sizes = found["sizes"]
+    # Only the last message is signaled, and its completion stands for all.
+    assert [row[:3] for row in found["sent"]] == [[len(sizes) - 1, 0, 0]]
+    assert [[row[0], row[1], row[2], row[4]] for row in found["received"]] == [
+        [100 + at, 0, 1, 1000 + at] for at in range(len(sizes))
+    ]
+    assert [row[3] for row in found["received"]] == sizes
+    assert found["is_equal"]
+    assert found["is_rest_untouched"]
+    ((sent,), (received,)) = found["send"]
+    assert sent[:3] == [5, 0, 0]
+    assert received[:5] == [7, 0, 1, 3000, -1]
+
+
+def test_wrong_use_is_refused_and_nothing_leaks(machine: Machine) -> None:
+    found = output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
+    unknown, outside, many, receives, memory = found["refused"]
+    assert unknown == "LookupError: mlx5_9"
+    assert outside == "ValueError: row 0 is outside the memory region"
+    assert many == "ValueError: 3 integers are no list of work requests"
+    assert receives == "ValueError: 65 receives do not fit"
+    assert memory.startswith("OSError: [Errno 12] no memory of 35184372088832 B")
+    assert found["wrong_key"] == [
+        [9, "remote access error"],
+        [10, "Work Request Flushed Error"],
+    ]
+    before, after = found["leak"]
+    assert before == after
+
+
+def test_doctor_measures_what_a_device_can_send(machine: Machine) -> None:
+    found = output(
+        machine, "-m chakram doctor --nic rxe0 --duration 0.2 --json 2>/dev/null"
+    )
+    assert found["name"] == "rxe0"
+    assert found["address"] == GUEST[4]
+    assert found["path_mtu"] == 4096
+    rates = {
+        (each["size_bytes"], each["queue_pairs"], each["list_length"]): each
+        for each in found["trials"]
+    }
+    assert all(each["messages_per_s"] > 0 for each in rates.values())
+    one_ns, listed_ns = (
+        rates[key]["post_ns"] / rates[key]["messages"]
+        for key in ((64, 1, 1), (64, 1, 32))
+    )
+    assert CHEAPER_BY_LISTS * listed_ns < one_ns
+    sent = sum(each["messages"] for each in found["trials"])
+    assert found["counters"]["packets_tx"] > sent
+    assert found["counters"]["retries_exceeded"] == 0

@@ -1,0 +1,55 @@
+"""Counters of RDMA devices under one vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chakram.rdma.hardware_counters import counted, read_counters
+
+
+def device(folder: Path, **counters: int | str) -> Path:
+    """Return a folder like sysfs.  The first counter is that of the port."""
+    for place, (name, value) in enumerate(counters.items()):
+        kind = "hw_counters" if place else "counters"
+        path = folder / "mlx5_0" / "ports" / "1" / kind / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+    return folder
+
+
+def test_counters_of_port_and_driver_are_read(tmp_path: Path) -> None:
+    sysfs = device(tmp_path, port_xmit_data=5, np_cnp_sent=7, lifespan=10, bad="x")
+    assert read_counters("mlx5_0", sysfs) == {"port_xmit_data": 5, "np_cnp_sent": 7}
+    assert read_counters("mlx5_1", sysfs) == {}
+
+
+def test_counters_of_all_drivers_have_one_name() -> None:
+    for names in (("np_cnp_sent",), ("cnpSent",)):
+        before = dict.fromkeys(names, 5)
+        assert counted(before, dict.fromkeys(names, 9)) == {"cnp_tx": 4}
+
+
+def test_addends_are_all_needed() -> None:
+    one = {"rp_cnp_handled": 3}
+    assert counted({"rp_cnp_handled": 0}, one) == {}
+    both = {**one, "rp_cnp_ignored": 4}
+    assert counted(dict.fromkeys(both, 0), both) == {"cnp_rx": 7}
+
+
+def test_absent_counters_are_absent_and_not_zero() -> None:
+    assert counted({}, {}) == {}
+    assert counted({"out_of_sequence": 1}, {"out_of_sequence": 1}) == {
+        "frame_sequence_error": 0
+    }
+
+
+def test_counters_of_32_bits_may_wrap() -> None:
+    before, after = {"packet_seq_err": 2**32 - 3}, {"packet_seq_err": 4}
+    assert counted(before, after) == {"nak_rx": 7}
+
+
+def test_words_of_the_port_are_four_bytes() -> None:
+    words = {"port_xmit_data": 10}
+    assert counted({"port_xmit_data": 0}, words) == {"bytes_tx": 40}
+    both = {**words, "tx_bytes": 41}
+    assert counted(dict.fromkeys(both, 0), both) == {"bytes_tx": 41}
