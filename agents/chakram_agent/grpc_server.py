@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from chakram.control.event_codec import encode_description, encode_event, encode
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.control.time_daemons import time_source
+from chakram.control.wall_clock import TimeSource
 from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
@@ -113,7 +116,7 @@ class AgentService(service.AgentServicer):
         self, request: pb.DescribeRequest, context: Context
     ) -> pb.Description:
         """Return a description of the agent."""
-        return encode_description(describe(self._agent))
+        return encode_description(describe(self._agent, await time_source()))
 
     async def ListPorts(
         self, request: pb.ListPortsRequest, context: Context
@@ -220,7 +223,9 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
         )
 
 
-def describe(agent: Agent) -> AgentDescription:
+def describe(
+    agent: Agent, synchronized_by: TimeSource | None = None
+) -> AgentDescription:
     """Return the description of the agent."""
     compiled = compiled_status()
     now_ns = monotonic_ns()
@@ -250,6 +255,8 @@ def describe(agent: Agent) -> AgentDescription:
         ended_reason=agent.ended_reason,
         bundle=bundle_digest(Path(chakram.__file__).parents[2]),
         numa_nodes=numa_nodes(os.sched_getaffinity(0)),
+        wall_ahead_ns=time.time_ns() - now_ns,
+        time_source=synchronized_by,
     )
 
 

@@ -101,6 +101,8 @@ class Description(_message.Message):
     ENDED_REASON_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
     NUMA_NODES_FIELD_NUMBER: _builtins.int
+    WALL_AHEAD_NS_FIELD_NUMBER: _builtins.int
+    TIME_SOURCE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     version: _builtins.str
     host: _builtins.str
@@ -123,6 +125,8 @@ class Description(_message.Message):
     ended_reason: _builtins.str
     bundle: _builtins.str
     """digest of the bundle that the agent runs from"""
+    wall_ahead_ns: _builtins.int
+    """wall clock minus monotonic clock"""
     @_builtins.property
     def uncompiled_modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -134,6 +138,10 @@ class Description(_message.Message):
     @_builtins.property
     def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """with a CPU that the agent may use"""
+
+    @_builtins.property
+    def time_source(self) -> Global___TimeSource:
+        """what synchronizes the wall clock"""
 
     def __init__(
         self,
@@ -159,21 +167,57 @@ class Description(_message.Message):
         ended_reason: _builtins.str = ...,
         bundle: _builtins.str = ...,
         numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
+        wall_ahead_ns: _builtins.int = ...,
+        time_source: Global___TimeSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "max_rate_bps", b"max_rate_bps", "receive_buffer_bytes", b"receive_buffer_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "_time_source", b"_time_source", "max_rate_bps", b"max_rate_bps", "receive_buffer_bytes", b"receive_buffer_bytes", "time_source", b"time_source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "allow", b"allow", "bundle", b"bundle", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "numa_nodes", b"numa_nodes", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "uncompiled_modules", b"uncompiled_modules", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "_time_source", b"_time_source", "allow", b"allow", "bundle", b"bundle", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "numa_nodes", b"numa_nodes", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "time_source", b"time_source", "uncompiled_modules", b"uncompiled_modules", "version", b"version", "wall_ahead_ns", b"wall_ahead_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_rate_bps: _TypeAlias = _typing.Literal["max_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__max_rate_bps: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps"]  # noqa: Y015
     _WhichOneofReturnType__receive_buffer_bytes: _TypeAlias = _typing.Literal["receive_buffer_bytes"]  # noqa: Y015
     _WhichOneofArgType__receive_buffer_bytes: _TypeAlias = _typing.Literal["_receive_buffer_bytes", b"_receive_buffer_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__time_source: _TypeAlias = _typing.Literal["time_source"]  # noqa: Y015
+    _WhichOneofArgType__time_source: _TypeAlias = _typing.Literal["_time_source", b"_time_source"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_rate_bps) -> _WhichOneofReturnType__max_rate_bps | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__receive_buffer_bytes) -> _WhichOneofReturnType__receive_buffer_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_source) -> _WhichOneofReturnType__time_source | None: ...
 
 Global___Description: _TypeAlias = Description  # noqa: Y015
+
+@_typing.final
+class TimeSource(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IS_SYNCHRONIZED_FIELD_NUMBER: _builtins.int
+    OFFSET_NS_FIELD_NUMBER: _builtins.int
+    BOUND_NS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    is_synchronized: _builtins.bool
+    offset_ns: _builtins.int
+    bound_ns: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        is_synchronized: _builtins.bool = ...,
+        offset_ns: _builtins.int = ...,
+        bound_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound_ns", b"_bound_ns", "bound_ns", b"bound_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound_ns", b"_bound_ns", "bound_ns", b"bound_ns", "is_synchronized", b"is_synchronized", "name", b"name", "offset_ns", b"offset_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound_ns: _TypeAlias = _typing.Literal["bound_ns"]  # noqa: Y015
+    _WhichOneofArgType__bound_ns: _TypeAlias = _typing.Literal["_bound_ns", b"_bound_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound_ns) -> _WhichOneofReturnType__bound_ns | None: ...
+
+Global___TimeSource: _TypeAlias = TimeSource  # noqa: Y015
 
 @_typing.final
 class ListPortsRequest(_message.Message):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from chakram.control.wall_clock import TimeSource
 from chakram.foundation.field_bounds import Clipped, Rows
 from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import RecordRows
@@ -37,6 +38,8 @@ class AgentDescription:
         ended_reason: Why that session ended.
         bundle: Digest of the bundle that the agent runs from. Empty if it is installed.
         numa_nodes: NUMA nodes with a CPU that the agent may use.
+        wall_ahead_ns: How far the wall clock is ahead of the monotonic clock.
+        time_source: What synchronizes the host's wall clock. None if unknown.
     """
 
     protocol: int
@@ -60,6 +63,8 @@ class AgentDescription:
     ended_reason: str = ""
     bundle: str = ""
     numa_nodes: tuple[int, ...] = ()
+    wall_ahead_ns: int = 0
+    time_source: TimeSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,22 +6,27 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import Experiment, recorded_experiment
+from chakram.config.jobs import TraceFiles
 from chakram.execution.run_experiment import run_experiment
 from chakram.foundation.errors import HostsAbsent, InputError
 
 if TYPE_CHECKING:
+    from chakram.config.jobs import Trace
     from chakram.execution.outcome import RunOutcome
     from chakram.execution.request import RunRequest
+
+_LEAST_RANKS = 2
 
 
 async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
     """Run an experiment, if need be without hosts that do not start.
 
     Ranks move to ports that other hosts have to spare. If there are too few of them,
-    whole jobs are left out.
+    the last job runs fewer replicas if its trace is replicated, or is left out.
 
     Args:
         request: The run.
@@ -52,7 +57,7 @@ def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
     for rank in request.resolve().expected_plan("absent").ranks():
         used[rank.program.job].add(rank.port)
     try:
-        experiment, jobs = without_hosts(request.experiment, error.hosts, used)
+        experiment, changes = without_hosts(request.experiment, error.hosts, used)
     except InputError as problem:
         raise HostsAbsent(
             error.where,
@@ -61,8 +66,8 @@ def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
             hosts=error.hosts,
         ) from None
     note = f"left out: hosts {', '.join(sorted(error.hosts))} ({error.found})"
-    if jobs:
-        note += f", so that jobs {', '.join(jobs)} are left out, too"
+    if changes:
+        note += f", so that {', '.join(changes)}"
     request.progress.note(note)
     return replace(
         request,
@@ -75,10 +80,10 @@ def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
 def without_hosts(
     experiment: Experiment, hosts: Collection[str], used: Mapping[str, Collection[int]]
 ) -> tuple[Experiment, tuple[str, ...]]:
-    """Return an experiment without some hosts, and the jobs that it leaves out.
+    """Return an experiment without some hosts, and its other changes in words.
 
     Jobs that name a port of these hosts are left out. If the other ports are too few
-    for the rest, the last jobs of the file are left out.
+    for the rest, the last jobs of the file run fewer replicas or are left out.
 
     Args:
         experiment: An experiment on an external fabric.
@@ -97,16 +102,55 @@ def without_hosts(
     kept = [
         job for job in experiment.jobs if not (gone & set(job.placement.ports or ()))
     ]
-    while len(set().union(*(used[job.name] for job in kept))) > len(owners) - len(lost):
-        kept.pop()
+    fewer: dict[str, dict[str, Any]] = {}
+    while (
+        excess := len(set().union(*(used[job.name] for job in kept)))
+        - len(owners)
+        + len(lost)
+    ) > 0:
+        last = kept.pop()
+        replicas = _with_fewer_replicas(last.trace, len(used[last.name]), excess)
+        if replicas is not None:
+            fewer[last.name] = replicas
+            kept.append(last)
+            break
     if all(job.is_background for job in kept):
         raise InputError("--tolerate", "leaves no job")
     chosen = {job.name for job in kept}
     document = experiment.written.model_dump(mode="json", by_alias=True)
     document["jobs"] = [each for each in document["jobs"] if each["name"] in chosen]
+    for each in document["jobs"]:
+        each["trace"] |= fewer.get(each["name"], {})
     document["fabric"]["hosts"] = [
         each for each in document["fabric"]["hosts"] if each["name"] not in hosts
     ]
-    left_out = tuple(job.name for job in experiment.jobs if job.name not in chosen)
+    changes = [
+        f"job {job.name} is left out, too"
+        if job.name not in chosen
+        else f"job {job.name} has {fewer[job.name]['replicate']} ranks instead of "
+        f"{len(used[job.name])}"
+        for job in experiment.jobs
+        if job.name not in chosen or job.name in fewer
+    ]
     hint = "without the absent hosts, the experiment is not valid"
-    return recorded_experiment(document, "--tolerate", hint), left_out
+    return recorded_experiment(document, "--tolerate", hint), tuple(changes)
+
+
+def _with_fewer_replicas(
+    trace: Trace, ports: int, excess: int
+) -> dict[str, Any] | None:
+    """Return the size of a replicated trace without *excess* ranks, or None.
+
+    Only data parallelism can shrink, which is the outermost dimension ``dp`` or the
+    only one.  Its inner dimensions remain complete.
+    """
+    if not isinstance(trace, TraceFiles) or trace.replicate != ports:
+        return None
+    sizes = dict(trace.dimensions)
+    name, outer = sizes.popitem() if sizes else ("dp", ports)
+    inner = prod(sizes.values())
+    left = outer - -(-excess // inner)
+    if name != "dp" or left < 1 or left * inner < _LEAST_RANKS:
+        return None
+    changed: dict[str, Any] = {"replicate": left * inner}
+    return changed | ({"dimensions": {**sizes, name: left}} if trace.dimensions else {})

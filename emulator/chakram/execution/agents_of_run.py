@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import chakram
 from chakram.control.client import AgentClient
 from chakram.control.service import TlsFiles
-from chakram.foundation.errors import ChakramError, ConfigError
+from chakram.foundation.errors import AgentError, ChakramError, ConfigError
 
 if TYPE_CHECKING:
     from chakram.execution.observer import Progress
@@ -60,6 +61,29 @@ class AgentsOfRun:
                 **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
             )
         return await AgentClient.connect(place.target, name=place.name, tls=tls)
+
+    def check(self, clients: Mapping[str, AgentClient]) -> None:
+        """Refuse launched agents of another version, or of different bundles.
+
+        Agents that run as a service belong to their host's administrator, so a banner
+        is enough for them.
+
+        Raises:
+            AgentError: If an agent is to be replaced.
+        """
+        if self._launched is None:
+            return
+        version, bundle = chakram.__version__, ""
+        for client in clients.values():
+            agent = client.description
+            own = agent.bundle or "installed"
+            bundle = bundle or own
+            if (agent.version, own) != (version, bundle):
+                raise AgentError(
+                    client.where,
+                    f"is chakram {agent.version} ({own}), not {version} ({bundle})",
+                    "copy one bundle of this version to all hosts: chakram hosts push",
+                )
 
     def facts(self, name: str) -> dict[str, object]:
         """Return what ``run.json`` tells about the start of an agent."""

@@ -41,6 +41,11 @@ class ClockWatch:
         self._first_ns = self._last_ns = 0
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether any agent has another clock than the controller."""
+        return bool(self._clients)
+
     async def burst(self) -> None:
         """Send a burst of pings to every agent.
 

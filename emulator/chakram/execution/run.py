@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.control.time_daemons import time_source
+from chakram.control.wall_clock import disagreement
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
 from chakram.execution.fabric_counters import link_records, switch_banners
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
     from chakram.control.clock_track import ClockTrack
+    from chakram.control.events import AgentDescription
+    from chakram.control.wall_clock import TimeSource
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.request import RunRequest
     from chakram.fabric.fabric_types.base import World
@@ -80,17 +84,53 @@ _RESENT = {"timeout": "retransmitted_packets_timeout"}
 _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 
 
-def _readings(clocks: Mapping[str, ClockTrack]) -> dict[str, ClockReading]:
+def _readings(
+    clocks: Mapping[str, ClockTrack], sources: Mapping[str, TimeSource | None]
+) -> dict[str, ClockReading]:
     """Return what ``run.json`` tells about the agents' clocks."""
+    following = {
+        name: each for name, each in sources.items() if each and each.is_synchronized
+    }
     return {
         name: ClockReading(
             offset_ns=-round(each.line.offset_ns),
             uncertainty_ns=each.uncertainty_ns,
             drift_ppm=each.segments[-1].drift_ppm if each.segments else 0.0,
             steps=max(0, len(each.segments) - 1),
+            wall_source=following[name].name if name in following else None,
+            wall_bound_ns=following[name].bound_ns if name in following else None,
         )
         for name, each in clocks.items()
     }
+
+
+def _disagreements(
+    descriptions: Mapping[str, AgentDescription],
+    clocks: Mapping[str, ClockTrack],
+    own_source: TimeSource | None,
+    wall_ahead_ns: int,
+) -> list[str]:
+    """Return warnings about hosts whose pings contradict chrony.
+
+    Args:
+        descriptions: The agents.
+        clocks: Models of their clocks.
+        own_source: What synchronizes the controller's wall clock.
+        wall_ahead_ns: How far that is ahead of the controller's monotonic clock.
+    """
+    found = (
+        disagreement(
+            name,
+            ahead_ns=round(track.line.offset_ns)
+            + descriptions[name].wall_ahead_ns
+            - wall_ahead_ns,
+            uncertainty_ns=track.uncertainty_ns,
+            sources=(own_source, descriptions[name].time_source),
+        )
+        for name, track in clocks.items()
+        if track.samples
+    )
+    return [each for each in found if each is not None]
 
 
 def psn_seed_of(experiment: Experiment) -> int:
@@ -135,6 +175,7 @@ class Run:
         self._world: World | None = None
         self._agents = AgentsOfRun(None)
         self._clocks: Mapping[str, ClockTrack] = {}
+        self._time_sources: Mapping[str, TimeSource | None] = {}
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
         self._link_faults: LinkFaults | None = None
@@ -190,13 +231,15 @@ class Run:
                 clients[place.name] = await stack.enter_async_context(
                     await agents.connect(place)
                 )
+            agents.check(clients)
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
             await self._predict(plan, world)
             await pings.start()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)
-            self._begin(plan, world, clients, clocks)
+            own_source = await time_source() if pings.is_needed else None
+            self._begin(plan, world, clients, clocks, own_source)
             before = await world.counters()
             sample_bin_ns = experiment.records.sample_bin_ns
             if experiment.fabric.is_modelled:
@@ -386,18 +429,23 @@ class Run:
         world: World,
         clients: Mapping[str, AgentClient],
         clocks: Mapping[str, ClockTrack],
+        own_source: TimeSource | None,
     ) -> None:
         unix_offset_ns = time.time_ns() - time.monotonic_ns()
         descriptions = {
             name: client.description for name, client in sorted(clients.items())
         }
+        self._time_sources = {
+            name: each.time_source for name, each in descriptions.items()
+        }
         self._directory.update(
             unix_offset_ns=unix_offset_ns,
-            clocks=_readings(clocks),
+            clocks=_readings(clocks, self._time_sources),
             banners=(
                 *self._directory.manifest.banners,
                 *world.notes,
                 *agent_banners(descriptions),
+                *_disagreements(descriptions, clocks, own_source, unix_offset_ns),
             ),
             agents={
                 name: {**facts, **self._agents.facts(name)}
@@ -418,7 +466,7 @@ class Run:
 
     def _show_clocks(self) -> None:
         """Update the metrics of the agents' clocks."""
-        for name, reading in _readings(self._clocks).items():
+        for name, reading in _readings(self._clocks, self._time_sources).items():
             self._metrics.set_clock(
                 name,
                 offset_ns=reading.offset_ns,
@@ -498,7 +546,7 @@ class Run:
             else self._link_faults.described(self._experiment.written.faults.links),
             generator=self._observer.generator(),
             clock_samples=self._clocks,
-            clocks=_readings(self._clocks),
+            clocks=_readings(self._clocks, self._time_sources),
         )
         self._show_clocks()
         self._show_links(links)

@@ -104,12 +104,17 @@ class ClockReading:
         uncertainty_ns: Bound on the error of times of this agent in tables.
         drift_ppm: How much faster the agent's clock runs, in parts per million.
         steps: How often the clock was set during the run.
+        wall_source: What synchronizes the wall clock of the agent's host: ``chrony`` or
+            ``ptp``. None: unknown, or the host does not follow another clock.
+        wall_bound_ns: Bound on the error of that wall clock. None: unknown.
     """
 
     offset_ns: int
     uncertainty_ns: int
     drift_ppm: float = 0.0
     steps: int = 0
+    wall_source: str | None = None
+    wall_bound_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

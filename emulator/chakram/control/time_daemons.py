@@ -1,0 +1,47 @@
+"""Asks the daemons that synchronize this host's wall clock."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from chakram.control.wall_clock import TimeSource, parse_time_status, parse_tracking
+
+_CHRONY = ("chronyc", "-c", "-n", "tracking")
+_PTP = ("pmc", "-u", "-b", "0", "-t", "1", "GET TIME_STATUS_NP")
+_TIMEOUT_S = 1.5
+
+
+async def _output(command: Sequence[str]) -> str:
+    """Return the output of a command; empty if it is missing, fails or hangs."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return ""
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        return ""
+    return output.decode(errors="replace") if process.returncode == 0 else ""
+
+
+async def time_source(
+    output: Callable[[Sequence[str]], Awaitable[str]] = _output,
+) -> TimeSource | None:
+    """Return what synchronizes this host's wall clock; None if nothing answers."""
+    found = parse_tracking(await output(_CHRONY))
+    if found is not None and found.is_synchronized:
+        return found
+    return parse_time_status(await output(_PTP)) or found

@@ -1,0 +1,86 @@
+"""Reports of chrony and PTP, and pings that contradict them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from chakram.control.time_daemons import time_source
+from chakram.control.wall_clock import (
+    TimeSource,
+    disagreement,
+    parse_time_status,
+    parse_tracking,
+)
+
+TRACKING = (
+    "0A630002,10.99.0.2,3,1795890000.123,-0.000250000,0.000001,0.00002,-1.5,"
+    "0.001,0.02,0.000400000,0.000100000,64.2,Normal\n"
+)
+PTP = """sending: GET TIME_STATUS_NP
+\t0c42a1.fffe.d1d3b2-0 seq 0 RESPONSE MANAGEMENT TIME_STATUS_NP
+\t\tmaster_offset              -37
+\t\tingress_time               1795890000000000000
+\t\tgmPresent                  true
+"""
+
+
+def test_bound_of_chrony_is_offset_dispersion_and_half_the_delay() -> None:
+    assert parse_tracking(TRACKING) == TimeSource(
+        name="chrony", is_synchronized=True, offset_ns=250_000, bound_ns=550_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [("0A630002,10.99.0.2", "7F7F0101,"), ("Normal", "Not synchronised")],
+)
+def test_chrony_without_a_reference_is_not_synchronized(text: str, other: str) -> None:
+    found = parse_tracking(TRACKING.replace(text, other))
+    assert found is not None
+    assert not found.is_synchronized
+
+
+@pytest.mark.parametrize(
+    "text", ["", "506 Cannot talk to daemon", "a,b", TRACKING.replace("0.0004", "x")]
+)
+def test_other_output_is_no_report_of_chrony(text: str) -> None:
+    assert parse_tracking(text) is None
+
+
+def test_ptp_reports_an_offset_without_a_bound() -> None:
+    found = TimeSource(name="ptp", is_synchronized=True, offset_ns=-37)
+    assert parse_time_status(PTP) == found
+    assert parse_time_status("sending: GET TIME_STATUS_NP\n") is None
+
+
+def test_ptp_is_asked_if_chrony_does_not_follow_a_clock() -> None:
+    async def output(command: Sequence[str]) -> str:
+        return PTP if command[0] == "pmc" else TRACKING.replace("Normal", never)
+
+    never = "Not synchronised"
+    found = asyncio.run(time_source(output))
+    assert found is not None
+    assert found.name == "ptp"
+    never = "Normal"
+    assert asyncio.run(time_source(output)) == parse_tracking(TRACKING)
+
+
+def test_pings_that_contradict_the_bounds_of_both_hosts_are_told() -> None:
+    here = parse_tracking(TRACKING)
+    around = {"uncertainty_ns": 100_000, "sources": (here, here)}
+    assert disagreement("h1", ahead_ns=1_200_000, **around) is None
+    told = disagreement("h1", ahead_ns=-1_200_001, **around)
+    assert told is not None
+    assert told.startswith(
+        "agent h1: pings say that its wall clock is 1.2ms behind the controller's, but "
+        "chrony bounds the difference to 1.2ms"
+    )
+    ptp = parse_time_status(PTP)
+    for one in (None, ptp):
+        assert (
+            disagreement("h1", ahead_ns=10**9, uncertainty_ns=0, sources=(here, one))
+            is None
+        )
