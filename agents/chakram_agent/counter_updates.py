@@ -87,7 +87,7 @@ class Utilization:
         plane: The data plane.
 
     Attributes:
-        measured_ns: Time in which a rank communicated in a measured iteration.
+        measured_ns: Time during which a rank communicated in a measured iteration.
         measured_busy_ns: Part of that time in which the data plane was busy.
     """
 

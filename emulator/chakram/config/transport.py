@@ -235,7 +235,7 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
 
 
 class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc] # a made class
-    """A deliberate packet fault at ports."""
+    """A packet fault that ports inject."""
 
     def fault(self) -> PacketFault:
         """Convert the section to the packet fault of a plan.

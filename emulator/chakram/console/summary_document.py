@@ -99,7 +99,7 @@ def check_run_document(document: Mapping[str, Any], source: str) -> None:
 
     Args:
         document: A JSON object.
-        source: Name of the document, for errors.
+        source: Name of the document, for error messages.
 
     Raises:
         ResultsError: If a member is missing, or has the wrong type.

@@ -116,11 +116,11 @@ class ShardLoad:
         late_rounds: Number of such delays above 1 ms.
         rounds: Number of rounds of the main loop.
         busy_ns: Duration of the rounds that received or sent packets.
-        measured_ns: Time in which the shard's ranks communicated in measured
+        measured_ns: Time during which the shard's ranks communicated in measured
             iterations.
         measured_busy_ns: Part of ``measured_ns`` in rounds that received or sent
             packets.
-        queued_ns: Time in which the process was ready to run but had no core. 0 if
+        queued_ns: Time that the process was runnable but waited for a core. 0 if
             unknown.
         queue_pairs: Number of queue pairs included in the following counts.
         queue_pairs_limited: Number of queue pairs with a rate below their initial rate.

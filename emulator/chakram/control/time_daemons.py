@@ -40,7 +40,7 @@ async def _output(command: Sequence[str]) -> str:
 async def time_source(
     output: Callable[[Sequence[str]], Awaitable[str]] = _output,
 ) -> TimeSource | None:
-    """Return what synchronizes this host's wall clock; None if nothing answers."""
+    """Return the time source of this host's wall clock, or None if none responds."""
     found = parse_tracking(await output(_CHRONY))
     if found is not None and found.is_synchronized:
         return found

@@ -492,7 +492,7 @@ class _Search:
         return replace(what, misfit=self._judge(shown), fitted=fitted)
 
     def _labelled(self, best: Hypothesis) -> Hypothesis:
-        """Attribute a slow link to its host if few hosts were late for much longer."""
+        """Attribute a slow link to a host at its end if that was among the latest."""
         link = self._links[best.assumed[0].port]
         ends = {
             node_of(port)

@@ -1,7 +1,7 @@
 """Assignment of cores on a machine that runs both traffic generators and fabric.
 
 A kernel switch takes about as much time per packet as the sender and the receiver. By
-default, the kernel does that work on the sender's core, which delays the next packet.
+default, the kernel forwards packets on the sender's core, which delays the next packet.
 Therefore labs split the cores of the machine. Data-plane processes use the first half.
 The kernel forwards packets through the switches on the other half.
 """

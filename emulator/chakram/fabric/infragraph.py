@@ -134,7 +134,7 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
 
     Args:
         text: The document.
-        source: Name of the document, for errors.
+        source: Name of the document, for error messages.
 
     Raises:
         ConfigError: If the document is invalid or does not describe a fabric. The error

@@ -74,9 +74,9 @@ def parse_json(
 
     Args:
         data: The document.
-        source: Name of the document, for errors.
+        source: Name of the document, for error messages.
         error: Exception type to raise.
-        hint: Suggested remedy, for errors.
+        hint: Suggested remedy, for error messages.
 
     Raises:
         InputError: An *error* if the document violates these rules.

@@ -260,7 +260,7 @@ _RUN_METRICS = (
     ),
     _gauge(
         "chakram_iteration_end_time_seconds",
-        "Unix time at which the last iteration completed by all ranks of a job ended.",
+        "End of the last iteration that all ranks of a job completed, as Unix time.",
         _JOB,
     ),
     _counter(

@@ -110,8 +110,8 @@ def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
                 first = (each.op, each.algorithm, bound)
                 short[first] = max(short.get(first, 0), each.input_bytes)
     return [
-        f"{name} moves enough data for an {op} of at most {bound} bytes per rank, but "
-        f"some have {found} bytes"
+        f"{name} moves enough data only for an {op} of up to {bound} bytes per rank, "
+        f"but one has {found} bytes"
         for (op, name, bound), found in short.items()
     ]
 

@@ -18,7 +18,7 @@ class Message(MessageParts):
         message_id: Message id, as posted.
         size_bytes: Payload, as posted.
         packets: Number of packets.
-        first_sequence: Sequence number of the first packet in the requester.
+        first_sequence: Sequence number that the requester gave the first packet.
         first_byte: Total payload of all earlier messages, in bytes.
         posted_ns: When the message was posted.
         first_sent_ns: When the first packet left for the first time; -1: not yet.

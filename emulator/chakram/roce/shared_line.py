@@ -216,7 +216,7 @@ class SharedLine(Line):
         return since_ns
 
     def _hindmost(self) -> int:
-        """Return the lowest turn of the other parts with something to send, or -1."""
+        """Return the lowest turn of the other busy parts, or -1 if all are idle."""
         words = self._words
         hindmost = -1
         for at in range(0, self._end, _WORDS):

@@ -61,9 +61,9 @@ class ShardHealth:
         shard: Number of the process.
         wall_ns: Time since the process received its start time.
         cpu_ns: CPU time during ``wall_ns``.  The process spins while packets flow.
-        busy_ns: Time in which the process sent or received.
-        measured_ns: Time in which its ranks communicated in measured iterations. 0 in
-            runs of versions that did not record this time.
+        busy_ns: Time during which the process sent or received.
+        measured_ns: Time during which its ranks communicated in measured iterations.
+            0 in runs of versions that did not record this time.
         measured_busy_ns: Busy time within ``measured_ns``.
         max_lag_ns: Longest time that due work waited for the loop.
         late_rounds: Number of such waits above 1 ms.

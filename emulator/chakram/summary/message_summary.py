@@ -3,7 +3,7 @@
 Definitions:
 
 busy period
-    A span of time in which at least one message through one direction of a port is in
+    A time span during which at least one message through one direction of a port is in
     flight.  A message is in flight from its post to its last acknowledgment.  Which
     messages share a period depends on the measured times, not on the program.  For
     example, pipeline stages post when they are ready, so some of their messages never

@@ -311,7 +311,7 @@ class Port:
     # The wire.
 
     def occupy(self, size_bytes: int, now_ns: int) -> int:
-        """Occupy the wire once it is free, and return when *size_bytes* have left."""
+        """Reserve the wire, and return the time at which *size_bytes* have left."""
         if now_ns - self.bucket_ns > self.free_ns:
             self.free_ns = now_ns - self.bucket_ns
             self.rest = 0

@@ -110,7 +110,7 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
 
     Args:
         tables: The parsed file.
-        where: Name of the file, for errors.
+        where: Name of the file, for error messages.
 
     Raises:
         ConfigError: As in `read_sonic`.
@@ -180,7 +180,7 @@ def port_names(tables: Mapping[str, Any], *, where: str) -> list[str]:
 
     Args:
         tables: The parsed file.
-        where: Name of the file, for errors.
+        where: Name of the file, for error messages.
 
     Raises:
         ConfigError: If there is no port, or there are too many.
@@ -210,7 +210,7 @@ def read_sonic(
     Args:
         tables: The parsed file.
         ends: Ends of the links, in the order of `port_names`.
-        where: Name of the file, for errors.
+        where: Name of the file, for error messages.
 
     Raises:
         ConfigError: If a value refers to a missing entry, is out of range, or is not

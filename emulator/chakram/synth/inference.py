@@ -7,9 +7,9 @@ routing distribution or recorded splits assign tokens to experts. Steps run one 
 another, because every token needs the previous one.
 
 Prefill and decode may use separate ranks (DistServe, arXiv:2401.09670; Splitwise,
-arXiv:2311.18677). The prefill ranks then send the keys and values of a prompt to the
-decode ranks. They send each layer's cache while the next layer computes, or the whole
-cache at the end.
+arXiv:2311.18677). The prefill ranks then send the KV cache of a prompt to the decode
+ranks. They send each layer's cache while the next layer computes, or the whole cache at
+the end.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class TraceGraph:
 
     Args:
         rank: The rank.
-        source: Name of the rank's file, for errors and warnings.
+        source: Name of the rank's file, for error messages and warnings.
         columns: The nodes.
         targets: Positions of the dependencies of all nodes, concatenated.
         target_ends: Offsets at which each node's dependencies begin and end in

@@ -227,8 +227,8 @@ def merged_lists(
 ) -> tuple[array[int], array[int]]:
     """Merge two sets of lists, position by position, without duplicates in a list.
 
-    Each set consists of all lists, concatenated, and the offsets at which each list
-    begins and the last one ends.
+    Each set is a pair of arrays: the concatenated lists, and the offsets of their
+    starts, followed by the total length.
     """
     merged, ends = array("i"), array("q", [0])
     for position in range(len(first[1]) - 1):

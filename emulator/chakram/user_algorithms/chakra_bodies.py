@@ -47,7 +47,7 @@ class ChakraBodies:
     """The files of one algorithm.
 
     Attributes:
-        source: Name of the files, for errors.
+        source: Name of the files, for error messages.
         op: Collective that the files state, or None if they state none.
         nodes: Nodes by position. Their dependencies are indices in the list of that
             position.

@@ -132,6 +132,6 @@ def test_collectives_larger_than_fixed_messages_are_reported() -> None:
 
     assert warnings(ring) == []
     assert warnings(fixed) == [
-        "chakra:x moves enough data for an all_reduce of at most 100 bytes per rank, "
-        "but some have 500 bytes"
+        "chakra:x moves enough data only for an all_reduce of up to 100 bytes per "
+        "rank, but one has 500 bytes"
     ]

@@ -40,7 +40,7 @@ def read_records(
 
     Args:
         chunks: The bytes.
-        source: Name of the file, for errors.
+        source: Name of the file, for error messages.
         limit_bytes: Maximum length of a body.
         take_first: Called with a buffer, the index at which a record begins, and the
             file offset of the buffer. This function may consume records. It returns the

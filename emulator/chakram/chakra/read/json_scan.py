@@ -76,7 +76,7 @@ class JsonScanner:
 
     Args:
         chunks: The bytes of the file.
-        source: Name of the file, for errors.
+        source: Name of the file, for error messages.
         limit: Maximum number of characters of one element.
         last_wins: Whether the last value of a repeated member counts. Otherwise, the
             scanner refuses an object that repeats a member with different values.

@@ -94,7 +94,7 @@ class RankDecoder:
 
     Args:
         rank: The rank.
-        source: Name of the file, for errors and warnings.
+        source: Name of the file, for error messages and warnings.
         options: Reader options.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
     """
@@ -317,9 +317,9 @@ class RankDecoder:
         if self._metadata is None and not self._is_current_schema:
             raise UnsupportedTrace(
                 self._at(offset),
-                "there is no metadata record, and no node shows that the file has "
-                "Chakra schema 0.0.4 or later; in the current schema, nodes of older "
-                "schemas have other types",
+                "there is no metadata record, and no node shows that the file uses "
+                "Chakra schema 0.0.4 or later; older schemas number node types "
+                "differently",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
 

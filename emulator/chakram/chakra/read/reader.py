@@ -92,7 +92,7 @@ def read_stream(
     Args:
         stream: The bytes, gzipped or not.
         rank: The rank of the trace, which the file itself does not state.
-        source: Name of the stream, for errors and warnings.
+        source: Name of the stream, for error messages and warnings.
         options: Reader options.
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile_of: Function that returns the profile of a rank. It is called only for a

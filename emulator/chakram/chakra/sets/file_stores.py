@@ -61,7 +61,7 @@ class Store(Protocol):
         ...
 
     def listing(self) -> Sequence[str]:
-        """Return the names of all entries, for errors. Folder names end in ``/``."""
+        """Return the names of all entries. Folder names end in ``/``."""
         ...
 
     def open(self, name: str) -> StoredFile:

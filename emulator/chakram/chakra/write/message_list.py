@@ -1,7 +1,7 @@
 """Export of a job as a list of messages: sender, receiver, size and dependencies.
 
-Collectives are lowered by the algorithms of an experiment. Computation takes no time.
-``docs/reference/trace-convert.md`` describes the columns.
+The algorithms of the experiment lower each collective to messages. Computation takes no
+time. ``docs/reference/trace-convert.md`` describes the columns.
 """
 
 from __future__ import annotations

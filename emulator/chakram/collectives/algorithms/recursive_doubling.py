@@ -233,9 +233,10 @@ class HalvingDoublingAllGather(_Alike):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoublingAllReduce(_Folded):
-    """A reduce_scatter by halving, the nearest partner first, then the reverse.
+    """A reduce_scatter by halving, the nearest partner first, then an all_gather.
 
-    The largest messages therefore go to neighbors. There are P chunks.
+    The all_gather reverses the steps of the reduce_scatter. The largest messages
+    therefore go to neighbors. There are P chunks.
     """
 
     name: str = "halving_doubling"

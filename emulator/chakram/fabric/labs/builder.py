@@ -299,7 +299,7 @@ def switch_off_udp_segmentation(node: str, interface: str) -> None:
     """Disable UDP segmentation offload. Call this in the node's namespace.
 
     Args:
-        node: The host or switch, for errors.
+        node: The host or switch, for error messages.
         interface: Its interface.
 
     Raises:

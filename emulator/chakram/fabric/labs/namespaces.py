@@ -203,7 +203,7 @@ def write_settings(name: str, settings: Sequence[Sysctl]) -> list[str]:
     """Write settings in the namespace of this thread.
 
     Args:
-        name: Name of the namespace, for errors.
+        name: Name of the namespace, for error messages.
         settings: Settings to write.
 
     Returns:

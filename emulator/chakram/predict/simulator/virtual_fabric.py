@@ -315,7 +315,7 @@ class VirtualFabric(Wires):
                 engine.prefetch_path(burst.destination_qpn)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
-        """Record the times of the last packet of a message not yet received."""
+        """Record the times of a message's last packet, if the message is incomplete."""
         if parts.received_ns >= 0:
             return
         packets = self._packets

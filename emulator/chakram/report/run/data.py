@@ -239,7 +239,7 @@ class RunData:
         """Bandwidth of every session in bit/s, by collective.
 
         A session is a pair of ranks. The bandwidth of a session is its payload divided
-        by the time in which at least one of its messages is in flight.
+        by the time during which at least one of its messages is in flight.
         """
         found = {}
         flows = self.measured.where(self.measured["bytes"] > 0)

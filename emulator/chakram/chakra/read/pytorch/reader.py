@@ -53,7 +53,7 @@ class HostTrace:
     Args:
         chunks: The bytes of the file.
         rank: The rank of the file.
-        source: Name of the file, for errors and warnings.
+        source: Name of the file, for error messages and warnings.
         options: Reader options. Options for dependencies have no effect, because the
             edges follow from the order of the operations.
         zero_is_a_group: Whether a group file defines a group ``0``.
