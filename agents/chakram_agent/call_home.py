@@ -70,7 +70,7 @@ _LAUNCHER_VARIABLES = (
 
 
 def launcher_of_process() -> str:
-    """Return what has started this process; empty if unknown."""
+    """Return the launcher of this process; empty if unknown."""
     for variable, what in _LAUNCHER_VARIABLES:
         if value := os.environ.get(variable):
             return f"{what} {value.split()[0]}"

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil, floor
 
 LEAST_SAVING = 0.03
 """Minimum saving of a reported cause, as a share of the remaining time."""
 
 _NO_EFFECT = 0.005
+_NARROW = 0.001
 
 _OF_MANY = 0.5
 """Ranking weight of a remedy that changes many places at once."""
@@ -70,6 +72,9 @@ class Suspect:
     round: int = 0
     is_of_many: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.cause} at {self.place}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
@@ -90,6 +95,12 @@ class Saving:
     def is_certain(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0
+
+    def __str__(self) -> str:
+        share = f"{100 * self.share:.1f} %"
+        if self.high - self.low < _NARROW:
+            return share
+        return f"{share} ({floor(100 * self.low)} to {ceil(100 * self.high)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

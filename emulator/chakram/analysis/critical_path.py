@@ -127,7 +127,7 @@ class Records(Protocol):
         """Return when the iteration of a rank started."""
 
     def first_start_ns(self) -> int:
-        """Return when the iteration started on the first rank."""
+        """Return the earliest start of the iteration on any rank."""
 
     def operation(self, rank: int, number: int) -> Operation | None:
         """Return an operation of a rank by its number in the program."""

@@ -119,7 +119,7 @@ class IterationRecords:
         return self._starts_ns.get(rank)
 
     def first_start_ns(self) -> int:
-        """Return when the iteration started on the first rank."""
+        """Return the earliest start of the iteration on any rank."""
         return min(self._starts_ns.values(), default=0)
 
     def operation(self, rank: int, number: int) -> Operation | None:

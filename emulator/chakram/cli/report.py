@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,12 @@ def report(
             "Chromium.",
         ),
     ] = None,
+    no_verify: Annotated[
+        bool,
+        typer.Option(
+            "--no-verify", help="Do not test the causes of lost time by simulation."
+        ),
+    ] = False,
     force: _Force = False,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +51,7 @@ def report(
     The report is one self-contained file.
     """
     from chakram.chakra.write.new_file import new_file, refuse_existing
+    from chakram.diagnosis.verification import BUDGET_S
     from chakram.report.bmwg_page import bmwg_page
     from chakram.report.chromium_figures import export_figures
     from chakram.report.compare_page import MOST_RUNS, compare_page
@@ -69,7 +77,12 @@ def report(
         if len(runs) > 1:
             page = compare_page(runs)
         else:
-            page = bmwg_page(runs[0]) if bmwg else run_page(runs[0])
+            budget_s = 0.0 if no_verify else BUDGET_S
+            page = (
+                bmwg_page(runs[0])
+                if bmwg
+                else run_page(runs[0], budget_s=budget_s, say=_say)
+            )
     with new_file(out, force=force) as file:
         file.write(page.encode())
     drawn = [] if figures is None else export_figures(page, figures)
@@ -79,6 +92,10 @@ def report(
     print(f"wrote {out}")
     if figures is not None:
         print(f"wrote {len(drawn)} figures to {figures}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def timeline(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from chakram.cli.common.options import Json, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chakram.analysis.cause_ranking import Finding, Suspect, Verdict
+    from chakram.analysis.cause_ranking import Finding, Verdict
     from chakram.analysis.charged_causes import Why
     from chakram.run_directory.reader import RunResults
 
@@ -199,15 +198,15 @@ def _tested(verdict: Verdict) -> list[str]:
     else:
         first = verdict.faults[0]
         lines = [
-            f"Fault: {_at(first.suspect)}; without it the iteration takes "
-            f"{_saves(first)} less"
+            f"Fault: {first.suspect}; without it the iteration takes "
+            f"{first.saving} less"
         ]
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
     lines += [f"Note: {note}" for note in verdict.notes]
     if verdict.limits:
         lines.append("Design limits, and what the iteration would save without each:")
         lines += [
-            f"  {_saves(each):>7}  {_at(each.suspect)}: {each.suspect.remedy}"
+            f"  {each.saving!s:>7}  {each.suspect}: {each.suspect.remedy}"
             for each in verdict.limits[:_CAUSES]
         ]
     return lines
@@ -215,21 +214,21 @@ def _tested(verdict: Verdict) -> list[str]:
 
 def _fault_lines(finding: Finding) -> list[str]:
     suspect = finding.suspect
-    text = f"  {_saves(finding):>7}  {_at(suspect)}"
+    text = f"  {finding.saving!s:>7}  {suspect}"
     if suspect.evidence:
         text += f": {suspect.evidence}"
     lines = [text]
     if finding.rivals:
-        names = " or ".join(map(_at, finding.rivals))
+        names = " or ".join(map(str, finding.rivals))
         lines.append(f"           It may instead be {names}.")
     if finding.together_with:
-        names = " and ".join(map(_at, finding.together_with))
+        names = " and ".join(map(str, finding.together_with))
         joint = _percent(finding.after_previous.share)
         lines.append(f"           Jointly with {names}: {joint}.")
     elif (
         finding.previous and finding.after_previous.share > finding.saving.share + 0.01
     ):
-        others = " and ".join(map(_at, finding.previous))
+        others = " and ".join(map(str, finding.previous))
         lines.append(
             f"           After {others} is removed: "
             f"{_percent(finding.after_previous.share)} of the remaining time."
@@ -237,20 +236,6 @@ def _fault_lines(finding: Finding) -> list[str]:
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")
     return lines
-
-
-def _at(suspect: Suspect) -> str:
-    return f"{suspect.cause} at {suspect.place}"
-
-
-def _saves(finding: Finding) -> str:
-    saving = finding.saving
-    if saving.high - saving.low < 0.001:
-        return _percent(saving.share)
-    return (
-        f"{_percent(saving.share)} ({math.floor(100 * saving.low)} to "
-        f"{math.ceil(100 * saving.high)})"
-    )
 
 
 def _percent(share: float) -> str:

@@ -31,7 +31,7 @@ class PingTimes:
 
     @property
     def offset_ns(self) -> int:
-        """How far the remote clock is ahead, if both ways took the same time."""
+        """How far the remote clock is ahead, if both directions took equal time."""
         doubled_ns = (self.remote_received_ns - self.sent_ns) + (
             self.remote_sent_ns - self.answered_ns
         )

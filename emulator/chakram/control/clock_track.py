@@ -45,7 +45,8 @@ class ClockSample:
 
     Attributes:
         local_ns: Middle of the ping on the controller's clock.
-        offset_ns: How far the agent's clock was ahead, if both ways took the same time.
+        offset_ns: How far the agent's clock was ahead, if both directions took the
+            same time.
         round_trip_ns: Round-trip time without the time in the agent.
         segment: Number of the segment that it belongs to.
     """
@@ -66,7 +67,7 @@ class ClockSegment:
         line: Conversion of times.
         drift_ppm: How much faster the agent's clock runs, in parts per million.
         uncertainty_ns: Bound on the error of the line: the largest residual of a
-            sample, and half the shortest round trip for unequal ways.
+            sample, and half the shortest round trip for unequal directions.
     """
 
     begin_ns: int

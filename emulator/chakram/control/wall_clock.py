@@ -36,7 +36,7 @@ class TimeSource:
 
 
 def parse_tracking(text: str) -> TimeSource | None:
-    """Return what ``chronyc -c tracking`` prints, or None if it prints no report.
+    """Parse the output of ``chronyc -c tracking``.  Return None if it is no report.
 
     The bound is the offset, the root dispersion and half the root delay, as RFC 5905
     defines the root synchronization distance.
@@ -57,9 +57,9 @@ def parse_tracking(text: str) -> TimeSource | None:
 
 
 def parse_time_status(text: str) -> TimeSource | None:
-    """Return what ``pmc`` prints about ``TIME_STATUS_NP``, or None if nothing.
+    """Parse the output of ``pmc`` for ``TIME_STATUS_NP``.
 
-    PTP does not bound its error.
+    Return None if it lacks the offset or ``gmPresent``.  PTP does not bound its error.
     """
     offset = re.search(r"\bmaster_offset\s+(-?\d+)", text)
     present = re.search(r"\bgmPresent\s+(true|false)", text)
@@ -102,5 +102,5 @@ def disagreement(
         f"agent {name}: pings say that its wall clock is {format_time(abs(ahead_ns))} "
         f"{way} the controller's, but chrony bounds the difference to "
         f"{format_time(limit_ns)}: check chrony on both hosts, and whether the control "
-        "network delays one way more than the other"
+        "network delays one direction more than the other"
     )

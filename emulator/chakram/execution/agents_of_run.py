@@ -86,7 +86,7 @@ class AgentsOfRun:
                 )
 
     def facts(self, name: str) -> dict[str, object]:
-        """Return what ``run.json`` tells about the start of an agent."""
+        """Return the facts for ``run.json`` about the start of an agent."""
         if self._launched is None:
             return {}
         return {"launcher": self._launched.agents[name].launcher}

@@ -87,7 +87,7 @@ _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 def _readings(
     clocks: Mapping[str, ClockTrack], sources: Mapping[str, TimeSource | None]
 ) -> dict[str, ClockReading]:
-    """Return what ``run.json`` tells about the agents' clocks."""
+    """Return the facts for ``run.json`` about the agents' clocks."""
     following = {
         name: each for name, each in sources.items() if each and each.is_synchronized
     }

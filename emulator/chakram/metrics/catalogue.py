@@ -489,13 +489,13 @@ _SWITCH_METRICS = _scoped(
     SWITCHES,
     _gauge(
         "chakram_switch_queue_bytes",
-        "Bytes that wait to be sent into one direction of a link, for classes that "
+        "Bytes that wait to be sent in one direction of a link, for classes that "
         "have sent packets.",
         *_OF_A_CLASS,
     ),
     _counter(
         "chakram_switch_marked_packets_total",
-        "Packets marked when they were sent into one direction of a link.",
+        "Packets that the sending port marked with ECN CE in one direction of a link.",
         *_OF_A_CLASS,
     ),
     _counter(

@@ -205,6 +205,10 @@ def generator_wait_share(records: Collection[CollectiveRecord]) -> float:
     """Return the fraction of their time that collectives waited for the generator.
 
     The measured mean time of these collectives is too long by at most this fraction.
+    Messages of a collective wait at the same time, but no longer than the collective
+    takes.
     """
-    waits_ns = sum(record.generator_wait_ns for record in records)
+    waits_ns = sum(
+        min(record.generator_wait_ns, record.duration_ns) for record in records
+    )
     return waits_ns / max(1, sum(record.duration_ns for record in records))

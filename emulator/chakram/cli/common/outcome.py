@@ -66,11 +66,13 @@ def show_outcome(
 
 def _write_report(directory: Path) -> Path:
     """Write the HTML report of a run into its directory. Return the file's path."""
+    from chakram.diagnosis.verification import BUDGET_S
     from chakram.report.run.page import run_page
     from chakram.run_directory.reader import open_run
 
     path = directory / REPORT
-    path.write_text(run_page(open_run(directory)), encoding="utf-8")
+    page = run_page(open_run(directory), budget_s=BUDGET_S)
+    path.write_text(page, encoding="utf-8")
     return path
 
 

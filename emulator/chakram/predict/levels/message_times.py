@@ -43,7 +43,7 @@ class LevelTimes(ABC):
 
         Args:
             size_bytes: Size of the message.
-            reduced_bytes: Number of bytes of the message that the receiver adds.
+            reduced_bytes: Number of message bytes that the receiver reduces.
         """
         return 0
 

@@ -2,54 +2,88 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from chakram.analysis.cause_ranking import CauseClass, class_of
+from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.number_format import percent_text, time_text
-from chakram.diagnosis.suspects import ADVICE
+from chakram.diagnosis.verification import Verified
 from chakram.foundation.units import about_size
 from chakram.records.run_records import is_generator_bound
 from chakram.report.page import Answer, Bars, Tile
 from chakram.summary.run_summary import COMPLETE
 
 if TYPE_CHECKING:
+    from chakram.analysis.cause_ranking import Verdict
     from chakram.report.run.data import RunData
     from chakram.report.run.rows import ReportRow
 
 
+UNTESTED = Verified(verdict=None, reason="`chakram why` tests causes")
+_RANK = re.compile(r"rank \d+")
 _BARS, _CAUSES, _PLACES = 10, 3, 3
 _AS_SIMULATED = 0.0005
 """Deviation below which the page reports that a run takes as long as simulated."""
 
 
-def answer(data: RunData, rows: Sequence[ReportRow]) -> Answer:
-    """Return the summary at the top of a run's page."""
-    causes = _causes(data)
+def answer(
+    data: RunData, rows: Sequence[ReportRow], verified: Verified = UNTESTED
+) -> Answer:
+    """Return the summary at the top of a run's page.
+
+    Args:
+        data: The run.
+        rows: Its collectives.
+        verified: Its tested causes.  Without them, the page names no fault, because
+            time charged to a fault does not prove it.
+    """
+    charged = _charged(data)
+    tested = verified.verdict
     return Answer(
-        verdict=Markup(" ").join(_verdict(data, causes)),
+        verdict=Markup(" ").join(_verdict(data, charged, verified)),
         status=data.manifest.status,
         tiles=_tiles(data, rows),
         bars=_bars(data, rows),
-        heading="Where time was lost",
-        points=[
-            (
-                Markup("<b>{} at {}</b>: {} % of the iteration").format(
-                    cause.capitalize(), place, percent_text(share)
-                ),
-                details,
-            )
-            for cause, place, share, details in causes[:_CAUSES]
-        ],
+        heading="Where time was lost" if tested is None else "What costs time",
+        points=(charged if tested is None else _tested(tested))[:_CAUSES],
     )
 
 
-def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
-    """Return causes of at least ``LEAST_SHARE``, with places, share and details."""
+def _tested(verdict: Verdict) -> list[tuple[Markup, str]]:
+    """Return faults and limits of the design, each with what a change would save."""
+    found = []
+    for each in (*verdict.faults, *verdict.limits):
+        suspect = each.suspect
+        is_fault = suspect.kind is CauseClass.FAULT
+        saves = "{} less without it" if is_fault else "{} less " + suspect.remedy
+        details = [
+            "fault" if is_fault else "limit of the design",
+            *([suspect.evidence] if suspect.evidence else []),
+            *(f"or {rival}" for rival in each.rivals),
+            *([suspect.advice] if is_fault and suspect.advice else []),
+        ]
+        saving = each.saving
+        if is_fault and saving.share < LEAST_SAVING:
+            saves = "{} of the rest less without it, after the faults above are removed"
+            saving = each.after_previous
+        text = Markup("<b>{}</b>: {}").format(
+            _capitalized(str(suspect)), saves.format(saving)
+        )
+        found.append((text, " · ".join(details)))
+    return found
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _charged(data: RunData) -> list[tuple[Markup, str]]:
+    """Return what at least ``LEAST_SHARE`` of the time is charged to, and details."""
     why = data.why
     if isinstance(why, str) or not why.time_ns:
         return []
@@ -60,19 +94,19 @@ def _causes(data: RunData) -> list[tuple[str, str, float, str]]:
         lost_ns[each.cause] = lost_ns.get(each.cause, 0) + each.lost_ns
     found = []
     for cause in sorted(lost_ns, key=lambda each: -lost_ns[each]):
-        mean_ns = lost_ns[cause] / why.iterations / data.dilation
-        is_fault = class_of(cause) is CauseClass.FAULT
-        injected = {each.fault for each in why.causes if each.cause == cause} - {None}
-        details = [
-            "fault" if is_fault else "limit of the design",
-            f"{time_text(mean_ns)} of an iteration",
-            *(f"injected: {fault}" for fault in sorted(map(str, injected))),
-            *([ADVICE[cause]] if cause in ADVICE else []),
-        ]
         share = lost_ns[cause] / why.time_ns
         if share < LEAST_SHARE:
             break
-        found.append((cause, _listed(places[cause]), share, " · ".join(details)))
+        mean_ns = lost_ns[cause] / why.iterations / data.dilation
+        injected = {each.fault for each in why.causes if each.cause == cause} - {None}
+        details = [
+            f"{time_text(mean_ns)} of an iteration are charged to it",
+            *(f"injected: {fault}" for fault in sorted(map(str, injected))),
+        ]
+        text = Markup("<b>{} at {}</b>: {} % of the iteration").format(
+            cause.capitalize(), _listed(places[cause]), percent_text(share)
+        )
+        found.append((text, " · ".join(details)))
     return found
 
 
@@ -80,14 +114,14 @@ def _listed(places: Sequence[str]) -> str:
     """Return places as text, abridged if there are many: ``ranks 6, 2 and 3 more``."""
     shown = places[: _PLACES if len(places) > _PLACES + 1 else _PLACES + 1]
     text = ", ".join(shown)
-    if len(shown) > 1 and all(each.startswith("rank ") for each in shown):
+    if len(shown) > 1 and all(map(_RANK.fullmatch, shown)):
         text = "ranks " + text.replace("rank ", "")
     more = len(places) - len(shown)
     return f"{text} and {more} more" if more else text
 
 
 def _verdict(
-    data: RunData, causes: Sequence[tuple[str, str, float, str]]
+    data: RunData, charged: Sequence[tuple[Markup, str]], verified: Verified
 ) -> Iterator[Markup]:
     summary = data.summary
     if summary.facts.status != COMPLETE:
@@ -105,20 +139,33 @@ def _verdict(
         yield Markup("One iteration takes{}{}.").format(times, _compared(data))
     if is_generator_bound(summary.generator_wait_share):
         yield Markup(
-            "The <b>traffic generator</b>, not the network, limited these times."
+            "The <b>traffic generator</b>, not the network, limited collectives of "
+            "the rows that are marked with *."
         )
     if isinstance(data.why, str):
         yield Markup("Where its time went is unknown: {}.").format(data.why)
         return
-    faults = [each for each in causes if class_of(each[0]) is CauseClass.FAULT]
-    for cause, place, share, _ in faults:
-        text = "A fault was found: <b>{} at {}</b> takes {} % of the iteration."
-        yield Markup(text).format(cause, place, percent_text(share))
-    if not faults and longest is not None:
-        yield Markup("No fault was found on its critical path.")
-    if causes and causes[0] not in faults:
-        text = "Most of the lost time is charged to <b>{}</b> at {}."
-        yield Markup(text).format(*causes[0][:2])
+    if longest is None:
+        return
+    if verified.verdict is None:
+        text = "Whether there was a fault was not tested: {}."
+        yield Markup(text).format(verified.reason)
+        if charged:
+            text = "Most of the lost time is charged to {}."
+            yield Markup(text).format(charged[0][0].partition(":")[0])
+        return
+    for each in verified.verdict.faults[:_CAUSES]:
+        text = "A fault was found: without <b>{}</b>, the iteration takes {} less."
+        saving = each.saving
+        if saving.share < LEAST_SAVING:
+            text = "After that, without <b>{}</b>, the rest takes {} less."
+            saving = each.after_previous
+        yield Markup(text).format(each.suspect, saving)
+    if not verified.verdict.faults:
+        yield Markup("No fault was found.")
+    for each in verified.verdict.limits[:1]:
+        text = "{}, it would take {} less."
+        yield Markup(text).format(_capitalized(each.suspect.remedy), each.saving)
 
 
 def _compared(data: RunData) -> str:

@@ -38,9 +38,9 @@ def why_section(data: RunData) -> page.Parts:
         return f"{100 * time_ns / found.time_ns:.1f}"
 
     yield (
-        "Time on the critical path of an iteration beyond the nominal time of its "
-        "parts is lost, and charged to one cause. chakram why tests how much the run "
-        "saves without a cause."
+        "On an iteration's critical path, time beyond the nominal time of each part "
+        "is lost. It is charged to one cause, which does not mean that a repair saves "
+        "it: chakram why tests that."
     )
     yield facts(
         ("critical path", f"{mean(found.time_ns)}, mean of {found.iterations}"),

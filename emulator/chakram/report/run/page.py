@@ -13,12 +13,13 @@ from bokeh.models import Range1d
 from chakram.analysis.run_causes import why_document
 from chakram.console.number_format import MISSING
 from chakram.console.summary_document import summary_document
+from chakram.diagnosis.verification import Verified, verify
 from chakram.foundation.units import about_size
 from chakram.report import page
 from chakram.report.blocks import facts, table
 from chakram.report.columns import percentiles
 from chakram.report.run import bandwidth_and_fct, sections, traffic
-from chakram.report.run.answer import answer
+from chakram.report.run.answer import UNTESTED, answer
 from chakram.report.run.causes_and_faults import faults, why_section, with_faults
 from chakram.report.run.data import RunData
 from chakram.report.run.rows import ReportRow, line_rates, report_rows
@@ -27,17 +28,29 @@ from chakram.report.run.timeline import gantt
 from chakram.report.topology_page import topology_facts
 
 if TYPE_CHECKING:
+    from chakram.diagnosis.verification import Say
     from chakram.run_directory.reader import RunResults
 
 
-def run_page(results: RunResults) -> str:
+def run_page(
+    results: RunResults, *, budget_s: float = 0.0, say: Say = lambda _: None
+) -> str:
     """Return the page of a run as HTML.
+
+    Args:
+        results: Results of the run.
+        budget_s: Approximate time limit for testing causes, in seconds.  0: causes are
+            not tested.
+        say: Receives messages, for example the expected duration if it is long.
 
     Raises:
         RunDirectoryError: If the run directory cannot be read.
     """
     data = RunData(results)
     rows = report_rows(data)
+    verified = UNTESTED
+    if budget_s and not isinstance(data.why, str):
+        verified = verify(results, data.why, budget_s=budget_s, say=say)
     # All plots over time share one time axis. If you pan one, the others follow.
     axis = Range1d(0, max(1.0, data.end_ns))
     fabric = [
@@ -70,7 +83,7 @@ def run_page(results: RunResults) -> str:
     return page.render_page(
         title=title_of(data),
         lead=lead_of(data),
-        answer=answer(data, rows),
+        answer=answer(data, rows, verified),
         warnings=warnings_of(data),
         groups=[
             page.Group("Fabric and its loads", fabric, is_open=True),
@@ -84,7 +97,7 @@ def run_page(results: RunResults) -> str:
             page.Group("Faults", [faults(data)], is_open=bool(data.faults)),
             page.Group("Configuration, measurement, raw files", evidence),
         ],
-        document=run_document(data, rows),
+        document=run_document(data, rows, verified),
         letters="vmf" if data.is_simulated else "bcmf",
     )
 
@@ -127,12 +140,15 @@ def notes_of(data: RunData) -> list[str]:
     return notes
 
 
-def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
+def run_document(
+    data: RunData, rows: Sequence[ReportRow], verified: Verified = UNTESTED
+) -> dict[str, Any]:
     """Return the numbers of ``chakram show`` and of the page, as plain values."""
     why = data.why
+    tested = verified.verdict, verified.reason
     return {
         **summary_document(data.summary),
-        "why": None if isinstance(why, str) else why_document(why),
+        "why": None if isinstance(why, str) else why_document(why, *tested),
         "report": {
             "rooflines": [
                 {**asdict(each), "ratio": each.ratio} for each in data.rooflines

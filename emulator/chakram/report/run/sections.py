@@ -120,7 +120,7 @@ def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
         ),
         note="Deviation: measured over simulated time, minus 1. If paths were drawn at "
         "random, it is the deviation from the range of the draws. Alone: simulated "
-        "without other traffic. Bound: no algorithm is faster.",
+        "without other traffic. Bound: the schedule cannot be faster.",
         limit=_ROWS_SHOWN,
     ).without_unknown()
     if len(models.header) > 4:

@@ -271,7 +271,7 @@ _SETS: dict[str, dict[str, VendorName]] = {
 
 
 def _usual(name: str) -> str:
-    """Return *name* in the spelling of its set.
+    """Return *name* in the spelling of the keys of the vendor sets.
 
     Names from firmware configuration are in capitals and end with a port number.
     """

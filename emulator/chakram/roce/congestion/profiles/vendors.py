@@ -39,7 +39,7 @@ class Vendors:
     Attributes:
         sets: Vendor names and their meaning, by vendor.
         as_here: Values that match the fixed behavior of Chakram, by vendor name.
-        usual: Converts a name to the spelling of its set.
+        usual: Converts a name to the spelling of the keys of *sets*.
     """
 
     sets: Mapping[str, Mapping[str, VendorName]] = field(default_factory=dict)
