@@ -156,8 +156,16 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
     context: dict[str, Any] = details.get("ctx", {})
     location = _strip_tags(details["loc"], data, missing=kind == "missing")
     if kind == "extra_forbidden":
-        known = _known_keys(model, details["loc"][:-1])
-        return Mistake(location, "unknown key", suggest(str(location[-1]), known))
+        key = str(location[-1])
+        below = [
+            f"{place}.{key}"
+            for place in ([] if location[:-1] else _sections(model))
+            if key in _known_keys(model, (place.removesuffix("[0]"), 0))
+        ]
+        hint = suggest(key, _known_keys(model, details["loc"][:-1]))
+        if below and not hint.startswith("did you mean"):
+            hint = f"did you mean {below[0]!r}?"
+        return Mistake(location, "unknown key", hint)
     if kind == "missing":
         return Mistake(location, "is missing", "it has no default")
     if kind in ("literal_error", "enum"):
@@ -275,6 +283,16 @@ class _Written(str):
     """Text that is shown without quotes."""
 
     __slots__ = ()
+
+
+def _sections(model: type[BaseModel]) -> list[str]:
+    """Return the sections of a model, lists of sections with an index."""
+    found = []
+    for name, field in model.model_fields.items():
+        place = field.alias or name
+        is_list = get_origin(field.annotation) in (list, tuple)
+        found.append(f"{place}[0]" if is_list else place)
+    return found
 
 
 def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:

@@ -96,6 +96,17 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "place"),
+    [("compute", "jobs[0].compute"), ("topology", "fabric.topology")],
+)
+def test_key_of_a_section_at_the_top_is_told_with_its_place(
+    key: str, place: str
+) -> None:
+    told = mistakes_of(QUICKSTART + f"{key}: {{}}\n")
+    assert f"{key}: unknown key (did you mean {place!r}?)" in told
+
+
+@pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         ("version: 1", "version: 2", "version: 2 is not known"),
