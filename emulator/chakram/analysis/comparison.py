@@ -386,9 +386,19 @@ def sentences(found: Comparison) -> list[str]:
     told = [f"{first.label[0].upper()}{first.label[1:]} {change_text(first)} in B"]
     if first.errors is not None and first.errors < 1e6:
         told[0] += f", a difference of {first.errors:.1f} standard errors"
-    told[0] += _where(found, first) + "."
+    told[0] = f"{_equal_iterations(found)}{told[0]}{_where(found, first)}."
     reasons = _reasons(found)
     return [*told, *reasons]
+
+
+def _equal_iterations(found: Comparison) -> str:
+    """Return a sentence about iterations without significant differences, if any."""
+    iterations = found.levels.get("iteration", ())
+    if not iterations or any(each.significant for each in iterations):
+        return ""
+    first = iterations[0]
+    label = f"{first.label[0].upper()}{first.label[1:]}"
+    return f"{label} {change_text(first)} in B, which is not significant. "
 
 
 def _no_difference(every: Sequence[Difference]) -> str:

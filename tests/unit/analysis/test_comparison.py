@@ -133,6 +133,16 @@ def test_virtual_time_differs_exactly() -> None:
     assert "standard errors" not in sentences(compare(a, b))[0]
 
 
+def test_iterations_that_do_not_differ_come_first() -> None:
+    a = side("a", {SMALL: drawn(1e6, seed=1), ITERATION: drawn(9e6, seed=2)})
+    b = side("b", {SMALL: drawn(2e6, seed=3), ITERATION: drawn(9e6, seed=4)})
+    sentence, *_ = sentences(compare(a, b))
+    first, second = sentence.split("significant. ")
+    assert first.startswith("Iteration of moe takes ")
+    assert first.endswith(" in B, which is not ")
+    assert second.startswith("All_reduce of 1MiB, 8 ranks takes ")
+
+
 def test_single_measurement_proves_no_difference() -> None:
     a = side("a", {SMALL: times_of([[1000.0]])})
     b = side("b", {SMALL: times_of([[2000.0]])})
