@@ -30,33 +30,33 @@ def star(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
 
 
 def ring(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
-    """Return hosts that are joined to their two neighbours and pass on.
+    """Return hosts that are joined to their two neighbors and pass on.
 
     The links upwards come first: of two ways of one length they are taken.
     """
-    neighbours = [
+    neighbors = [
         ((host + 1) % hosts, (host - 1) % hosts)
         if hosts > 2
         else tuple({(host + 1) % hosts} - {host})
         for host in range(hosts)
     ]
-    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
+    return _of_neighbors(neighbors, rate_bps=rate_bps, delay_ns=delay_ns)
 
 
 def fully_connected(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
     """Return hosts of which every two are joined by their own link."""
-    neighbours = [
+    neighbors = [
         tuple(peer for peer in range(hosts) if peer != host) for host in range(hosts)
     ]
-    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
+    return _of_neighbors(neighbors, rate_bps=rate_bps, delay_ns=delay_ns)
 
 
-def _of_neighbours(
-    neighbours: Sequence[Sequence[int]], *, rate_bps: int | None, delay_ns: int
+def _of_neighbors(
+    neighbors: Sequence[Sequence[int]], *, rate_bps: int | None, delay_ns: int
 ) -> LevelNetwork:
     links: list[LevelLink] = []
     leaving: list[tuple[int, ...]] = []
-    for host, peers in enumerate(neighbours):
+    for host, peers in enumerate(neighbors):
         leaving.append(tuple(range(len(links), len(links) + len(peers))))
         links += [
             LevelLink(
@@ -65,8 +65,8 @@ def _of_neighbours(
             for peer in peers
         ]
     return LevelNetwork(
-        hosts=tuple(Attachment(router=host) for host in range(len(neighbours))),
-        routers=len(neighbours),
+        hosts=tuple(Attachment(router=host) for host in range(len(neighbors))),
+        routers=len(neighbors),
         links=tuple(links),
         leaving=tuple(leaving),
     )

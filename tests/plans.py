@@ -57,7 +57,7 @@ def ring_plan(
 ) -> AgentPlan:
     """Return a plan of *nranks* ranks that all-reduce over a ring, a port for each.
 
-    Every rank has a queue pair to its two neighbours; those of 2 ranks are the same.
+    Every rank has a queue pair to its two neighbors; those of 2 ranks are the same.
     """
     addresses = [f"{prefix}.{first_address + rank}" for rank in range(nranks)]
     world = world_group(nranks)

@@ -33,6 +33,7 @@ REPLACEMENTS = {
     r"modelled": "modeled",
     r"acknowledgements?": "acknowledgment",
     r"cancelled": "canceled",
+    r"colours?|neighbours?|utilisation|recognised?": "color; neighbor; -ize",
     r"once more": "again",
     r"likewise": "repeat the meaning",
     r"(?:stands?|stood) (?:in|for|there|beside|behind|still)": "is in; represents",

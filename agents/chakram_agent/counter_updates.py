@@ -181,7 +181,7 @@ class Tally:
         self._began_ns = 0
         self._began_cpu_ns = 0
         self._began_queued_ns = 0
-        self._utilisation = Utilization(plane)
+        self._utilization = Utilization(plane)
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
         self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
@@ -203,7 +203,7 @@ class Tally:
 
     def look(self, now_ns: int) -> None:
         """Measure how busy the plane is. Call this much more often than ``turn``."""
-        self._utilisation.look(now_ns)
+        self._utilization.look(now_ns)
 
     def turn(self) -> None:
         """Update the next few ports, queue pairs and distributions."""
@@ -271,8 +271,8 @@ class Tally:
                 late_rounds=plane.late_rounds,
                 rounds=plane.rounds,
                 busy_ns=plane.busy_ns,
-                measured_ns=self._utilisation.measured_ns,
-                measured_busy_ns=self._utilisation.measured_busy_ns,
+                measured_ns=self._utilization.measured_ns,
+                measured_busy_ns=self._utilization.measured_busy_ns,
                 queued_ns=_queued_ns() - self._began_queued_ns,
                 queue_pairs=len(self._pairs),
                 queue_pairs_limited=self._limited,

@@ -56,7 +56,7 @@ def turns(
     """Measure both *rounds* times, alternately.
 
     Who is first changes from turn to turn: a machine that gets faster or slower must
-    not favour one of them.
+    not favor one of them.
     """
     found: tuple[list[Figure], list[Figure]] = [], []
     for turn in range(rounds):
@@ -77,7 +77,7 @@ def compare(
     without: str = "no C compiler: not compared",
     losses: Sequence[float] = (),
 ) -> Result:
-    """Return medians: of both, and of the ratios of neighbouring turns.
+    """Return medians: of both, and of the ratios of neighboring turns.
 
     Args:
         name: See `Result` for what is not explained here.

@@ -93,6 +93,7 @@ def simulating(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[b
             said.append(line)
             if b"iteration" in line:
                 break
+        assert said, f"it ended at once, with {process.wait(PATIENCE_S)}"
         yield process, said
         process.kill()
 

@@ -21,6 +21,7 @@ from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from chakram.control.events import AgentDescription
+    from chakram.control.wall_clock import TimeSource
     from chakram_agent.agent import Agent
 
 pytestmark = pytest.mark.asyncio
@@ -73,8 +74,10 @@ def request(folder: Path, agent: str, more: str = "") -> RunRequest:
 async def test_version_of_every_agent_is_recorded_and_differences_are_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(agent: Agent) -> AgentDescription:
-        return replace(describe(agent), version="9.9")
+    def other(
+        agent: Agent, synchronized_by: TimeSource | None = None
+    ) -> AgentDescription:
+        return replace(describe(agent, synchronized_by), version="9.9")
 
     describe = grpc_server.describe
     found: list[tuple[Any, list[str]]] = []

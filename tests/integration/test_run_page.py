@@ -13,6 +13,7 @@ import pytest
 import chakram
 from chakram.analysis.run_causes import why_document, why_of
 from chakram.cli import main
+from chakram.diagnosis.verification import verify
 from chakram.foundation.units import about_size
 from chakram.report.chromium_figures import drawn_figures
 from tests.axe import axe_violations
@@ -36,7 +37,7 @@ OF_EVERY_RUN = {
 }
 SECTIONS = (
     *("Fabric and its loads", "Device under test", "Bytes per uplink"),
-    *("NIC utilisation", "Collectives", "Iterations", "Bandwidth and times"),
+    *("NIC utilization", "Collectives", "Iterations", "Bandwidth and times"),
     *("Bus bandwidth by size", "Measured against simulated"),
     *("Flows", "Flow completion times", "Slowest flows", "Session bandwidth"),
     *("Ranks and lost time", "Compute, exposed communication, idle"),
@@ -206,7 +207,10 @@ def test_the_page_has_the_causes_of_chakram_why(
     found = re.search(r'id="data">(.*?)</script>', page)
     assert found
     why = json.loads(found[1])["why"]
-    assert why == why_document(why_of(simulated))
+    charged = why_of(simulated)
+    verified = verify(simulated, charged)
+    assert verified.verdict is not None
+    assert why == why_document(charged, verified.verdict)
     assert why["causes"][0]["place"] in page
     # The path is drawn through the ranks that it goes over.
     assert "critical path" in page
@@ -332,7 +336,7 @@ def test_what_is_not_recorded_is_left_out_and_not_zero(tmp_path: Path) -> None:
     experiment.write_text(MANY_MESSAGES)
     run = chakram.simulate(experiment, runs=tmp_path / "runs")
     page = written(run, out=tmp_path / "page.html")
-    for section in ("Congestion and retransmissions", "NIC utilisation"):
+    for section in ("Congestion and retransmissions", "NIC utilization"):
         assert f"<b>{section}</b>: left out, because no flow was recorded." in page
 
 

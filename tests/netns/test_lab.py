@@ -149,7 +149,7 @@ async def test_full_queue_counts_its_drops() -> None:
 @FAMILIES
 @pytest.mark.asyncio
 async def test_only_the_packet_crosses_the_links(family: str) -> None:
-    """No ARP, no flooding, no neighbour or router discovery, no reports of groups."""
+    """No ARP, no flooding, no neighbor or router discovery, no reports of groups."""
     size_bytes = 1000 + HEADER_BYTES[family]
     async with await start_lab(
         star(4), lab_name=own_lab("quiet"), addressing=family

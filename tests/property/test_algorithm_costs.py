@@ -222,7 +222,7 @@ def test_a_double_binary_tree_moves_what_two_trees_do(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", LARGE)
-def test_a_bidirectional_ring_halves_what_each_neighbour_gets(n: int) -> None:
+def test_a_bidirectional_ring_halves_what_each_neighbor_gets(n: int) -> None:
     how = algorithm(AR, "bidirectional_ring")
     for p in range(n):
         ways = {(t.channel, t.dst) for t in how.sends(p, nranks=n, root=0)}

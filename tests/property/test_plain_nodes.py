@@ -20,7 +20,7 @@ OPTIONS = st.builds(
     node_limit=st.sampled_from([2, 10_000]),
     dimensions=st.sampled_from([(), (2, 4), (1, 2, 1)]),
 )
-# What counts, what does not, and neighbours of both.
+# What counts, what does not, and neighbors of both.
 NAMES = st.sampled_from(
     [
         "comm_type",

@@ -20,7 +20,7 @@ from chakram.metrics.exporter import MetricsServer, exposition, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
 from chakram.preparation.link_fault_times import refuse_faults_of_runs
-from chakram.preparation.planning import refuse_neighbours_on_one_port
+from chakram.preparation.planning import refuse_neighbors_on_one_port
 from chakram.run_directory.reader import RunResults, open_run
 
 
@@ -51,7 +51,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         # Plan before anything is built, to fail early if ranks do not fit the fabric.
         plan = resolved.expected_plan(run_id, alone=request.alone)
         if experiment.fabric.has_switches:
-            refuse_neighbours_on_one_port(plan)
+            refuse_neighbors_on_one_port(plan)
         directory = request.new_directory(resolved, run_id, started=started)
         metrics = metrics_of(directory.manifest)
         run = Run(

@@ -240,14 +240,14 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 
     A tree is a list of (parent, child), in the order of a search from its root.
     """
-    neighbours: dict[int, list[int]] = {}
+    neighbors: dict[int, list[int]] = {}
     for a, b in sorted(both):
-        neighbours.setdefault(a, []).append(b)
+        neighbors.setdefault(a, []).append(b)
     seen: set[int] = set()
     trees = []
     # The rank that reaches most ranks is the root.  Usually all others are its
     # children.
-    for root in sorted(neighbours, key=lambda rank: (-len(neighbours[rank]), rank)):
+    for root in sorted(neighbors, key=lambda rank: (-len(neighbors[rank]), rank)):
         if root in seen:
             continue
         seen.add(root)
@@ -255,7 +255,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
         waiting = deque([root])
         while waiting:
             parent = waiting.popleft()
-            for child in neighbours[parent]:
+            for child in neighbors[parent]:
                 if child not in seen:
                     seen.add(child)
                     tree.append((parent, child))

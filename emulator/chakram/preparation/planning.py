@@ -195,7 +195,7 @@ def ports_needed(jobs: Sequence[LoadedJob]) -> int:
     return needed
 
 
-def refuse_neighbours_on_one_port(plan: Plan) -> None:
+def refuse_neighbors_on_one_port(plan: Plan) -> None:
     """Refuse a plan in which ranks on the same port send to each other.
 
     Raises:

@@ -103,7 +103,7 @@ class Bars:
         rows: Names, each with the values of the series. None means unknown.
         text: Function that converts a value to text.
         note: Text below the bars.
-        colours: Index of each series' color in the palette.
+        colors: Index of each series' color in the palette.
     """
 
     title: str
@@ -111,7 +111,7 @@ class Bars:
     rows: Sequence[tuple[str, Sequence[float | None]]]
     text: Callable[[float], str]
     note: str = ""
-    colours: Sequence[int] = range(10)
+    colors: Sequence[int] = range(10)
 
     @property
     def highest(self) -> float:
@@ -250,7 +250,7 @@ def render_page(
         groups=grouped,
         observed={letter: OBSERVED[letter] for letter in letters},
         version=chakram.__version__,
-        colours=Markup(variables()),
+        colors=Markup(variables()),
         bokeh=Markup(_bokeh()) if plots else "",
         script=Markup(_HIDDEN_IN_SCRIPT.sub(_shown, script)),
         div=lambda plot: Markup(divs[names[id(plot.figure)]]),

@@ -34,10 +34,10 @@ _DARK: Final = {
 
 def variables() -> str:
     """Return the colors as CSS variables, for the light and the dark color scheme."""
-    series = {f"series-{number}": colour for number, colour in enumerate(SERIES)}
+    series = {f"series-{number}": color for number, color in enumerate(SERIES)}
     light, dark = (
-        ";".join(f"--{name}:{colour}" for name, colour in colours.items())
-        for colours in ({**_LIGHT, **series}, _DARK)
+        ";".join(f"--{name}:{color}" for name, color in colors.items())
+        for colors in ({**_LIGHT, **series}, _DARK)
     )
     return (
         f":root{{color-scheme:light dark;{light}}}"

@@ -139,10 +139,10 @@ def legend_below(plot: figure) -> None:
     plot.height += 20 * ((len(legend.items) - 1) // legend.ncols)
 
 
-def add_color_bar(plot: figure, colours: Any, unit: str, title: str = "") -> None:
-    """Add the scale of *colours* to the right of a plot."""
+def add_color_bar(plot: figure, colors: Any, unit: str, title: str = "") -> None:
+    """Add the scale of *colors* to the right of a plot."""
     look: dict[str, Any] = {"title_text_color": GREY, "major_label_text_color": GREY}
-    look |= {"color_mapper": colours, "background_fill_color": None, "width": 12}
+    look |= {"color_mapper": colors, "background_fill_color": None, "width": 12}
     bar = models.ColorBar(title=title or None, **look)
     if unit in TICKS:
         bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
@@ -151,7 +151,7 @@ def add_color_bar(plot: figure, colours: Any, unit: str, title: str = "") -> Non
     plot.add_layout(bar, "right")
 
 
-def load_colours(high: float, **look: Any) -> models.LinearColorMapper:
+def load_colors(high: float, **look: Any) -> models.LinearColorMapper:
     """Return a map from loads between 0 and *high* to colors."""
     return models.LinearColorMapper(palette=LOADS, high=high, **{"low": 0, **look})
 
@@ -186,7 +186,7 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
             for src, dst in cells
         ],
     }
-    colours = load_colours(max(cells.values(), default=1))
+    colors = load_colors(max(cells.values(), default=1))
     plot = new_figure(
         title=title,
         width=HALF,
@@ -205,10 +205,10 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
         )
         axis.formatter = models.NumeralTickFormatter(format="0")
     look: dict[str, Any] = {"width": block, "height": block, "line_color": None}
-    fill = {"field": "value", "transform": colours}
+    fill = {"field": "value", "transform": colors}
     drawn = plot.rect(x="dst", y="src", source=source, fill_color=fill, **look)
     hover(plot, drawn, [("ranks", "@names"), ("bytes", "@text")])
-    add_color_bar(plot, colours, "bytes")
+    add_color_bar(plot, colors, "bytes")
     return plot
 
 
@@ -375,7 +375,7 @@ def _curve(
     plot: figure,
     line: str,
     curve: Curve,
-    colour: str,
+    color: str,
     logs: tuple[bool, bool],
     steps: bool,
 ) -> None:
@@ -390,8 +390,8 @@ def _curve(
     source = models.ColumnDataSource(data)
     if has_whiskers:
         ends = {"x0": "x", "x1": "x", "y0": "low", "y1": "high"}
-        plot.segment(**ends, line_color=colour, source=source)
-    look = {"color": colour, "legend_label": line, "source": source}
+        plot.segment(**ends, line_color=color, source=source)
+    look = {"color": color, "legend_label": line, "source": source}
     if steps:
         drawn = plot.step(x="x", y="y", mode="after", line_width=1.5, **look)
     else:
@@ -416,10 +416,10 @@ def _bands(
         )
 
 
-def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
+def shade(plot: figure, stretches: Sequence[tuple[float, float]], color: str) -> None:
     """Shade time spans over the whole height of a figure."""
     for left, right in stretches:
-        look: dict[str, Any] = {"fill_color": colour, "fill_alpha": 0.15}
+        look: dict[str, Any] = {"fill_color": color, "fill_alpha": 0.15}
         box = models.BoxAnnotation(left=left, right=right, line_color=None, **look)
         plot.add_layout(box)
 
@@ -453,21 +453,21 @@ def heat_map(
     plot = new_figure(x_label=SINCE, y_range=y_range, **look)
     plot.grid.visible = False
     set_ticks(plot.xaxis, "ns")
-    colours = load_colours(high, low=0.5, low_color="rgba(0, 0, 0, 0)")
+    colors = load_colors(high, low=0.5, low_color="rgba(0, 0, 0, 0)")
     drawn = plot.image(
         image=[np.clip(np.rint(cells), 0, 255).astype(np.uint8)],
         x=0,
         y=-0.5 if y_names else 0,
         dw=end_ns,
         dh=rows if y_names else top,
-        color_mapper=colours,
+        color_mapper=colors,
     )
     if y_names:
         every = range(0, rows, -(-rows // 16))
         plot.yaxis.ticker = list(every)
         plot.yaxis.major_label_overrides = {row: y_names[row] for row in every}
     hover(plot, drawn, [(legend, "@image %")])
-    add_color_bar(plot, colours, "%", legend)
+    add_color_bar(plot, colors, "%", legend)
     return plot
 
 
@@ -500,9 +500,9 @@ def spans(
     for number, (kind, found) in enumerate(kinds.items()):
         offset = 0.45 - lane * (number + 0.5)
         source = {**found, "y": [(row, offset) for row in found["row"]]}
-        colour = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
+        color = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
         # The outline keeps bars visible that are narrower than a pixel.
-        bar = {"fill_color": colour, "line_color": colour, "legend_label": kind}
+        bar = {"fill_color": color, "line_color": color, "legend_label": kind}
         ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
         drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **bar)
         hover(plot, drawn, [(kind, "@text")])
@@ -540,7 +540,7 @@ def parts(
     names: Sequence[str],
     texts: Mapping[str, Sequence[str]],
     x_label: str,
-    colours: Sequence[str] = (GREEN, BLUE, GREY),
+    colors: Sequence[str] = (GREEN, BLUE, GREY),
     **look: Any,
 ) -> figure:
     """Return stacked bars of *shares* in percent, one bar per name, left to right."""
@@ -559,7 +559,7 @@ def parts(
         plot.xaxis.major_tick_line_color = None
         plot.xaxis.axis_label = f"{x_label}: {names[0]} to {names[-1]}"
     below = np.zeros(len(names))
-    for (kind, values), colour in zip(shares.items(), colours, strict=True):
+    for (kind, values), color in zip(shares.items(), colors, strict=True):
         above = below + np.asarray(values)
         source = {
             "x": list(names),
@@ -567,7 +567,7 @@ def parts(
             "top": above.tolist(),
             "text": list(texts[kind]),
         }
-        bar = {"color": colour, "line_color": None, "legend_label": kind}
+        bar = {"color": color, "line_color": None, "legend_label": kind}
         ends: dict[str, Any] = {"x": "x", "bottom": "bottom", "top": "top"}
         drawn = plot.vbar(**ends, width=0.9, source=source, **bar)
         hover(plot, drawn, [("rank", "@x"), (kind, "@text")])

@@ -65,9 +65,9 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     }
     plot = plots.new_figure(
         name="topology",
-        title="Topology; colour: bytes of a link, both directions"
+        title="Topology; color: bytes of a link, both directions"
         if loads
-        else "Topology; colour: rate of a link",
+        else "Topology; color: rate of a link",
         least=max(440, min(plots.WHOLE, 60 * max(map(len, drawing.tiers)))),
         height=120 + 110 * ntiers,
         x_range=models.Range1d(-0.02, 1.02),
@@ -76,12 +76,12 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colours = plots.load_colours(highest or 1)
+    colors = plots.load_colors(highest or 1)
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
     for number, rate in enumerate([None] if highest else rates):
         own = [ends for ends in lines if highest or lines[ends].rate_bps == rate]
         look: dict[str, Any] = (
-            {"line_color": {"field": "bytes", "transform": colours}}
+            {"line_color": {"field": "bytes", "transform": colors}}
             if highest
             else {
                 "line_color": SERIES[number % 10],
@@ -104,7 +104,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     plots.legend_below(plot)
     _add_nodes(plot, drawing)
     if highest:
-        plots.add_color_bar(plot, colours, "bytes")
+        plots.add_color_bar(plot, colors, "bytes")
     return plot
 
 
@@ -119,7 +119,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         "label": [labels[node] for node in places],
         "shown": [labels[node] if sizes[node] else "" for node in places],
         "size": [sizes[node] or "8px" for node in places],
-        "colour": ["#f5f7fa" if tier else "#b9d4ef" for _, tier in places.values()],
+        "color": ["#f5f7fa" if tier else "#b9d4ef" for _, tier in places.values()],
         "offset": [-16 if tier else 16 for _, tier in places.values()],
     }
     nodes = models.ColumnDataSource(columns)
@@ -128,7 +128,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         y="y",
         marker="square",
         size=16 if crowd <= 32 else 8,
-        fill_color="colour",
+        fill_color="color",
         line_color="#345",
         source=nodes,
     )

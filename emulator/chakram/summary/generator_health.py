@@ -214,7 +214,7 @@ def agent_health(
     )
 
 
-def summarise_health(
+def summarize_health(
     agents: Mapping[str, GeneratorHealth], *, dilation: int = 1
 ) -> GeneratorSummary | None:
     """Return the worst values of all agents, or None if there are no counters."""

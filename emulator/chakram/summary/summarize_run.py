@@ -28,7 +28,7 @@ from chakram.summary.bandwidth import (
 )
 from chakram.summary.banners import banners
 from chakram.summary.generator_advice import keeping_up
-from chakram.summary.generator_health import summarise_health
+from chakram.summary.generator_health import summarize_health
 from chakram.summary.run_summary import (
     DRAW,
     SIMULATE,
@@ -89,7 +89,7 @@ def summarize_run(
     # A simulation has no traffic generator.
     simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
-    generator = summarise_health(measurements.generator, dilation=facts.dilation)
+    generator = summarize_health(measurements.generator, dilation=facts.dilation)
     remedy = None
     is_saturated = generator is not None and bool(generator.saturated)
     if not simulated and (is_saturated or is_generator_bound(wait_share)):

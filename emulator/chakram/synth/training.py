@@ -324,7 +324,7 @@ class _RankTraining:
         received = self._program.receive(
             f"{name}.receive",
             posted_after,
-            source=self._neighbour(away),
+            source=self._neighbor(away),
             size_bytes=self._activation_bytes,
             tag=turn.micro_batch,
         )
@@ -334,11 +334,11 @@ class _RankTraining:
         self._program.send(
             f"{name}.send",
             after,
-            to=self._neighbour(away),
+            to=self._neighbor(away),
             size_bytes=self._activation_bytes,
             tag=turn.micro_batch,
         )
 
-    def _neighbour(self, away: int) -> int:
+    def _neighbor(self, away: int) -> int:
         rank = self._program.rank
         return self._settings.grid.moved(rank, "pp", self._stage + away)

@@ -139,6 +139,6 @@ def test_of_many_steps_64_are_listed(
     assert main(["algorithms", *what]) == 0
     text = capsys.readouterr().out
 
-    # Twice as many steps as there are neighbours.
+    # Twice as many steps as there are neighbors.
     assert sum(line.strip()[:1].isdigit() for line in text.splitlines()) == 64
     assert (f"and {more} more steps (see --json)" in text) is (more is not None)

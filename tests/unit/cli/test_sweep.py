@@ -311,7 +311,7 @@ def test_a_cell_that_fails_is_told_and_tried_again(
             ("case: fast", "case: best"),
             "'best' is not a value of the suite (use one of fast",
         ),
-        (("algorithm: ring}", "colour: 1}"), "known keys: case, size, algorithm"),
+        (("algorithm: ring}", "color: 1}"), "known keys: case, size, algorithm"),
         (
             ("algorithm: [", "world: [mars, "),
             "'mars' is not known (known: simulate, run)",

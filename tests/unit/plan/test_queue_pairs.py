@@ -33,7 +33,7 @@ def test_a_direct_all_to_all_joins_every_pair_once() -> None:
         assert sorted(peers) == [each for each in range(5) if each != rank.number]
 
 
-def test_a_ring_joins_neighbours_only() -> None:
+def test_a_ring_joins_neighbors_only() -> None:
     plan = make_plan({"job": make_job(5, RING)}, make_ports(5))
     assert sorted(pair.peer_rank for pair in plan.ranks()[2].queue_pairs) == [1, 3]
 

@@ -10,7 +10,7 @@ from chakram.collectives.groups import world_group
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.run_plan import simulate_plan
-from chakram.preparation.planning import refuse_neighbours_on_one_port
+from chakram.preparation.planning import refuse_neighbors_on_one_port
 from chakram.replay.endpoint import connect_local
 from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (
@@ -55,7 +55,7 @@ def plan_of(
 def test_messages_between_ranks_of_one_port_bypass_it() -> None:
     ring = [collective("all_reduce", MIB, algorithm="ring")]
     plan, result = plan_of(ring, ranks_per_port=2, local_rate_bps=0)
-    refuse_neighbours_on_one_port(plan)
+    refuse_neighbors_on_one_port(plan)
     # Of the ring 0-1-2-3 two links cross, with 6 quarters each; the rest is local.
     crossed = result.link_bytes["h0:eth0"]
     assert 6 * MIB // 4 < crossed < 1.1 * 6 * MIB // 4
@@ -116,7 +116,7 @@ def test_without_skip_ranks_of_one_port_are_refused() -> None:
         ranks_per_port=2,
     )
     with pytest.raises(PlanError, match="same_host: skip"):
-        refuse_neighbours_on_one_port(plan)
+        refuse_neighbors_on_one_port(plan)
 
 
 def test_a_host_in_two_processes_is_refused() -> None:

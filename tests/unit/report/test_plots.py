@@ -34,9 +34,9 @@ def test_cells_of_a_matrix_stand_at_their_ranks() -> None:
     assert (drawn.glyph.width, drawn.glyph.height) == (1, 1)
     assert (drawn.glyph.x, drawn.glyph.y) == ("dst", "src")
     assert tips_of(plot) == [[("ranks", "@names"), ("bytes", "@text")]]
-    # Colours go from nothing to the largest cell.
-    colours = drawn.glyph.fill_color["transform"]
-    assert (colours.low, colours.high) == (0, 5)
+    # Colors go from nothing to the largest cell.
+    colors = drawn.glyph.fill_color["transform"]
+    assert (colors.low, colors.high) == (0, 5)
 
 
 def test_a_matrix_shows_each_rank_whole_with_the_first_on_top() -> None:

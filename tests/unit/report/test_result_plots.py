@@ -273,9 +273,9 @@ def test_a_heat_map_covers_its_time_and_its_rows() -> None:
     assert (plot.x_range.start, plot.x_range.end) == (0, 2000)
     assert (plot.y_range.start, plot.y_range.end) == (0, 2)
     assert one.data_source.data["image"][0].tolist() == [[0, 50], [255, 0]]
-    colours = glyph.color_mapper
+    colors = glyph.color_mapper
     # What rounds to nothing is empty.
-    assert (colours.low, colours.high, colours.low_color) == (
+    assert (colors.low, colors.high, colors.low_color) == (
         *(0.5, 100, "rgba(0, 0, 0, 0)"),
     )
     assert tips_of(plot) == [[("busy", "@image %")]]
@@ -384,7 +384,7 @@ def stacked(count: int) -> Any:
         name="n",
         title="t",
         x_label="rank",
-        colours=("red", "blue"),
+        colors=("red", "blue"),
     )
 
 

@@ -61,7 +61,7 @@ def made(
     )
 
 
-def colours_of(plot: Any) -> Any:
+def colors_of(plot: Any) -> Any:
     (drawn,) = renderers(plot, Rect)
     return drawn.glyph.fill_color["transform"]
 
@@ -94,11 +94,11 @@ def test_a_grid_has_its_cells_at_their_column_and_row() -> None:
         ((1, 1), 1, 0.99, 1.01),
     ],
 )
-def test_colours_of_grids_have_their_middle_where_nothing_differs(
+def test_colors_of_grids_have_their_middle_where_nothing_differs(
     span: tuple[float, float], middle: float | None, low: float, high: float
 ) -> None:
-    colours = colours_of(made({("a", "x"): span[0]}, span=span, middle=middle))
-    assert (colours.low, colours.high) == pytest.approx((low, high))
+    colors = colors_of(made({("a", "x"): span[0]}, span=span, middle=middle))
+    assert (colors.low, colors.high) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_colours_of_grids_have_their_middle_where_nothing_differs(
         (50, {0: WHITE, 21: WHITE, 23: DARK, 50: DARK, 77: DARK, 79: WHITE}),
     ],
 )
-def test_what_is_written_can_be_read_on_its_colour(
+def test_what_is_written_can_be_read_on_its_color(
     middle: float | None, inks: dict[float, str]
 ) -> None:
     cells = {(str(value), "x"): value for value in inks}
@@ -152,7 +152,7 @@ def test_long_names_of_columns_are_turned_and_get_room() -> None:
 
 
 @pytest.mark.parametrize(("unit", "is_title"), [("bit/s", False), ("ratio", True)])
-def test_the_bar_of_colours_says_its_unit(unit: str, is_title: bool) -> None:
+def test_the_bar_of_colors_says_its_unit(unit: str, is_title: bool) -> None:
     (bar,) = [
         each for each in made({("a", "x"): 1}, unit=unit).right
         if isinstance(each, ColorBar)
@@ -192,9 +192,9 @@ def test_changes_stand_with_where_they_may_be() -> None:
     assert legend_of(plot) == ["significant", "not significant"]
     assert tips_of(plot) == ["@tip", "@tip"]
     # What does not tell apart is grey.
-    colours = [each.glyph.line_color for each in renderers(plot, Segment)]
-    assert colours[1] == GREY
-    assert colours[0] != GREY
+    colors = [each.glyph.line_color for each in renderers(plot, Segment)]
+    assert colors[1] == GREY
+    assert colors[0] != GREY
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,14 @@ def test_labels_of_hosts_stand_below_and_those_of_switches_above() -> None:
     offset = dict(zip(nodes["label"], nodes["offset"], strict=True))
     assert offset["h0"] > 0 > offset["leaf0"]
     assert offset["h0"] == -offset["spine0"]
-    colour = dict(zip(nodes["label"], nodes["colour"], strict=True))
-    assert colour["h0"] != colour["leaf0"] == colour["spine0"]
+    color = dict(zip(nodes["label"], nodes["color"], strict=True))
+    assert color["h0"] != color["leaf0"] == color["spine0"]
     assert tips_of(plot)[-1] == "@label"
 
 
-def test_without_loads_rates_have_colours_and_a_legend() -> None:
+def test_without_loads_rates_have_colors_and_a_legend() -> None:
     plot = plot_of(clos(2, 1, 1, GBIT, None))
-    assert plot.title.text == "Topology; colour: rate of a link"
+    assert plot.title.text == "Topology; color: rate of a link"
     assert legend_of(plot) == ["1Gbit/s", "no rate"]
     with_rate, without = renderers(plot, MultiLine)
     assert with_rate.glyph.line_color != without.glyph.line_color
@@ -91,17 +91,17 @@ def test_without_loads_rates_have_colours_and_a_legend() -> None:
     assert plot.below[-1] is plot.legend[0]
 
 
-def test_with_loads_bytes_of_links_have_colours_and_a_bar() -> None:
+def test_with_loads_bytes_of_links_have_colors_and_a_bar() -> None:
     topology = clos(1, 1, 2, GBIT, GBIT)
     names = [link.name for link in topology.links]
     loads = {name: 1024 * (number + 1) for number, name in enumerate(names)}
     plot = plot_of(topology, loads)
-    assert plot.title.text == "Topology; colour: bytes of a link, both directions"
+    assert plot.title.text == "Topology; color: bytes of a link, both directions"
     (lines,) = renderers(plot, MultiLine)
     assert lines.data_source.data["bytes"] == [1024, 2048, 3072]
     assert lines.data_source.data["text"][2].endswith(": 1Gbit/s, 3KiB")
-    colours = lines.glyph.line_color["transform"]
-    assert (colours.low, colours.high) == (0, 3072)
+    colors = lines.glyph.line_color["transform"]
+    assert (colors.low, colors.high) == (0, 3072)
     assert len([each for each in plot.right if isinstance(each, ColorBar)]) == 1
     assert legend_of(plot) == []
 

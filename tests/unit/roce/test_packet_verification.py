@@ -129,7 +129,7 @@ def test_wrong_payload_with_a_correct_icrc_is_distinguished() -> None:
 
 
 def test_packets_are_verified_at_any_position_of_their_send() -> None:
-    """Neighbours may be lost, sends be joined, packets leave one by one."""
+    """Neighbors may be lost, sends be joined, packets leave one by one."""
     local, remote = FAMILIES[0]
     checked = Checked(local, remote)
     sends = packets(local, remote)

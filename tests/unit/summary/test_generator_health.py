@@ -19,7 +19,7 @@ from chakram.summary.generator_health import (
     ShardHealth,
     TimeBounds,
     agent_health,
-    summarise_health,
+    summarize_health,
     time_bounds,
 )
 
@@ -88,7 +88,7 @@ def agent(p99_ns: int | None, *, busy_ns: int, max_lag_ns: int) -> GeneratorHeal
 
 
 def test_worst_agent_and_busiest_process_are_reported() -> None:
-    summary = summarise_health(
+    summary = summarize_health(
         {
             "a": agent(8000, busy_ns=10, max_lag_ns=70),
             "b": agent(4000, busy_ns=90, max_lag_ns=20),
@@ -109,7 +109,7 @@ def test_worst_agent_and_busiest_process_are_reported() -> None:
 
 def test_times_beyond_the_last_bound_show_the_known_maximum_or_a_lower_bound() -> None:
     longest_ns = 2 * FCT_BUCKET_BOUNDS_NS[-1]
-    summary = summarise_health(
+    summary = summarize_health(
         {
             "a": agent(None, busy_ns=1, max_lag_ns=longest_ns),
             "b": agent(4000, busy_ns=1, max_lag_ns=1),
@@ -139,7 +139,7 @@ def loaded(*shares: float) -> GeneratorHealth:
 
 
 def test_processes_that_are_busy_nearly_all_the_time_are_named() -> None:
-    summary = summarise_health({"a": loaded(0.5, 0.95), "b": loaded(0.97, 0.9)})
+    summary = summarize_health({"a": loaded(0.5, 0.95), "b": loaded(0.97, 0.9)})
     assert summary is not None
     assert summary.busy_share == 0.97
     assert summary.saturated == (
@@ -149,5 +149,5 @@ def test_processes_that_are_busy_nearly_all_the_time_are_named() -> None:
 
 
 def test_no_processes_give_no_report() -> None:
-    assert summarise_health({}) is None
-    assert summarise_health({"a": GeneratorHealth()}) is None
+    assert summarize_health({}) is None
+    assert summarize_health({"a": GeneratorHealth()}) is None

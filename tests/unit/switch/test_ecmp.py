@@ -23,7 +23,7 @@ def flow(source_port: int, *, backwards: bool = False) -> Flow:
 PORTS = range(49152, 49152 + 256)
 
 
-def test_hashes_of_neighbours_differ() -> None:
+def test_hashes_of_neighbors_differ() -> None:
     hashes = {flow_hash(7, 0, 1, port) for port in range(49152, 49152 + 64)}
     assert len(hashes) == 64
     assert len({value % 4 for value in hashes}) == 4

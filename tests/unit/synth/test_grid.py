@@ -7,7 +7,7 @@ import pytest
 from chakram.synth.grid import GroupTable, RankGrid
 
 
-def test_ranks_form_a_grid_of_neighbours_and_distances() -> None:
+def test_ranks_form_a_grid_of_neighbors_and_distances() -> None:
     groups = GroupTable(
         RankGrid({"ep": 3, "dp": 2}), {"expert": ("ep",), "data": ("dp",)}
     )
@@ -24,7 +24,7 @@ def test_ranks_form_a_grid_of_neighbours_and_distances() -> None:
     assert groups.of("data", 4) == "4"
 
 
-def test_order_of_dimensions_determines_neighbours() -> None:
+def test_order_of_dimensions_determines_neighbors() -> None:
     order = ("dp", "tp", "cp", "ep", "fsdp", "pp")
     grid = RankGrid({"tp": 2, "dp": 2, "pp": 2}, order)
     assert grid.members(0, ["dp"]) == (0, 1)

@@ -121,7 +121,7 @@ def test_ring_forwards_in_the_shorter_direction() -> None:
     ("dimensions", "links"),
     [([1], 0), ([2], 1), ([3], 3), ([4, 4], 32), ([2, 3], 3 + 6), ([2, 2, 2], 12)],
 )
-def test_neighbours_in_a_torus_have_one_link(dimensions: list[int], links: int) -> None:
+def test_neighbors_in_a_torus_have_one_link(dimensions: list[int], links: int) -> None:
     pairs = torus_pairs(dimensions)
     assert len(pairs) == len(set(pairs)) == links
     assert all(a < b for a, b in pairs)

@@ -114,7 +114,7 @@ def test_groups_of_one_shape_cut_the_job_into_equal_parts(
     cut = {tuple(members_of(shape, rank)) for rank in range(strides[-1])}
     assert sorted(rank for group in cut for rank in group) == list(range(strides[-1]))
     for group in cut:
-        # Neighbouring dimensions may be seen as one.
+        # Neighboring dimensions may be seen as one.
         assert members_of(shape_of(group) or (), group[0]) == list(group)
 
 

@@ -180,7 +180,7 @@ _JSONIZER: Final = re.compile(
 _LINKED_KEYS: Final = (b'"inclusive_dur"', b'"exclusive_dur"', b'"inter_thread_dep"')
 
 
-def recognise(start: bytes) -> Form:
+def recognize(start: bytes) -> Form:
     """Return the format of a file.
 
     Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NoReturn, Protocol, TypeAlias
 
-from chakram.chakra.read.eras import SNIFF_BYTES, TEXT_LOOK, Form, recognise
+from chakram.chakra.read.eras import SNIFF_BYTES, TEXT_LOOK, Form, recognize
 from chakram.chakra.read.framing import read_records
 from chakram.chakra.read.json_records import (
     feeder_records,
@@ -146,7 +146,7 @@ def open_stream(
     """
     options = options or ReadOptions()
     digest = hashlib.sha256()
-    form, chunks = _recognised(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
         profile = None if profile_of is None else profile_of(rank)
         host = HostTrace(
@@ -202,7 +202,7 @@ def records_of(
         TraceError: At the first invalid byte.
     """
     options = options or ReadOptions()
-    form, chunks = _recognised(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
         raise UnsupportedTrace(
             source,
@@ -219,7 +219,7 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
         TraceError: If the bytes are not a profile.
     """
     digest = hashlib.sha256()
-    form, chunks = _recognised(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source))
     if form is not Form.KINETO:
         raise UnsupportedTrace(
             source, f"this is {form.value}, not a Kineto profile", "see trace.kineto"
@@ -234,7 +234,7 @@ def form_of(stream: ByteSource, source: str) -> Form:
     Raises:
         TraceError: If the file cannot be decompressed.
     """
-    form, _ = _recognised(_plain(_chunks(stream), source))
+    form, _ = _recognized(_plain(_chunks(stream), source))
     return form
 
 
@@ -244,7 +244,7 @@ def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
     Raises:
         TraceError: If the file cannot be decompressed.
     """
-    form, chunks = _recognised(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source))
     return form, next(chunks, b"")[:SNIFF_BYTES]
 
 
@@ -339,7 +339,7 @@ def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[byte
         )
 
 
-def _recognised(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
+def _recognized(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
     """Return the format of a file, detected from its start, and all its chunks."""
     taken: list[bytes] = []
     length, enough = 0, TEXT_LOOK
@@ -348,8 +348,8 @@ def _recognised(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
         length += len(chunk)
         if length >= enough:
             # A few bytes identify the binary format, so do not buffer more bytes.
-            if enough == SNIFF_BYTES or recognise(b"".join(taken)) is Form.BINARY:
+            if enough == SNIFF_BYTES or recognize(b"".join(taken)) is Form.BINARY:
                 break
             enough = SNIFF_BYTES
     start = b"".join(taken)
-    return recognise(start), chain((start,) if start else (), chunks)
+    return recognize(start), chain((start,) if start else (), chunks)

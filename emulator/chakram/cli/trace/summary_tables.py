@@ -96,7 +96,7 @@ HEAT_MAP_RANKS: Final = 64
 """Maximum number of ranks for a legible heat map on a console."""
 
 _SHADES: Final = "·░▒▓█"
-_COLOURS: Final = ("bright_black", "blue", "cyan", "yellow", "red")
+_COLORS: Final = ("bright_black", "blue", "cyan", "yellow", "red")
 _EVERY: Final = 8
 """Interval of column numbers above a heat map."""
 
@@ -124,14 +124,14 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
         for value in row:
             if value:
                 shade = _shade(value, largest)
-                text.append(_SHADES[shade] * cell, _COLOURS[shade])
+                text.append(_SHADES[shade] * cell, _COLORS[shade])
             else:
                 text.append(" " * cell)
         text.append("\n")
     text.append(" " * margin)
     for shade, character in enumerate(_SHADES):
         limit = about_size(largest * (shade + 1) // len(_SHADES))
-        text.append(character * 2, _COLOURS[shade])
+        text.append(character * 2, _COLORS[shade])
         text.append(f" up to {limit}  ")
     text.append("blank: nothing\n")
     return text

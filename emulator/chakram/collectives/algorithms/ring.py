@@ -72,7 +72,7 @@ class RingAlgorithm(OverRings):
         if nranks == 1:
             return set()
         return {
-            (channel, self._neighbour(position, channel, nranks, ahead=1))
+            (channel, self._neighbor(position, channel, nranks, ahead=1))
             for channel in range(self.channels)
         }
 
@@ -83,7 +83,7 @@ class RingAlgorithm(OverRings):
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the receives of *position* from its predecessor on every channel."""
         sources = [
-            self._neighbour(position, channel, nranks, ahead=-1)
+            self._neighbor(position, channel, nranks, ahead=-1)
             for channel in range(self.channels)
         ]
         return self._transfers(sources, nranks)
@@ -108,7 +108,7 @@ class RingAlgorithm(OverRings):
             counts[size] += nparts - larger
             counts[size + 1] += larger
             for channel in range(self.channels):
-                left_out = self._neighbour(position, channel, nranks, ahead=shift + 1)
+                left_out = self._neighbor(position, channel, nranks, ahead=shift + 1)
                 first = (left_out * self.channels + channel) * self.chunks
                 for chunk in range(first, first + self.chunks):
                     counts[part_bytes(total_bytes, nparts=nparts, part=chunk)] -= 1
@@ -118,9 +118,7 @@ class RingAlgorithm(OverRings):
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
         """Yield the sends of one source per channel, as listed in *sources*."""
 
-    def _neighbour(
-        self, position: int, channel: int, nranks: int, *, ahead: int
-    ) -> int:
+    def _neighbor(self, position: int, channel: int, nranks: int, *, ahead: int) -> int:
         ring = self.ring(channel, nranks)
         return ring.places[(ring.index_of[position] + ahead) % nranks]
 

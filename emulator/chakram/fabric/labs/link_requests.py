@@ -188,14 +188,14 @@ def add_address(address: str, *, prefix_length: int, index: int) -> Request:
     return create(message, rtnl.RTM_NEWADDR, f"address {address}/{prefix_length}")
 
 
-def add_neighbour(address: str, *, mac: str, index: int) -> Request:
+def add_neighbor(address: str, *, mac: str, index: int) -> Request:
     """Return the request for a permanent neighbor, which avoids address resolution."""
     message = ndmsg()
     message["family"] = _family(address)
     message["ifindex"] = index
     message["state"] = _NUD_PERMANENT
     message["attrs"] = [("NDA_DST", address), ("NDA_LLADDR", mac)]
-    return create(message, rtnl.RTM_NEWNEIGH, f"neighbour {address}", replace=True)
+    return create(message, rtnl.RTM_NEWNEIGH, f"neighbor {address}", replace=True)
 
 
 def add_forwarding_entry(mac: str, *, port: int) -> Request:

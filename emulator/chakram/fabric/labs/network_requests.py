@@ -12,7 +12,7 @@ from chakram.fabric.labs.link_requests import (
     Request,
     add_address,
     add_forwarding_entry,
-    add_neighbour,
+    add_neighbor,
     add_route,
     set_link,
 )
@@ -53,7 +53,7 @@ class NetworkRequests:
         self._model = is_model
         self._routed = {each.link: each for each in addresses.routed_links}
         self._subnets = {each.switch: each for each in addresses.subnets}
-        self._neighbours: dict[str, Request] = {}
+        self._neighbors: dict[str, Request] = {}
 
     def of_switch(self, switch: str) -> list[Request]:
         """Return all requests for a switch, whose links must already exist."""
@@ -69,7 +69,7 @@ class NetworkRequests:
                 )
                 if routed:
                     requests.append(
-                        add_neighbour(
+                        add_neighbor(
                             address.address, mac=address.mac, index=BRIDGE_INDEX
                         )
                     )
@@ -123,7 +123,7 @@ class NetworkRequests:
         return [
             set_link(index, up=True, what=f"interface of {link.name}"),
             add_address(own, prefix_length=routed.prefix_length, index=index),
-            add_neighbour(other, mac=mac, index=index),
+            add_neighbor(other, mac=mac, index=index),
         ]
 
     def _next_hops(
@@ -163,11 +163,11 @@ class NetworkRequests:
                 own.address, prefix_length=self.prefix_length(host), index=index
             ),
         ]
-        requests += [self._neighbour(other, index) for other in near if other != host]
+        requests += [self._neighbor(other, index) for other in near if other != host]
         if own.gateway is not None and not self._model:
             subnet = self._subnets[self._topology.switch_of(host)]
             requests += [
-                add_neighbour(own.gateway, mac=subnet.gateway_mac, index=index),
+                add_neighbor(own.gateway, mac=subnet.gateway_mac, index=index),
                 add_route(
                     ANY_ADDRESS[self._addresses.family],
                     prefix_length=0,
@@ -182,11 +182,11 @@ class NetworkRequests:
             return int(BENCHMARK_SPACES[self._addresses.family].partition("/")[2])
         return self._addresses.host(host).prefix_length
 
-    def _neighbour(self, host: str, index: int) -> Request:
+    def _neighbor(self, host: str, index: int) -> Request:
         """Return the request that adds *host* as a neighbor, encoded once per lab."""
-        request = self._neighbours.get(host)
+        request = self._neighbors.get(host)
         if request is None:
             address = self._addresses.host(host)
-            request = add_neighbour(address.address, mac=address.mac, index=index)
-            self._neighbours[host] = request
+            request = add_neighbor(address.address, mac=address.mac, index=index)
+            self._neighbors[host] = request
         return request

@@ -260,5 +260,5 @@ def _bars(data: RunData, rows: Sequence[ReportRow]) -> Bars | None:
         rows=[(name, [times[at] for at in kept]) for name, times in found],
         text=time_text,
         note=note if len(rows) > _BARS else "",
-        colours=[(1 if data.is_simulated else 0, 1, 7)[at] for at in kept],
+        colors=[(1 if data.is_simulated else 0, 1, 7)[at] for at in kept],
     )

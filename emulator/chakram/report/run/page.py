@@ -56,7 +56,7 @@ def run_page(
     fabric = [
         sections.device(data),
         traffic.uplinks(data),
-        with_faults(data, traffic.nic_utilisation(data, axis)),
+        with_faults(data, traffic.nic_utilization(data, axis)),
     ]
     collectives = [
         sections.iterations(data, rows),

@@ -29,7 +29,7 @@ SESSION_PERCENTS = (1, 50, 99)
 _FLOWS_SHOWN = 20
 _LINKS_SHOWN = 12, 4
 """Numbers of the busiest and of the least busy links to draw in each direction."""
-_UTILISATION_BINS = 20
+_UTILIZATION_BINS = 20
 
 
 @section("Session bandwidth", "c")
@@ -264,8 +264,8 @@ def _bands(data: RunData) -> dict[str, list[tuple[float, float]]]:
     return {op: joined[op] for op in longest[:4]}
 
 
-@section("NIC utilisation", "c", "m")
-def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
+@section("NIC utilization", "c", "m")
+def nic_utilization(data: RunData, x_range: Range1d) -> Parts:
     """Return the section of the utilization of ports over time."""
     nics = data.nics
     if not isinstance(nics, NicTraffic):
@@ -287,11 +287,11 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
     )
     count = len(nics.hosts)
     if count > 128:
-        yield "Each row is the mean of neighbouring ports."
+        yield "Each row is the mean of neighboring ports."
     look: dict[str, Any] = {"end_ns": data.end_ns, "high": 100, "x_range": x_range}
     for side, shares in sides.items():
         drawn, names = _blocks_of_ports(shares, nics.hosts)
-        title = f"{side.capitalize()} utilisation of each port"
+        title = f"{side.capitalize()} utilization of each port"
         height = min(420, 130 + max(8, 16 if count <= 16 else 4) * min(count, 64))
         own = {"name": f"nic-{side}", "title": title, "height": height, **look}
         rows: dict[str, Any] = {
@@ -301,13 +301,13 @@ def nic_utilisation(data: RunData, x_range: Range1d) -> Parts:
         }
         yield Plot(figure=heat_map(100 * drawn, **rows, **own))
     for side, shares in sides.items() if count >= 16 else ():
-        levels = np.clip((shares * _UTILISATION_BINS).astype(np.int64), 0, 19)
-        cells = [(levels == level).mean(axis=0) for level in range(_UTILISATION_BINS)]
+        levels = np.clip((shares * _UTILIZATION_BINS).astype(np.int64), 0, 19)
+        cells = [(levels == level).mean(axis=0) for level in range(_UTILIZATION_BINS)]
         plot = heat_map(
             100 * np.stack(cells),
             name=f"nics-by-{side}",
-            title=f"Ports by {side} utilisation",
-            y_label="utilisation (% of rate)",
+            title=f"Ports by {side} utilization",
+            y_label="utilization (% of rate)",
             y_end=100,
             legend="% of ports",
             **look,

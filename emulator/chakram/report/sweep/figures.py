@@ -301,7 +301,7 @@ def grid(
         reach = max(high - middle, middle - low, 0.01)
         low, high = middle - reach, middle + reach
         palette = tuple(RdYlBu11)
-    colours = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
+    colors = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
     turned = 5 * longest if longest > _SHORTEST_LABELS else 0
     plot = plots.new_figure(
@@ -329,7 +329,7 @@ def grid(
         "ink": [_ink(each.value, low, high, two_sided=two_sided) for each in values],
     }
     source = models.ColumnDataSource(found)
-    fill = {"field": "value", "transform": colours}
+    fill = {"field": "value", "transform": colors}
     look: dict[str, Any] = {"width": 0.97, "height": 0.95, "line_color": None}
     drawn = plot.rect(x="x", y="y", source=source, fill_color=fill, **look)
     if len(columns) <= 16:
@@ -338,7 +338,7 @@ def grid(
         place = {"x": "x", "y": "y", "text": "text", "source": source}
         plot.text(**place, text_font_size=size, **look)
     plots.hover(plot, drawn)
-    plots.add_color_bar(plot, colours, unit, "" if unit in plots.TICKS else unit)
+    plots.add_color_bar(plot, colors, unit, "" if unit in plots.TICKS else unit)
     return plot
 
 
@@ -364,7 +364,7 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     names = [each.name for each in found]
     look: dict[str, Any] = {"name": name, "title": title, "x_label": label}
     plot = _points(names, height=120 + 22 * len(names), **look)
-    for what, is_sure, colour in (
+    for what, is_sure, color in (
         ("significant", True, BLUE),
         ("not significant", False, GREY),
     ):
@@ -378,7 +378,7 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
             "high": [each.high for each in own],
             "tip": [each.tip for each in own],
         }
-        look = {"color": colour, "source": columns}
+        look = {"color": color, "source": columns}
         plot.segment(x0="low", x1="high", y0="y", y1="y", line_width=2, **look)
         drawn = plot.scatter(x="percent", y="y", size=8, legend_label=what, **look)
         plots.hover(plot, drawn)

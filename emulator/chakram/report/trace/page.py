@@ -150,7 +150,7 @@ def _matrix(summary: TraceSummary) -> page.Parts:
         return
     yield (
         "Rows send, columns receive. Strong cells mean many bytes, faint cells few, "
-        "empty cells none. Traffic between neighbouring ranks is next to the diagonal. "
+        "empty cells none. Traffic between neighboring ranks is next to the diagonal. "
         "Traffic far from the diagonal crosses the fabric if ranks are placed in "
         "order."
     )
@@ -159,7 +159,7 @@ def _matrix(summary: TraceSummary) -> page.Parts:
         figure=plots.matrix(rows, title="Bytes from rank to rank"),
         caption=(
             f"Up to {plots.MATRIX_CELLS} ranks, a cell is a pair of ranks; with more "
-            "ranks, it is a block of neighbouring ranks."
+            "ranks, it is a block of neighboring ranks."
         ),
     )
     if messages is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.eras import Form, recognise
+from chakram.chakra.read.eras import Form, recognize
 from tests.trace_bytes import metadata
 
 
@@ -28,14 +28,14 @@ from tests.trace_bytes import metadata
     ],
 )
 def test_json_form_is_recognized_by_its_first_unique_key(text: str, form: Form) -> None:
-    assert recognise(text.encode()) is form
+    assert recognize(text.encode()) is form
 
 
 def test_a_value_is_no_key() -> None:
-    assert recognise(b'{"x": "nodes", "traceEvents": []}') is Form.KINETO
+    assert recognize(b'{"x": "nodes", "traceEvents": []}') is Form.KINETO
 
 
 def test_a_record_of_123_bytes_starts_like_json_and_is_none() -> None:
     data = metadata("x" * 10, pad="y" * 101)
     assert data[0] == ord("{")
-    assert recognise(data) is Form.BINARY
+    assert recognize(data) is Form.BINARY

@@ -315,7 +315,7 @@ def test_two_group_files_must_agree(tmp_path: Path) -> None:
     assert load_trace_set(folder).groups["1"].ranks == (0,)
 
 
-def test_explicit_group_file_overrides_a_neighbouring_one(tmp_path: Path) -> None:
+def test_explicit_group_file_overrides_a_neighboring_one(tmp_path: Path) -> None:
     folder = with_groups(tmp_path / "set", "comm_group.json")
     given = tmp_path / "given.json"
     given.write_text('{"7": [0]}')

@@ -58,7 +58,7 @@ def test_all_to_all_is_sent_equally_to_all_others() -> None:
 def test_large_all_reduce_uses_a_ring() -> None:
     size = 4 * 2**20
     traffic = measured(4, collective(CollectiveOp.ALL_REDUCE, size))
-    # 2(n - 1) chunks of a quarter, to the neighbour.
+    # 2(n - 1) chunks of a quarter, to the neighbor.
     share = 2 * 3 * size // 4
     assert list(traffic.row(3)) == [share, 0, 0, 0]
     assert list(traffic.sent_bytes) == list(traffic.received_bytes) == [share] * 4

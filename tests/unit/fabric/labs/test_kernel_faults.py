@@ -233,7 +233,7 @@ def test_arrival_filter_is_installed_once_and_again_after_removal() -> None:
 
 
 def gateway(lab: Lab, switch: str, other: str) -> bytes:
-    """Return the address of a switch's neighbour on the link between them."""
+    """Return the address of a switch's neighbor on the link between them."""
     link = next(
         link
         for node, link in lab.topology.ends()

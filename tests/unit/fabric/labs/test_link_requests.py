@@ -156,10 +156,10 @@ def test_address_is_usable_at_once(
 
 
 @pytest.mark.parametrize(("address", "family"), [("198.18.0.1", V4), ("2001:2::1", V6)])
-def test_neighbour_entry_is_permanent(address: str, family: int) -> None:
-    request = ask.add_neighbour(address, mac=MAC, index=7)
+def test_neighbor_entry_is_permanent(address: str, family: int) -> None:
+    request = ask.add_neighbor(address, mac=MAC, index=7)
 
-    assert request.what == f"neighbour {address}"
+    assert request.what == f"neighbor {address}"
     assert decoded(request) == Message(
         kind="NEWNEIGH",
         flags=REPLACE,

@@ -12,7 +12,7 @@ from tests.unit.fabric.links import GBIT
 from tests.unit.fabric.netlink_messages import decoded, fields_of
 
 
-def test_both_ends_of_an_uplink_have_addresses_and_neighbours() -> None:
+def test_both_ends_of_an_uplink_have_addresses_and_neighbors() -> None:
     topology = clos(2, 1, 1, GBIT, GBIT)
     addresses = plan_addresses(topology)
     indexes: dict[PortRef, int] = {}
@@ -26,8 +26,8 @@ def test_both_ends_of_an_uplink_have_addresses_and_neighbours() -> None:
         for switch, other in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
             said = [each.what for each in requests.of_switch(switch)]
             assert f"address {own[switch]}/{routed.prefix_length}" in said
-            assert f"neighbour {own[other]}" in said
-            assert f"neighbour {own[switch]}" not in said
+            assert f"neighbor {own[other]}" in said
+            assert f"neighbor {own[switch]}" not in said
 
 
 def packed(address: str) -> bytes:
@@ -35,7 +35,7 @@ def packed(address: str) -> bytes:
 
 
 @pytest.mark.parametrize("is_model", [False, True])
-def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
+def test_host_has_its_address_neighbors_and_gateway(is_model: bool) -> None:
     topology = clos(2, 1, 2, GBIT, GBIT)
     addresses = plan_addresses(topology)
     requests = NetworkRequests(topology, addresses, {}, is_model=is_model)
@@ -48,7 +48,7 @@ def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
         ("NEWLINK", 101, 1, 0),
         ("NEWADDR", 101, 0, requests.prefix_length("h0")),
     ]
-    neighbours = {
+    neighbors = {
         decoded(each).attributes[1]
         for each in others
         if fields_of([each], "index") == [("NEWNEIGH", 101)]
@@ -56,13 +56,13 @@ def test_host_has_its_address_neighbours_and_gateway(is_model: bool) -> None:
     own = addresses.host("h0")
     assert own.gateway is not None
     if is_model:
-        # One program represents all switches: all addresses are neighbours.
+        # One program represents all switches: all addresses are neighbors.
         near = {packed(addresses.host(each).address) for each in ("h1", "h2", "h3")}
-        assert neighbours == near
+        assert neighbors == near
         assert len(others) == 3
         assert requests.prefix_length("h0") == 15
     else:
-        assert neighbours == {packed(addresses.host("h1").address), packed(own.gateway)}
+        assert neighbors == {packed(addresses.host("h1").address), packed(own.gateway)}
         route = decoded(others[-1])
         assert route.kind == "NEWROUTE"
         assert route.attributes[5] == packed(own.gateway)

@@ -75,7 +75,7 @@ def test_a_run_that_ends_before_it_starts_takes_no_time(tmp_path: Path) -> None:
     )
     data = RunData(open_run(directory))
     assert data.end_ns == 0
-    assert "NIC utilisation" in run_page(data.results)
+    assert "NIC utilization" in run_page(data.results)
 
 
 def test_a_run_of_nothing_has_bins_all_the_same(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_times_of_faults_are_on_the_axis_of_the_page(
     ]
 
 
-def test_ports_without_a_rate_are_left_out_of_utilisation(tmp_path: Path) -> None:
+def test_ports_without_a_rate_are_left_out_of_utilization(tmp_path: Path) -> None:
     made = made_run(tmp_path)
     path = made.path / "plan.json"
     plan = json.loads(path.read_text())

@@ -815,7 +815,7 @@ def test_faults_are_listed_with_their_times(faulty: dict[str, Section]) -> None:
     ("title", "name"),
     [
         ("Congestion and retransmissions", "congestion"),
-        ("NIC utilisation", "nic-transmit"),
+        ("NIC utilization", "nic-transmit"),
         ("Timeline of ranks", "gantt"),
     ],
 )

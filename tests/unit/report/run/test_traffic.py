@@ -16,7 +16,7 @@ from chakram.report.run import traffic as run_traffic
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
 from chakram.report.run.traffic import (
     congestion,
-    nic_utilisation,
+    nic_utilization,
     predicted_link_bytes,
     sessions,
     slowest_flows,
@@ -381,7 +381,7 @@ def test_ports_are_as_busy_as_the_wire_bytes_of_their_flows(data: RunData) -> No
     assert nics.receive.sum(axis=1) * capacity == pytest.approx(
         [WIRE, WIRE + message, WIRE, WIRE]
     )
-    section = nic_utilisation(data, axis())
+    section = nic_utilization(data, axis())
     mean = 100 * 8 * (4 * WIRE + message) / 4 / END_NS
     assert f"transmit {mean:.1f} %, receive {mean:.1f} % of the rate" in section.text
     assert "Ports have no samples" in section.text
@@ -408,7 +408,7 @@ def test_samples_of_ports_are_taken_where_there_are_some(tmp_path: Path) -> None
     assert sent.sum(axis=1) == pytest.approx([0, 3000, 0, 0])
     assert sent[1, : TIME_BINS // 2].sum() == pytest.approx(1000, rel=0.01)
     assert (nics.receive * capacity)[1, TIME_BINS // 2 :].sum() == pytest.approx(500)
-    section = nic_utilisation(data, Range1d(0, data.end_ns))
+    section = nic_utilization(data, Range1d(0, data.end_ns))
     assert section.observed == "(c)"
     assert section.text.endswith("all packets, acknowledgments included.")
 
@@ -419,7 +419,7 @@ def made_nics(data: RunData, shares: Any) -> Section:
     data.nics = NicTraffic(
         hosts=hosts, transmit=shares, receive=0 * shares, bin_ns=1, is_sampled=True
     )
-    return nic_utilisation(data, axis())
+    return nic_utilization(data, axis())
 
 
 def image_of(section: Section, name: str) -> Any:
@@ -461,7 +461,7 @@ def test_of_sixteen_ports_and_more_it_is_told_how_many_are_how_busy(
     ("count", "rows", "first"),
     [(128, 128, [0, 1]), (129, 65, [0.5, 2.5]), (257, 86, [1, 4])],
 )
-def test_of_very_many_ports_a_row_is_the_mean_of_neighbours(
+def test_of_very_many_ports_a_row_is_the_mean_of_neighbors(
     data: RunData, count: int, rows: int, first: list[float]
 ) -> None:
     section = made_nics(data, [[0.02 * number] for number in range(count)])
@@ -470,7 +470,7 @@ def test_of_very_many_ports_a_row_is_the_mean_of_neighbours(
     assert image[:2, 0].tolist() == [round(2 * each) for each in first]
     # The last one has fewer.
     assert image[-1, 0] == min(255, round(2 * (count - 1)))
-    assert section.text.endswith("Each row is the mean of neighbouring ports.") == (
+    assert section.text.endswith("Each row is the mean of neighboring ports.") == (
         count > 128
     )
     named = plots_in(section)["nic-transmit"].figure.yaxis[0].major_label_overrides

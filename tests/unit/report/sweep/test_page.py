@@ -477,18 +477,18 @@ def test_the_two_longest_axes_make_the_heat_maps(sections: dict[str, Section]) -
     (data,) = data_of(plots["heat-ratio"].figure, Rect)
     assert data["text"][data["x"].index("plain")] == "1.000"
     # All are held to the largest of all: 60 % more.
-    colours = data_colours(plots["heat-ratio"].figure)
-    assert colours == data_colours(ratio) == pytest.approx((0.4, 1.6))
+    colors = data_colors(plots["heat-ratio"].figure)
+    assert colors == data_colors(ratio) == pytest.approx((0.4, 1.6))
     (data,) = data_of(plots["heat-busbw"].figure, Rect)
     assert sorted(data["value"]) == pytest.approx([8e9, 24e9, 40e9, 56e9])
     assert sorted(data["text"]) == ["24G", "40G", "56G", "8G"]
-    assert data_colours(plots["heat-busbw"].figure) == pytest.approx((0, 64e9))
+    assert data_colors(plots["heat-busbw"].figure) == pytest.approx((0, 64e9))
 
 
-def data_colours(figure: Any) -> tuple[float, float]:
+def data_colors(figure: Any) -> tuple[float, float]:
     (drawn,) = [each for each in figure.renderers if isinstance(each.glyph, Rect)]
-    colours = drawn.glyph.fill_color["transform"]
-    return colours.low, colours.high
+    colors = drawn.glyph.fill_color["transform"]
+    return colors.low, colors.high
 
 
 def test_of_many_combinations_some_are_drawn(

@@ -132,7 +132,7 @@ def test_invalid_control_is_refused(
     )
 
 
-class Uninitialised(CongestionControl):
+class Uninitialized(CongestionControl):
     def __init__(self) -> None:
         pass
 
@@ -152,7 +152,7 @@ class Broken(CongestionControl):
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        (Uninitialised, "its base is not initialized, or a timer was set too early"),
+        (Uninitialized, "its base is not initialized, or a timer was set too early"),
         (Early, "its base is not initialized, or a timer was set too early"),
         (Broken, "cannot be created: KeyError: 'rate'"),
     ],

@@ -87,12 +87,12 @@ def test_profiles_are_found_in_the_folder_of_the_traces(
     assert durations(write_profiles(tmp_path / "traces", name)) == TIMES
 
 
-def test_profiles_are_found_in_a_neighbouring_folder(tmp_path: Path) -> None:
+def test_profiles_are_found_in_a_neighboring_folder(tmp_path: Path) -> None:
     write_profiles(tmp_path / "kineto_json", "device")
     assert durations(write_hosts(tmp_path / "host")) == TIMES
 
 
-def test_profiles_are_found_in_a_neighbouring_archive(tmp_path: Path) -> None:
+def test_profiles_are_found_in_a_neighboring_archive(tmp_path: Path) -> None:
     folder = write_profiles(tmp_path / "profiles", "device")
     with tarfile.open(tmp_path / "kineto.tar.gz", "w:gz") as archive:
         archive.add(folder, "profiles")
@@ -153,7 +153,7 @@ def foreign(number: int = 0, process: int = 7) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "found"),
+    ("neighbors", "found"),
     [
         ({"b.pt.trace.json": foreign()}, "b.pt.trace.json is the profile of process 7"),
         ({"kineto_b_0.json": foreign()}, "of process 7"),
@@ -167,11 +167,11 @@ def foreign(number: int = 0, process: int = 7) -> bytes:
         ),
     ],
 )
-def test_profiles_of_neighbours_do_not_stop_a_lone_trace(
-    tmp_path: Path, neighbours: dict[str, bytes | str], found: str
+def test_profiles_of_neighbors_do_not_stop_a_lone_trace(
+    tmp_path: Path, neighbors: dict[str, bytes | str], found: str
 ) -> None:
     (tmp_path / "resnet_et.json").write_bytes(host(0))
-    for name, content in neighbours.items():
+    for name, content in neighbors.items():
         data = content if isinstance(content, bytes) else content.encode()
         (tmp_path / name).write_bytes(data)
     traces = load_trace_set(tmp_path / "resnet_et.json")
@@ -179,7 +179,7 @@ def test_profiles_of_neighbours_do_not_stop_a_lone_trace(
     assert found in traces.warnings[1].found
     lint = lint_trace_set(tmp_path / "resnet_et.json")
     assert "profile-left-out" in {each.rule for each in lint.findings}
-    given = tmp_path / next(iter(neighbours))
+    given = tmp_path / next(iter(neighbors))
     with pytest.raises(TraceError):  # what is named has to fit
         load_trace_set(tmp_path / "resnet_et.json", kineto=given)
 
@@ -251,7 +251,7 @@ def test_host_traces_given_for_profiles_are_refused(tmp_path: Path) -> None:
         load_trace_set(path, kineto=path)
 
 
-def test_other_traces_ignore_neighbouring_profiles(tmp_path: Path) -> None:
+def test_other_traces_ignore_neighboring_profiles(tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
