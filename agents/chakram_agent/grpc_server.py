@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from chakram.control.event_codec import encode_description, encode_event, encode
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.time_daemons import time_source
+from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import TimeSource
 from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
@@ -255,7 +254,7 @@ def describe(
         ended_reason=agent.ended_reason,
         bundle=bundle_digest(Path(chakram.__file__).parents[2]),
         numa_nodes=numa_nodes(os.sched_getaffinity(0)),
-        wall_ahead_ns=time.time_ns() - now_ns,
+        wall_ahead_ns=wall_ahead_ns(monotonic_ns),
         time_source=synchronized_by,
     )
 

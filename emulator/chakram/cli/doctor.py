@@ -48,6 +48,8 @@ def doctor(
     The exit code is 3 if this machine cannot build namespace labs.
     """
     require_linux("chakram doctor")
+    if address is not None and nic is None:
+        raise typer.BadParameter("--address needs --nic DEVICE")
     if nic is not None:
         _measure_nic(nic, address, duration_s, as_json=as_json)
         return

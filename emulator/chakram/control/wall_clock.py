@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from chakram.foundation.units import format_time
 
 _FIELDS = 14
+_MOST_S = 1e9
 _LOCAL = "7F7F0101"
 """Reference ID of a clock that chrony serves without synchronizing it."""
 
@@ -48,6 +49,8 @@ def parse_tracking(text: str) -> TimeSource | None:
         offset_s, delay_s, dispersion_s = (float(fields[each]) for each in (4, 10, 11))
     except ValueError:
         return None
+    if not abs(offset_s) + abs(delay_s) + abs(dispersion_s) < _MOST_S:
+        return None
     return TimeSource(
         name="chrony",
         is_synchronized=fields[0] != _LOCAL and fields[13] != "Not synchronised",
@@ -61,7 +64,7 @@ def parse_time_status(text: str) -> TimeSource | None:
 
     Return None if it lacks the offset or ``gmPresent``.  PTP does not bound its error.
     """
-    offset = re.search(r"\bmaster_offset\s+(-?\d+)", text)
+    offset = re.search(r"\bmaster_offset\s+(-?\d{1,18})\b", text)
     present = re.search(r"\bgmPresent\s+(true|false)", text)
     if offset is None or present is None:
         return None

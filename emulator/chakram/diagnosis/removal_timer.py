@@ -119,7 +119,7 @@ class RemovalTimer:
         """Return the mean time of an iteration in ns, as ``Times`` specifies."""
         if not removed and not self._averages:
             return mean_time(self._first)
-        if time.monotonic() > self._until_s:
+        if removed and time.monotonic() > self._until_s:
             self._skipped += 1
             return None
         if self._averages:

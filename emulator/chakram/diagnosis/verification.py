@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 BUDGET_S = 60.0
 """Default time limit for testing the causes of a run, in seconds."""
+
+UNEXPLAINED = "part of the difference is unexplained"
+"""Beginning of the note about a run on a network that no simulation fits."""
 
 _WARN_S = 2.0
 
@@ -117,12 +120,26 @@ def _verdict(
         _cases(base, run, results, why, job), where, cost_s, budget_s, say
     )
     timer = RemovalTimer(base, run, cases, job, watch.at(budget_s), limit)
-    verdict = timer.exactly(
-        find_causes([case.suspect for case in cases], timer.times_ns)
-    )
+    verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
     return replace(verdict, notes=timer.notes)
+
+
+def _tested(cases: Sequence[Case], timer: RemovalTimer, where: str) -> Verdict:
+    """Return the causes of a simulated run.
+
+    Raises:
+        InputError: If the run cannot be simulated with all its causes.
+    """
+    if not timer.times_ns(frozenset()):
+        raise InputError(
+            where,
+            "its simulation does not end with some random seeds, or takes no time",
+            "raise transport.retry_limit, or ask for charges only: --no-verify",
+        )
+    found = find_causes([case.suspect for case in cases], timer.times_ns)
+    return timer.exactly(found)
 
 
 def _recorded_s(results: RunResults) -> float:
@@ -185,7 +202,7 @@ def _of_network(
     fitted = fit(results, job=job, budget_s=budget_s)
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
-    unexplained = 1 - simulated_ns / fitted.measured_ns
+    unexplained = 1 - simulated_ns / max(1.0, fitted.measured_ns)
     notes = [
         f"the misfit without faults is {fitted.null_misfit:.3f}, "
         + (f"with these faults {fitted.misfit:.3f}, " if fitted.found else "")
@@ -193,9 +210,9 @@ def _of_network(
     ]
     generator = _generator(fitted, why, unexplained)
     unfitted = [generator, _rare_loss(fitted, why, unexplained)]
-    if not fitted.is_explained and generator is None:
+    if not fitted.is_explained and not any(unfitted):
         notes.append(
-            "part of the difference is unexplained; also simulated: "
+            f"{UNEXPLAINED}; also simulated: "
             + (
                 ", ".join(fitted.tried)
                 or "nothing, because the records suggest no cause"
@@ -222,9 +239,7 @@ def _of_network(
     timer = RemovalTimer(
         base, run, cases, job, watch.at(budget_s), fitted.measured, averages=is_random
     )
-    verdict = timer.exactly(
-        find_causes([case.suspect for case in cases], timer.times_ns)
-    )
+    verdict = _tested(cases, timer, str(results.path))
     rivals = {
         case.suspect: tuple(_suspect_of(each, why) for each in others)
         for case, (_, others) in zip(own, fitted.found, strict=True)

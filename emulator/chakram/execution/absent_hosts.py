@@ -109,8 +109,10 @@ def without_hosts(
         + len(lost)
     ) > 0:
         last = kept.pop()
+        shared = set().union(*(used[job.name] for job in kept))
         replicas = _with_fewer_replicas(last.trace, len(used[last.name]), excess)
-        if replicas is not None:
+        # Ports that other jobs use as well are not free.
+        if replicas is not None and shared.isdisjoint(used[last.name]):
             fewer[last.name] = replicas
             kept.append(last)
             break

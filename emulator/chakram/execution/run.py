@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.control.time_daemons import time_source
+from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import disagreement
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
@@ -431,7 +431,7 @@ class Run:
         clocks: Mapping[str, ClockTrack],
         own_source: TimeSource | None,
     ) -> None:
-        unix_offset_ns = time.time_ns() - time.monotonic_ns()
+        unix_offset_ns = wall_ahead_ns(time.monotonic_ns)
         descriptions = {
             name: client.description for name, client in sorted(clients.items())
         }

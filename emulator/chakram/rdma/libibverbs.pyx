@@ -1,10 +1,13 @@
 # cython: language_level=3, annotation_typing=False
 """RDMA verbs of libibverbs: a device, its memory, completion queues and queue pairs.
 
+Only one thread at a time may use an object.
+
 Python posts lists of work requests and polls batches of completions.  Both calls
 release the GIL.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -197,7 +200,8 @@ WORK_FIELDS = ("id", "offset", "bytes", "remote_offset", "immediate", "is_signal
 
 COMPLETION_FIELDS = ("id", "status", "is_receive", "bytes", "immediate", "qpn")
 """Fields of a completion.  ``status`` 0 is success; ``immediate`` is -1 if there is
-none; ``bytes`` counts only for receives."""
+none; ``bytes`` counts only for receives. If a completion failed, only ``id``,
+``status`` and ``qpn`` are valid."""
 
 cdef enum:
     _PORT = 1
@@ -295,9 +299,16 @@ cdef class Device:
         self.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET
         self.is_active = port.state == IBV_PORT_ACTIVE
 
+    cdef int _open(self) except -1:
+        """Raise ValueError if this is closed."""
+        if self._context is NULL:
+            raise ValueError("it is closed")
+        return 0
+
     def gids(self):
         """Return the addresses in the GID table, by index, without empty entries."""
         cdef ibv_gid gid
+        self._open()
         found = {}
         for index in range(256):
             if ibv_query_gid(self._context, _PORT, index, &gid):
@@ -324,6 +335,7 @@ cdef class Device:
             ibv_close_device(self._context)
 
 
+@cython.no_gc_clear
 cdef class Memory:
     """A registered memory region, which supports the buffer protocol.
 
@@ -346,7 +358,8 @@ cdef class Memory:
     cdef size_t _size
     cdef readonly int64_t address
 
-    def __cinit__(self, Device device, size_t size_bytes):
+    def __cinit__(self, Device device not None, size_t size_bytes):
+        device._open()
         self._device = device
         self._size = size_bytes
         self._start = mmap(
@@ -370,8 +383,15 @@ cdef class Memory:
             _failed(f"cannot register {size_bytes} B")
         self.address = <int64_t>self._start
 
+    cdef int _open(self) except -1:
+        """Raise ValueError if this is closed."""
+        if self._region is NULL:
+            raise ValueError("it is closed")
+        return 0
+
     @property
     def remote_key(self):
+        self._open()
         return self._region.rkey
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -393,6 +413,7 @@ cdef class Memory:
             munmap(self._start, self._size)
 
 
+@cython.no_gc_clear
 cdef class CompletionQueue:
     """A completion queue with a descriptor for idle waits.
 
@@ -409,7 +430,8 @@ cdef class CompletionQueue:
     cdef ibv_cq *_queue
     cdef ibv_wc[64] _completions
 
-    def __cinit__(self, Device device, int depth):
+    def __cinit__(self, Device device not None, int depth):
+        device._open()
         self._device = device
         self._channel = ibv_create_comp_channel(device._context)
         if self._channel is NULL:
@@ -420,14 +442,22 @@ cdef class CompletionQueue:
         if self._queue is NULL:
             _failed(f"no completion queue of depth {depth}")
 
+    cdef int _open(self) except -1:
+        """Raise ValueError if this is closed."""
+        if self._queue is NULL:
+            raise ValueError("it is closed")
+        return 0
+
     def fileno(self):
         """Return a descriptor that is readable after ``arm`` if completions arrive."""
+        self._open()
         return self._channel.fd
 
     def arm(self):
         """Make the descriptor readable at the next completion.  Then poll once more."""
         cdef ibv_cq *queue
         cdef void *context
+        self._open()
         while ibv_get_cq_event(self._channel, &queue, &context) == 0:
             ibv_ack_cq_events(queue, 1)
         _check(ibv_req_notify_cq(self._queue, 0), "cannot arm the completion queue")
@@ -436,6 +466,7 @@ cdef class CompletionQueue:
         """Return up to 64 completions as tuples of ``COMPLETION_FIELDS``."""
         cdef int count, each
         cdef ibv_wc *done
+        self._open()
         with nogil:
             count = ibv_poll_cq(self._queue, _MOST, self._completions)
         if count < 0:
@@ -445,7 +476,7 @@ cdef class CompletionQueue:
             done = &self._completions[each]
             found.append(
                 (
-                    done.wr_id,
+                    <int64_t>done.wr_id,
                     done.status,
                     (done.opcode & IBV_WC_RECV) != 0,
                     done.byte_len,
@@ -468,6 +499,7 @@ cdef class CompletionQueue:
         self.close()
 
 
+@cython.no_gc_clear
 cdef class QueuePair:
     """A reliably connected queue pair, which reads and writes one memory region.
 
@@ -498,15 +530,18 @@ cdef class QueuePair:
 
     def __cinit__(
         self,
-        Device device,
-        Memory memory,
-        CompletionQueue completions,
+        Device device not None,
+        Memory memory not None,
+        CompletionQueue completions not None,
         *,
         int send_depth,
         int receive_depth,
     ):
         cdef ibv_qp_init_attr initial
         cdef ibv_qp_attr attributes
+        device._open()
+        memory._open()
+        completions._open()
         self._device, self._memory, self._completions = device, memory, completions
         self._send_depth, self._receive_depth = send_depth, receive_depth
         self._sends = <ibv_send_wr *>calloc(max(1, send_depth), sizeof(ibv_send_wr))
@@ -538,8 +573,15 @@ cdef class QueuePair:
             "the queue pair does not become initialized",
         )
 
+    cdef int _open(self) except -1:
+        """Raise ValueError if this is closed."""
+        if self._pair is NULL:
+            raise ValueError("it is closed")
+        return 0
+
     @property
     def qpn(self):
+        self._open()
         return self._pair.qp_num
 
     def connect(
@@ -581,6 +623,7 @@ cdef class QueuePair:
         """
         cdef ibv_qp_attr attributes
         cdef bytes raw = _raw_gid(remote_gid)
+        self._open()
         self._remote_address = remote_address
         self._remote_key = remote_key
         memset(&attributes, 0, sizeof(attributes))
@@ -629,9 +672,10 @@ cdef class QueuePair:
                 for example an ``array("q")``.
 
         Raises:
-            ValueError: If there are more rows than the queue has room for, or a row is
-                outside the memory region.
-            OSError: If the device refuses them.
+            ValueError: If the list is longer than the queue, or a row is outside the
+                local memory region. The device checks the remote one.
+            OSError: If the device refuses a row, for example because the queue is
+                full. The message contains the number of rows that were posted.
         """
         cdef int each, error
         cdef int count = rows.shape[0] // _COLUMNS
@@ -639,12 +683,17 @@ cdef class QueuePair:
         cdef ibv_send_wr *work
         cdef const int64_t *row
         cdef uint64_t start = <uintptr_t>self._memory._start
+        cdef int64_t size = self._memory._size
+        self._open()
+        self._memory._open()
         if not 0 < count <= self._send_depth or rows.shape[0] % _COLUMNS:
             raise ValueError(f"{rows.shape[0]} integers are no list of work requests")
         for each in range(count):
             row = &rows[each * _COLUMNS]
-            if row[1] < 0 or row[2] < 0 or row[1] + row[2] > <int64_t>self._memory._size:
+            if not (0 <= row[1] <= size and 0 <= row[2] <= size - row[1]):
                 raise ValueError(f"row {each} is outside the memory region")
+            if row[2] > self._device.max_message_bytes or row[4] > 0xFFFFFFFF:
+                raise ValueError(f"row {each} has too many bytes or immediate bits")
         with nogil:
             for each in range(count):
                 row = &rows[each * _COLUMNS]
@@ -667,7 +716,8 @@ cdef class QueuePair:
                     work.wr.rdma.rkey = self._remote_key
                 work.imm_data = htonl(<uint32_t>row[4])
             error = ibv_post_send(self._pair, self._sends, &bad)
-        _check(error, "cannot post work requests")
+        if error:
+            _check(error, f"cannot post after {bad - self._sends} work requests")
 
     def post_receives(self, int count, int64_t first_id, *, int size_bytes=0):
         """Post *count* receives with consecutive identifiers.
@@ -682,8 +732,12 @@ cdef class QueuePair:
         cdef int each, error
         cdef ibv_recv_wr *bad = NULL
         cdef ibv_sge part
+        self._open()
+        self._memory._open()
         if not 0 < count <= self._receive_depth:
             raise ValueError(f"{count} receives do not fit")
+        if not 0 <= size_bytes <= <int64_t>self._memory._size:
+            raise ValueError(f"{size_bytes} B are outside the memory region")
         part.addr = <uintptr_t>self._memory._start
         part.length = size_bytes
         part.lkey = self._memory._region.lkey
@@ -696,7 +750,8 @@ cdef class QueuePair:
                 self._receives[each].sg_list = &part
                 self._receives[each].num_sge = 1 if size_bytes > 0 else 0
             error = ibv_post_recv(self._pair, self._receives, &bad)
-        _check(error, "cannot post receives")
+        if error:
+            _check(error, f"cannot post after {bad - self._receives} receives")
 
     def close(self):
         """Release the queue pair."""

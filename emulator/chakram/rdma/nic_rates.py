@@ -7,6 +7,7 @@ is signaled, as in the data plane.
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import socket
@@ -16,6 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +91,7 @@ class Nic:
     Attributes:
         name: Name of the device.
         address: Address of the queue pairs, which is in the GID table.
-        gid_index: Index of that address, of type RoCE v2 on Ethernet.
+        gid_index: Index of that address, of type RoCE v2.
         path_mtu: Maximum payload of a packet.
         rate_bps: Rate of the port in bit/s, or None if unknown.
         firmware: Version of the firmware.
@@ -143,18 +145,29 @@ def find_nic(device: Device, address: str | None, sysfs: Path = SYSFS) -> Nic:
         sysfs: Folder with the devices of the host.
 
     Raises:
-        ConfigError: If the GID table has no usable address.
+        ConfigError: If the device is InfiniBand, or its GID table has no usable
+            address.
     """
+    if not device.is_ethernet:
+        raise ConfigError(
+            f"RDMA device {device.name}", "is InfiniBand", "name a device for RoCE"
+        )
+    try:
+        wanted = str(ip_address(address)) if address else None
+    except ValueError:
+        raise ConfigError(
+            "--address", f"{address!r} is no IP address", "e.g. 198.18.0.1"
+        ) from None
     usable = {
         index: each
         for index, each in device.gids().items()
-        if not device.is_ethernet or _is_version_2(sysfs / device.name, index)
+        if _is_version_2(sysfs / device.name, index)
     }
     chosen = next(
         (
             index
             for index, each in usable.items()
-            if (each == address if address else not each.startswith("fe80:"))
+            if (each == wanted if wanted else not each.startswith("fe80:"))
         ),
         None,
     )
@@ -211,7 +224,12 @@ def measure(
                 duration_s=duration_s,
             )
         except OSError as error:
-            hint = "raise the limit of locked memory (ulimit -l)"
+            is_memory = error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EPERM)
+            hint = (
+                "raise the limit of locked memory (ulimit -l)"
+                if is_memory
+                else "check the device: rdma link show, ibv_devinfo -v"
+            )
             raise EnvironmentProblem(
                 f"RDMA device {nic.name}", str(error), hint
             ) from None
@@ -307,7 +325,7 @@ def _send(
     end_ns = began_ns + duration_ns
     while True:
         now_ns = time.perf_counter_ns()
-        if now_ns < end_ns:
+        if now_ns < end_ns or (not messages and not any(outstanding.values())):
             for sender in senders:
                 if outstanding[sender.qpn] + list_length <= DEPTH:
                     posted_ns = time.perf_counter_ns()

@@ -162,9 +162,17 @@ def column_names(folder: Path, name: str) -> list[str]:
         OSError: If a file cannot be read.
         pa.ArrowException: If a file is damaged.
     """
-    for file in table_files(folder, name):
-        return list(pq.read_schema(file).names)
+    for path in table_files(folder, name):
+        with _opened(path) as file:
+            return list(file.schema_arrow.names)
     return []
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"a name of a column: {error}") from None
 
 
 def _read(
@@ -173,7 +181,7 @@ def _read(
     filters: list[tuple[str, str, object]] | None = None,
 ) -> pa.Table:
     """Read a Parquet file, for small files faster than ``pq.read_table``."""
-    with pq.ParquetFile(path) as file:
+    with _opened(path) as file:
         there = file.schema_arrow.names
         for name in (*(names or ()), *(column for column, *_ in filters or ())):
             # Otherwise, Arrow silently omits missing columns, or raises an error with

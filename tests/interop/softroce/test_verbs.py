@@ -46,6 +46,8 @@ def test_wrong_use_is_refused_and_nothing_leaks(machine: Machine) -> None:
     assert many == "ValueError: 3 integers are no list of work requests"
     assert receives == "ValueError: 65 receives do not fit"
     assert memory.startswith("OSError: [Errno 12] no memory of 35184372088832 B")
+    assert found["closed"][:3] == 3 * ["ValueError: it is closed"]
+    assert found["closed"][3].startswith("OSError: ")
     assert found["wrong_key"] == [
         [9, "remote access error"],
         [10, "Work Request Flushed Error"],

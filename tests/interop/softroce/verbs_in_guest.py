@@ -5,6 +5,7 @@ It prints one JSON object.  The interpreter and the modules are those of the hos
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import subprocess
@@ -127,6 +128,17 @@ def main() -> None:
         refusal(lambda: Memory(device, 1 << 45)),
     ]
     ends.close()
+    found["closed"] = [
+        refusal(lambda: ends.pairs[0].post(work((0, 0, 2, 0, -1, 1)))),
+        refusal(ends.queues[0].poll),
+        refusal(lambda: ends.pairs[0].qpn),
+        refusal(lambda: CompletionQueue(device, 0)),
+    ]
+    # A cycle is cleared in no order: the objects must not need each other then.
+    cycle: list[object] = [Ends(device)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
     wrong = Ends(device, key=12345)
     wrong.pairs[0].post(work((9, 0, 10, 0, -1, 1), (10, 0, 10, 0, -1, 1)))
     failed = wrong.take(0, 2)

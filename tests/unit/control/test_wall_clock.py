@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chakram.control.time_daemons import time_source
+from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import (
     TimeSource,
     disagreement,
@@ -44,7 +44,11 @@ def test_chrony_without_a_reference_is_not_synchronized(text: str, other: str) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", "506 Cannot talk to daemon", "a,b", TRACKING.replace("0.0004", "x")]
+    "text",
+    [
+        *("", "506 Cannot talk to daemon", "a,b", TRACKING.replace("0.0004", "x")),
+        *(TRACKING.replace("0.000400000", each) for each in ("nan", "inf", "1e300")),
+    ],
 )
 def test_other_output_is_no_report_of_chrony(text: str) -> None:
     assert parse_tracking(text) is None
@@ -66,6 +70,13 @@ def test_ptp_is_asked_if_chrony_does_not_follow_a_clock() -> None:
     assert found.name == "ptp"
     never = "Normal"
     assert asyncio.run(time_source(output)) == parse_tracking(TRACKING)
+
+
+def test_wall_clock_is_read_between_two_readings_of_the_other_clock() -> None:
+    monotonic = iter([0, 100, 200, 204, 300, 350, 400, 410, 500, 999])
+    wall = iter([1_000, 1_202, 1_300, 1_400, 1_500])
+    ahead_ns = wall_ahead_ns(lambda: next(monotonic), lambda: next(wall))
+    assert ahead_ns == 1_202 - 202
 
 
 def test_pings_that_contradict_the_bounds_of_both_hosts_are_told() -> None:

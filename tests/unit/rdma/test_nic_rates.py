@@ -50,9 +50,16 @@ def test_first_global_address_of_roce_v2_is_chosen(sysfs: Path) -> None:
 
 def test_address_may_be_given(sysfs: Path) -> None:
     assert find_nic(device(), "2001:2::1", sysfs).gid_index == 3
-    assert find_nic(device(is_ethernet=False), "198.18.0.1", sysfs).gid_index == 1
+    assert find_nic(device(), "2001:2:0::1", sysfs).gid_index == 3
     with pytest.raises(ConfigError, match=r"no GID of type RoCE v2 for 198\.18\.0\.9"):
         find_nic(device(), "198.18.0.9", sysfs)
+
+
+def test_other_devices_and_addresses_are_refused(sysfs: Path) -> None:
+    with pytest.raises(ConfigError, match="is InfiniBand"):
+        find_nic(device(is_ethernet=False), None, sysfs)
+    with pytest.raises(ConfigError, match="'mlx5' is no IP address"):
+        find_nic(device(), "mlx5", sysfs)
 
 
 def test_device_without_rate_has_none(sysfs: Path) -> None:

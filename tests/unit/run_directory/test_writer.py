@@ -190,6 +190,15 @@ def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
         open_run(directory.path).table("flows")
 
 
+def test_a_column_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED)
+    path = directory.path / "flows.parquet"
+    path.write_bytes(path.read_bytes().replace(b"posted_ns", b"\x80osted_ns"))
+    with pytest.raises(RunDirectoryError, match="table 'flows' cannot be read"):
+        open_run(directory.path).table("flows")
+
+
 @pytest.mark.parametrize(
     ("name", "instead"),
     [

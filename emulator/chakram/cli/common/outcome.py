@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,12 @@ def _write_report(directory: Path) -> Path:
     from chakram.run_directory.reader import open_run
 
     path = directory / REPORT
-    page = run_page(open_run(directory), budget_s=BUDGET_S)
+
+    def say(text: str) -> None:
+        # The hint names an option of `chakram report`.
+        print(text.partition(" (--")[0], file=sys.stderr, flush=True)
+
+    page = run_page(open_run(directory), budget_s=BUDGET_S, say=say)
     path.write_text(page, encoding="utf-8")
     return path
 

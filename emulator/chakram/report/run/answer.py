@@ -12,14 +12,14 @@ from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.number_format import percent_text, time_text
-from chakram.diagnosis.verification import Verified
+from chakram.diagnosis.verification import UNEXPLAINED, Verified
 from chakram.foundation.units import about_size
 from chakram.records.run_records import is_generator_bound
 from chakram.report.page import Answer, Bars, Tile
 from chakram.summary.run_summary import COMPLETE
 
 if TYPE_CHECKING:
-    from chakram.analysis.cause_ranking import Verdict
+    from chakram.analysis.cause_ranking import Finding, Verdict
     from chakram.report.run.data import RunData
     from chakram.report.run.rows import ReportRow
 
@@ -68,14 +68,19 @@ def _tested(verdict: Verdict) -> list[tuple[Markup, str]]:
             *([suspect.advice] if is_fault and suspect.advice else []),
         ]
         saving = each.saving
-        if is_fault and saving.share < LEAST_SAVING:
-            saves = "{} of the rest less without it, after the faults above are removed"
+        if is_fault and saving.share < LEAST_SAVING and each.previous:
+            saves = "{} of the rest less without it, once the other faults are removed"
             saving = each.after_previous
         text = Markup("<b>{}</b>: {}").format(
-            _capitalized(str(suspect)), saves.format(saving)
+            _capitalized(_together(each)), saves.format(saving)
         )
         found.append((text, " · ".join(details)))
     return found
+
+
+def _together(finding: Finding) -> str:
+    """Return a suspect, and those that save time only together with it."""
+    return " and ".join(map(str, (finding.suspect, *finding.together_with)))
 
 
 def _capitalized(text: str) -> str:
@@ -152,17 +157,19 @@ def _verdict(
         yield Markup(text).format(verified.reason)
         if charged:
             text = "Most of the lost time is charged to {}."
-            yield Markup(text).format(charged[0][0].partition(":")[0])
+            yield Markup(text).format(charged[0][0].rpartition(": ")[0])
         return
     for each in verified.verdict.faults[:_CAUSES]:
         text = "A fault was found: without <b>{}</b>, the iteration takes {} less."
         saving = each.saving
-        if saving.share < LEAST_SAVING:
+        if saving.share < LEAST_SAVING and each.previous:
             text = "After that, without <b>{}</b>, the rest takes {} less."
             saving = each.after_previous
-        yield Markup(text).format(each.suspect, saving)
+        yield Markup(text).format(_together(each), saving)
     if not verified.verdict.faults:
         yield Markup("No fault was found.")
+    if any(note.startswith(UNEXPLAINED) for note in verified.verdict.notes):
+        yield Markup("A part of its time is <b>unexplained</b>.")
     for each in verified.verdict.limits[:1]:
         text = "{}, it would take {} less."
         yield Markup(text).format(_capitalized(each.suspect.remedy), each.saving)

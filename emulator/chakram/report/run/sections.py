@@ -224,12 +224,13 @@ def clocks_text(data: RunData) -> str:
     text = f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
     if drift_ppm:
         text += f"; they drift by up to {drift_ppm:.2g} ppm"
-    kept = {each.wall_source for each in readings if each.wall_source}
-    bounds_ns = [each.wall_bound_ns for each in readings if each.wall_bound_ns]
-    if kept:
-        text += f"; wall clocks follow {' and '.join(sorted(kept))}"
+    followed = [each for each in readings if each.wall_source]
+    bounds_ns = [each.wall_bound_ns for each in followed if each.wall_bound_ns]
+    if followed:
+        names = " and ".join(sorted({str(each.wall_source) for each in followed}))
+        text += f"; wall clocks of {len(followed)} agents follow {names}"
     if bounds_ns:
-        text += f", which bounds their error to {format_time(max(bounds_ns))}"
+        text += f"; chrony bounds their error to {format_time(max(bounds_ns))}"
     stepped = [name for name, each in data.manifest.clocks.items() if each.steps]
     return f"{text}; set during the run: {', '.join(stepped)}" if stepped else text
 

@@ -16,7 +16,7 @@ from chakram.analysis.cause_ranking import (
 )
 from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Part
-from chakram.diagnosis.verification import Verified
+from chakram.diagnosis.verification import UNEXPLAINED, Verified
 from chakram.report.page import OBSERVED, render_page
 from chakram.report.run.answer import answer
 from chakram.report.run.data import RunData
@@ -100,7 +100,9 @@ def test_charges_name_no_fault(data: RunData) -> None:
 
 def test_tested_faults_and_limits_are_named_with_their_savings(data: RunData) -> None:
     slow = finding("slow link", "a-b up", 0.4, evidence="10Gbit/s", advice="check it")
-    second = finding("hash imbalance", "leaf1", -0.017, after=0.2)
+    second = replace(
+        finding("hash imbalance", "leaf1", -0.017, after=0.2), previous=(slow.suspect,)
+    )
     limit = finding(
         "own port",
         "all hosts",
@@ -120,11 +122,25 @@ def test_tested_faults_and_limits_are_named_with_their_savings(data: RunData) ->
     assert texts == [
         "<b>Slow link at a-b up</b>: 40.0 % less without it fault · 10Gbit/s · check "
         "it",
-        "<b>Hash imbalance at leaf1</b>: 20.0 % of the rest less without it, after the "
-        "faults above are removed fault",
+        "<b>Hash imbalance at leaf1</b>: 20.0 % of the rest less without it, once the "
+        "other faults are removed fault",
         "<b>Own port at all hosts</b>: 30.0 % less with host ports ten times as fast "
         "limit of the design",
     ]
+
+
+def test_faults_that_act_jointly_are_named_together(data: RunData) -> None:
+    other = Suspect(cause="slow link", place="c-d up")
+    joint = replace(finding("slow link", "a-b up", 0.2), together_with=(other,))
+    found = answer(data, report_rows(data), verified(joint))
+    both = "<b>slow link at a-b up and slow link at c-d up</b>"
+    assert f"without {both}, the iteration takes 20.0 % less" in found.verdict
+
+
+def test_unexplained_time_is_no_proof_of_health(data: RunData) -> None:
+    tested = Verdict(notes=(f"{UNEXPLAINED}; also simulated: nothing",))
+    found = answer(data, report_rows(data), Verified(verdict=tested))
+    assert found.verdict.endswith("A part of its time is <b>unexplained</b>.")
 
 
 def test_tested_run_without_faults_says_so(data: RunData) -> None:
