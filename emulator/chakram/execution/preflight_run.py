@@ -93,6 +93,7 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
             )
         )
         clients, clocks, absent = await _connect(experiment, world, agents, stack)
+        agents.check(clients)
         report = await Preflight(
             resolve(experiment),
             ports=world.ports,
