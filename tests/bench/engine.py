@@ -231,6 +231,8 @@ def one_way(
         max_burst_packets=burst,
         window_bytes=1 << 20,
         ack_interval_packets=BURSTS_PER_ACK * burst,
+        # On a busy machine, a receiver may get no core for several timeouts.
+        retry_limit=1000,
         verify_every=verify_every,
     )
     settings = RunSettings(warmup=1, measured=iterations)

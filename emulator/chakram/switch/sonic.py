@@ -62,6 +62,7 @@ _USED: Mapping[str, tuple[str, ...]] = {
 """Fields that the model uses, by table. The model uses all fields of a map."""
 
 _MARKS_GREEN = ("ecn_green", "ecn_green_yellow", "ecn_green_red", "ecn_all")
+_MOST_MS = 10**9
 _WATCHDOG_TIMES = ("detection_time", "restoration_time", "POLL_INTERVAL")
 _MTU = 9216
 _MS_NS = 10**6
@@ -425,7 +426,7 @@ class _Reader:
             return None
         at = f"{self._where}: PFC_WD.{port}"
         row = _row(rows, port, f"{self._where}: PFC_WD")
-        detection = self._number(row, "detection_time", at, 0)
+        detection = self._number(row, "detection_time", at, 0, highest=_MOST_MS)
         if not detection:
             return None
         action = str(row.get("action", "drop")).lower()
@@ -442,8 +443,16 @@ class _Reader:
             f"{self._where}: PFC_WD.GLOBAL",
             _POLL_MS,
             lowest=1,
+            highest=_MOST_MS,
         )
-        restoration = self._number(row, "restoration_time", at, 2 * detection, lowest=1)
+        restoration = self._number(
+            row,
+            "restoration_time",
+            at,
+            2 * detection,
+            lowest=1,
+            highest=_MOST_MS,
+        )
         return WatchdogSettings(
             detection_ns=detection * _MS_NS,
             restoration_ns=restoration * _MS_NS,

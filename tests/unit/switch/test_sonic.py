@@ -231,6 +231,19 @@ def test_a_queue_that_drops_instead_of_marking_marks_nothing() -> None:
     assert read_sonic(said, [END], where="db").ports[0].wred == (None,) * 8
 
 
+@pytest.mark.parametrize("key", ["detection_time", "restoration_time"])
+def test_times_of_the_watchdog_are_bounded(key: str) -> None:
+    said = tables()
+    ((port, row),) = [
+        each for each in said["PFC_WD"].items() if "detection_time" in each[1]
+    ]
+    said["PFC_WD"][port] = {**row, key: "1000000000000000"}
+    with pytest.raises(
+        ConfigError, match=rf"PFC_WD\.{port}\.{key}: .* is not a number"
+    ):
+        read_sonic(said, [END], where="db")
+
+
 def test_dilation_stretches_the_times_of_the_watchdog() -> None:
     said = tables()
     watchdog = (
