@@ -85,5 +85,5 @@ def _causes(why: Why) -> str:
     named = ", ".join(
         f"{each} ({percent_text(each.share)} %)" for each in limits[:CAUSES]
     )
-    lost = f"The run lost most time to {named}. " if named else ""
-    return f"{lost}`chakram why` tests its causes, and whether there was a fault."
+    lost = f"Most of the lost time is charged to {named}, which proves no fault. "
+    return f"{lost if named else ''}`chakram why` tests causes, faults included."
