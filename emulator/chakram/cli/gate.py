@@ -66,7 +66,7 @@ def gate(
             print(sentence)
         kept = len(verdicts) - len(failed)
         print(
-            f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} rules hold"
+            f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} checks hold"
         )
     if failed:
         raise typer.Exit(GateFailed.exit_code)

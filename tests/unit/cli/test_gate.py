@@ -56,13 +56,13 @@ def test_a_slower_link_fails_and_is_told(
 
     options = [str(rules), "--baseline", str(baseline)]
     assert main(["gate", str(same.path), *options]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "passed: 5 of 5 rules hold"
+    assert capsys.readouterr().out.splitlines()[-1] == "passed: 5 of 5 checks hold"
 
     junit, summary = tmp_path / "gate.xml", tmp_path / "gate.md"
     written = ["--junit", str(junit), "--markdown", str(summary)]
     assert main(["gate", str(slow.path), *options, *written]) == 6
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "FAILED: 2 of 5 rules hold"
+    assert lines[-1] == "FAILED: 2 of 5 checks hold"
     failed = [line for line in lines if line.startswith("FAILED ")]
     assert "[j: all_reduce of 1MiB, 4 ranks]  (slower = 2" in "\n".join(failed)
     assert " %)" in failed[0]
@@ -119,7 +119,7 @@ def test_what_is_not_known_does_not_pass(
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith("UNKNOWN generator_bound.collectives == 0")
     assert second == "UNKNOWN cv < 1  (there are no results where nranks == 77)"
-    assert last == "FAILED: 0 of 2 rules hold"
+    assert last == "FAILED: 0 of 2 checks hold"
 
 
 @pytest.mark.parametrize(
