@@ -168,7 +168,8 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
         return 0, (1 << 64) - 1
     if kind == pa.int32():
         most = _MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1
-        return 0, _MOST_OF.get(name, most)
+        # A collective has at least one rank.
+        return int(name == "nranks"), _MOST_OF.get(name, most)
     if not name.endswith("_ns"):
         # The number of a message contains the channel in its upper half.
         return 0, ((1 << 63) - 1 if name.endswith("number") else _MOST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,21 +192,28 @@ def warnings_of(data: RunData) -> list[str]:
     return [*found, *(f"preflight: {each.get('verdict', each)}" for each in odd)]
 
 
+def _section(value: Any) -> Mapping[str, Any]:
+    """Return a section of a recorded experiment, or none if it is damaged."""
+    return value if isinstance(value, dict) else {}
+
+
 @page.section("Comparability", "f")
 def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
     """Return the section of values that must be equal in two comparable runs."""
     manifest = data.manifest
     experiment = manifest.experiment
     places = []
-    for job in experiment.get("jobs", ()):
-        placement = job.get("placement") or {}
+    jobs = experiment.get("jobs")
+    for each in jobs if isinstance(jobs, list) else ():
+        job = _section(each)
+        placement = _section(job.get("placement"))
         places.append(
             f"{job.get('name')}: order {placement.get('order')}, pattern "
             f"{placement.get('pattern')}, {placement.get('ranks_per_port')} per port, "
             f"within hosts: {placement.get('same_host')}"
         )
-    transport = experiment.get("transport") or {}
-    pairs = transport.get("queue_pairs") or {}
+    transport = _section(experiment.get("transport"))
+    pairs = _section(transport.get("queue_pairs"))
     balancing = (
         f"UDP source ports {transport.get('source_ports')}, queue pairs per "
         f"{pairs.get('per')} x {pairs.get('count')}, {pairs.get('split')}; equal-cost "

@@ -895,3 +895,15 @@ def test_sizes_and_times_are_drawn_logarithmically(data: RunData) -> None:
         "slowdown": (True, True),
         "simulated": (True, True),
     }
+
+
+@pytest.mark.parametrize(
+    "experiment", [{"jobs": [{"placement": "x"}]}, {"jobs": [3]}, {"jobs": 3}]
+)
+def test_damaged_sections_of_an_experiment_are_left_out(
+    tmp_path: Path, experiment: dict[str, Any]
+) -> None:
+    data = RunData(made_run(tmp_path, experiment=experiment))
+    section = comparability(data, ())
+    assert section.title == "Comparability"
+    assert section.blocks
