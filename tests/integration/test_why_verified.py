@@ -21,6 +21,7 @@ from chakram.analysis.cause_ranking import (
 from chakram.chakra.et_codec import CollectiveType
 from chakram.cli import main
 from chakram.diagnosis import verification
+from chakram.diagnosis.removal_timer import RemovalTimer
 from tests.diagnosis import virtual
 from tests.diagnosis.cases import judged
 from tests.diagnosis.design import Design, Job, Step, star
@@ -312,3 +313,14 @@ def test_mean_over_several_jobs_names_them(
     found = capsys.readouterr().err
     assert "--job: 'c' is not a job of" in found
     assert "(its jobs are: a, b)" in found
+
+
+def test_simulation_that_does_not_end_is_a_reason_not_to_test(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RemovalTimer, "times_ns", lambda *arguments: None)
+    found = why(tmp_path, capsys)
+    assert not found["verified"]
+    assert "its simulation does not end" in found["not_verified"]

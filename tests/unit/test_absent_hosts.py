@@ -113,3 +113,11 @@ def test_only_data_parallelism_has_replicas(
         assert [each.name for each in rest.jobs] == ["b"]
     else:
         assert changes == (f"job a has {ranks} ranks instead of 4",)
+
+
+def test_replicas_on_ports_of_other_jobs_free_none(tmp_path: Path) -> None:
+    trace = {"path": "traces", "replicate": 4}
+    whole = experiment(tmp_path, job("b"), {"name": "a", "trace": trace})
+    used = {"b": {0, 1, 2, 3, 4, 5}, "a": {2, 3, 4, 5}}
+    with pytest.raises(InputError, match="leaves no job"):
+        without_hosts(whole, {"h1"}, used)

@@ -15,6 +15,8 @@ from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem
 from chakram.foundation.platform_support import require_linux
 
+_DURATION_S = 1.0
+
 
 def doctor(
     nic: Annotated[
@@ -32,15 +34,15 @@ def doctor(
         ),
     ] = None,
     duration_s: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--duration",
             metavar="SECONDS",
             min=0.01,
             max=60,
-            help="Duration of each measurement of an RDMA device.",
+            help="Duration of each measurement of an RDMA device. Default: 1.",
         ),
-    ] = 1.0,
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine, or measure an RDMA device.
@@ -48,10 +50,10 @@ def doctor(
     The exit code is 3 if this machine cannot build namespace labs.
     """
     require_linux("chakram doctor")
-    if address is not None and nic is None:
-        raise typer.BadParameter("--address needs --nic DEVICE")
+    if nic is None and (address, duration_s) != (None, None):
+        raise typer.BadParameter("--address and --duration need --nic DEVICE")
     if nic is not None:
-        _measure_nic(nic, address, duration_s, as_json=as_json)
+        _measure_nic(nic, address, duration_s or _DURATION_S, as_json=as_json)
         return
     from chakram.fabric.machine_probe import probe_all
 

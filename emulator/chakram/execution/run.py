@@ -8,7 +8,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import disagreement
@@ -97,10 +97,20 @@ def _readings(
             uncertainty_ns=each.uncertainty_ns,
             drift_ppm=each.segments[-1].drift_ppm if each.segments else 0.0,
             steps=max(0, len(each.segments) - 1),
-            wall_source=following[name].name if name in following else None,
-            wall_bound_ns=following[name].bound_ns if name in following else None,
+            **_wall_clock(following.get(name)),
         )
         for name, each in clocks.items()
+    }
+
+
+def _wall_clock(source: TimeSource | None) -> dict[str, Any]:
+    """Return the fields of ``ClockReading`` about a wall clock."""
+    if source is None:
+        return {}
+    return {
+        "wall_source": source.name,
+        "wall_offset_ns": source.offset_ns,
+        "wall_bound_ns": source.bound_ns,
     }
 
 

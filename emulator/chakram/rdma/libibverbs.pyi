@@ -11,8 +11,6 @@ def status_text(status: int) -> str: ...
 class Device:
     name: str
     firmware: str
-    max_work_requests: int
-    max_completions: int
     max_message_bytes: int
     path_mtu: int
     is_ethernet: bool

@@ -145,12 +145,18 @@ def find_nic(device: Device, address: str | None, sysfs: Path = SYSFS) -> Nic:
         sysfs: Folder with the devices of the host.
 
     Raises:
-        ConfigError: If the device is InfiniBand, or its GID table has no usable
-            address.
+        ConfigError: If the device is InfiniBand, its port is not active, or its GID
+            table has no usable address.
     """
     if not device.is_ethernet:
         raise ConfigError(
             f"RDMA device {device.name}", "is InfiniBand", "name a device for RoCE"
+        )
+    if not device.is_active:
+        raise ConfigError(
+            f"RDMA device {device.name}",
+            "its port is not active",
+            "check cable and interface: rdma link show",
         )
     try:
         wanted = str(ip_address(address)) if address else None

@@ -157,7 +157,9 @@ def _computations(
     threads: dict[tuple[int, object], int] = {}
     for row in zip(*(table[name].to_pylist() for name in names), strict=True):
         job, rank, iteration, name, stream, start_ns, end_ns = row
-        pid = number_of.get((job, rank), 0)
+        pid = number_of.get((job, rank))
+        if pid is None:
+            continue  # a damaged run, in which no other table has this rank
         if (pid, stream) not in threads:
             tid = threads[pid, stream] = _FIRST_STREAM + len(threads)
             label = "compute" if stream is None else f"compute, stream {stream}"

@@ -106,6 +106,7 @@ class ClockReading:
         steps: How often the clock was set during the run.
         wall_source: What synchronizes the wall clock of the agent's host: ``chrony`` or
             ``ptp``. None: unknown, or the host does not follow another clock.
+        wall_offset_ns: Last distance that it measured. None: unknown.
         wall_bound_ns: Bound on the error of that wall clock. None: unknown.
     """
 
@@ -114,6 +115,7 @@ class ClockReading:
     drift_ppm: float = 0.0
     steps: int = 0
     wall_source: str | None = None
+    wall_offset_ns: int | None = None
     wall_bound_ns: int | None = None
 
 

@@ -25,7 +25,7 @@ def output(machine: Machine, *arguments: str) -> Any:
 def test_messages_arrive_whole_and_in_order(machine: Machine) -> None:
     found = output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
     sizes = found["sizes"]
-    # Only the last message is signaled, and its completion stands for all.
+    # The list has one completion, because only its last message is signaled.
     assert [row[:3] for row in found["sent"]] == [[len(sizes) - 1, 0, 0]]
     assert [[row[0], row[1], row[2], row[4]] for row in found["received"]] == [
         [100 + at, 0, 1, 1000 + at] for at in range(len(sizes))

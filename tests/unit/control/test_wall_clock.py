@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +97,16 @@ def test_pings_that_contradict_the_bounds_of_both_hosts_are_told() -> None:
             disagreement("h1", ahead_ns=10**9, uncertainty_ns=0, sources=(here, one))
             is None
         )
+
+
+def test_a_daemon_that_hangs_is_given_up_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = tmp_path / "pid"
+    program = tmp_path / "chronyc"
+    program.write_text(f"#!/bin/sh\necho $$ > {began}\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert asyncio.run(time_source()) is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)

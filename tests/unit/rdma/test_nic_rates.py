@@ -20,11 +20,12 @@ REPORT = """
 """
 
 
-def device(*, is_ethernet: bool = True) -> Any:
+def device(*, is_ethernet: bool = True, is_active: bool = True) -> Any:
     return SimpleNamespace(
         name="mlx5_0",
         gids=lambda: GIDS,
         is_ethernet=is_ethernet,
+        is_active=is_active,
         path_mtu=4096,
         firmware="28.39.1002",
     )
@@ -58,6 +59,8 @@ def test_address_may_be_given(sysfs: Path) -> None:
 def test_other_devices_and_addresses_are_refused(sysfs: Path) -> None:
     with pytest.raises(ConfigError, match="is InfiniBand"):
         find_nic(device(is_ethernet=False), None, sysfs)
+    with pytest.raises(ConfigError, match="its port is not active"):
+        find_nic(device(is_active=False), None, sysfs)
     with pytest.raises(ConfigError, match="'mlx5' is no IP address"):
         find_nic(device(), "mlx5", sysfs)
 
@@ -102,3 +105,11 @@ def test_unknown_device_is_told_with_the_known_ones(
     pytest.importorskip("chakram.rdma.libibverbs")
     assert main(["doctor", "--nic", "mlx5_9"]) == 2
     assert "does not exist (devices of this host: none)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--address", "198.18.0.1"], ["--duration", "2"]])
+def test_options_of_a_device_need_one(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", *option]) == 2
+    assert "need --nic DEVICE" in capsys.readouterr().err

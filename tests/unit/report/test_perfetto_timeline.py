@@ -223,6 +223,8 @@ def test_computations_are_on_the_thread_of_their_stream(
         {**compute, "stream": None, "rank": 3},
         {**compute, "stream": 7, "start_ns": 1_300_000, "end_ns": 1_300_500},
         {**compute, "kind": "collective", "stream": 7},
+        # No other table has this job.
+        {**compute, "job": "gone", "stream": 7},
     ]
     schema = pa.schema([table.schema.field(name) for name in (*compute, "stream")])
     made = pa.Table.from_pylist(rows, schema)

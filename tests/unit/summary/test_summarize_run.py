@@ -235,6 +235,13 @@ def test_generator_bound_is_the_first_banner() -> None:
     )
 
 
+def test_simultaneous_waits_are_no_longer_than_the_collective() -> None:
+    rows = run(3)
+    rows.extend(small_rows(3, generator_wait_ns=10**9))
+    reduce = row_of(summarize_run(measurements(rows)), CollectiveOp.ALL_REDUCE)
+    assert reduce.generator_wait_share == pytest.approx(1 / 4, rel=0.5)
+
+
 def test_single_wait_is_counted_without_a_banner() -> None:
     rows = run(3)
     rows.extend(small_rows(3, generator_wait_ns=8_000))
