@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,6 +65,11 @@ def why_no_torch() -> str | None:
     """Return why this Python cannot record a job of PyTorch; None if it can."""
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed; its build for CPUs is enough"
+    # An interrupted installation leaves a package that cannot be imported.
+    importing = [sys.executable, "-c", "import torch.distributed"]
+    done = subprocess.run(importing, capture_output=True, text=True)
+    if done.returncode:
+        return f"torch cannot be imported: {done.stderr.strip().rpartition(chr(10))[2]}"
     return None
 
 

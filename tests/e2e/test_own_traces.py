@@ -83,13 +83,15 @@ def check_replay(traces: Path, runs: Path, nranks: int, width: int = 128) -> Non
 def test_a_job_that_the_example_records_is_replayed(tmp_path: Path) -> None:
     require("torch", why_no_torch())
     traces = tmp_path / "traces"
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
-         "--nproc-per-node", "2", str(EXAMPLE / "train.py"), "--out", str(traces)],
-        check=True,
+         "--local-addr", "127.0.0.1", "--nproc-per-node", "2",
+         str(EXAMPLE / "train.py"), "--out", str(traces)],
         capture_output=True,
+        text=True,
         timeout=100,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     check_replay(traces, tmp_path / "runs", 2)
 
 

@@ -17,7 +17,8 @@ from chakram.control.wall_clock import TimeSource
 from tests.support import require
 
 _SERVER_PORT = 11123
-_LIMIT_S = 20.0
+_LIMIT_S = 30.0
+_BOUND_NS = 10_000_000
 _SERVER = f"""port {_SERVER_PORT}
 cmdport 0
 bindcmdaddress /
@@ -54,11 +55,18 @@ def chronyd(tmp_path: Path) -> Iterator[None]:
 def test_chrony_bounds_the_error_of_the_wall_clock() -> None:
     found: TimeSource | None = None
     until_s = time.monotonic() + _LIMIT_S
-    while time.monotonic() < until_s and not (found and found.is_synchronized):
+    # The first samples on a busy host leave a wide bound; later ones narrow it.
+    while time.monotonic() < until_s and not is_narrow(found):
         time.sleep(0.1)
         found = asyncio.run(time_source())
-    assert found is not None
-    assert found.name == "chrony"
-    assert found.is_synchronized
-    assert found.bound_ns is not None
-    assert abs(found.offset_ns) <= found.bound_ns < 10_000_000
+    assert is_narrow(found), found
+
+
+def is_narrow(found: TimeSource | None) -> bool:
+    return (
+        found is not None
+        and found.name == "chrony"
+        and found.is_synchronized
+        and found.bound_ns is not None
+        and abs(found.offset_ns) <= found.bound_ns < _BOUND_NS
+    )
