@@ -31,6 +31,7 @@ from chakram.foundation.errors import (
     UnexpectedEvent,
 )
 from chakram.foundation.units import format_time
+from chakram.plan.bound_queue_pairs import Bindings, Peers
 from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
@@ -212,8 +213,11 @@ class Agent:
         """Record that the controller's stream has ended."""
         self._dispatch(events.Detach(session=session))
 
-    async def prepare(self, session: str, plan: AgentPlan) -> None:
+    async def prepare(self, session: str, plan: AgentPlan) -> Bindings:
         """Start the shards of *plan* and wait until they have opened all ports.
+
+        Returns:
+            The ends of queue pairs on RDMA NICs.
 
         Raises:
             ChakramError: If the agent refuses the plan or cannot open a port.
@@ -245,6 +249,28 @@ class Agent:
         if self.state.phase is not Phase.PREPARED:
             raise self._shards.failure or AgentError(
                 f"plan {plan.run_id}", self.state.reason or "it was not prepared"
+            )
+        return Bindings(bound=tuple(self._shards.bound))
+
+    async def connect(self, session: str, peers: Peers) -> None:
+        """Connect the queue pairs whose ends are on RDMA NICs.
+
+        Raises:
+            ChakramError: If there is no prepared plan, or a queue pair cannot be
+                connected.
+        """
+        self._dispatch(events.Connect(session=session))
+        self._shards.connect(peers)
+        await self._wait_until(
+            lambda: self.state.phase is not Phase.PREPARED or self.state.is_connected,
+            timeout_s=None,
+        )
+        await self._wait_until(
+            lambda: self.state.phase is not Phase.DRAINING, timeout_s=None
+        )
+        if self.state.phase is not Phase.PREPARED:
+            raise self._shards.failure or AgentError(
+                "queue pairs", self.state.reason or "they were not connected"
             )
 
     def arm(self, session: str, start_ns: int) -> None:

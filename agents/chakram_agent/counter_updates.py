@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from chakram.control.events import ShardLoad
 from chakram.plan.plan import AgentPlan
@@ -26,9 +27,9 @@ from chakram.records.counter_definitions import (
 from chakram.records.counter_slots import distribution_slot, fault_slot, slot
 from chakram.replay import samples
 from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
-from chakram.roce.queue_pair import QueuePair
 from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.dataplane.loop import DataPlane, Line
+from chakram_agent.dataplane.verbs_engine import VerbsEngine
 from chakram_agent.shared_counters import SharedCounters
 
 LOOKED_AT_PER_BIN = 512
@@ -49,7 +50,8 @@ class Sampler(samples.Sampler):
 
     def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
         (shard,) = plan.shard_numbers()
-        lines = plane.lines
+        # A NIC sends the packets of its ports itself.
+        lines = [line for line in plane.lines if not _is_on_nic(line)]
         super().__init__(
             [line.endpoint for line in lines],
             [plan],
@@ -59,6 +61,17 @@ class Sampler(samples.Sampler):
             most_rows=ROWS_PER_BIN,
             turns_per_bin=TURNS_PER_BIN,
         )
+
+
+def _is_on_nic(line: Line) -> bool:
+    return isinstance(line.endpoint.engine, VerbsEngine)
+
+
+def _counted_pairs(line: Line) -> Sequence[CountedPair]:
+    engine = line.endpoint.engine
+    if isinstance(engine, VerbsEngine):
+        return engine.counted_pairs()
+    return engine.queue_pairs()
 
 
 def port_row(
@@ -140,14 +153,26 @@ def _queued_ns() -> int:
         return 0
 
 
+class CountedPair(Protocol):
+    """A queue pair with statistics."""
+
+    @property
+    def qpn(self) -> int:
+        """Number of the queue pair in the plan."""
+
+    def statistics(self) -> QueuePairStatistics:
+        """Return the current counters."""
+
+
 @dataclass(slots=True, eq=False)
 class _Pair:
     """A queue pair with its rank, its peer and the statistics at its last update."""
 
-    pair: QueuePair
+    pair: CountedPair
     rank: int
     peer: int
     first_rate_bps: int
+    is_on_nic: bool
     counted: QueuePairStatistics | None = None
     is_limited: bool = False
     has_failed: bool = False
@@ -191,9 +216,10 @@ class Tally:
                 pair,
                 *owners[line.endpoint.port.number, pair.qpn],
                 pair.statistics().rate_bps or 0,
+                _is_on_nic(line),
             )
             for line in plane.lines
-            for pair in line.endpoint.engine.queue_pairs()
+            for pair in _counted_pairs(line)
         ]
         self._limited = 0
         self._failed = 0
@@ -249,6 +275,8 @@ class Tally:
         for fault, count in disturbed.items():
             values[fault_slot(fault)] += count - self._disturbed[index].get(fault, 0)
         self._disturbed[index] = disturbed
+        if _is_on_nic(line):
+            return
         port = line.endpoint.port.number
         sampled = port_row(line, self._place, *sampled_of(now))
         row = (monotonic_ns(), port, *sampled)
@@ -316,6 +344,8 @@ class Tally:
         entry.is_limited = is_limited
         self._failed += has_failed - entry.has_failed
         entry.has_failed = has_failed
+        if entry.is_on_nic:
+            return
         row = queue_pair_row(
             monotonic_ns(), entry.rank, entry.peer, entry.pair.qpn, now
         )

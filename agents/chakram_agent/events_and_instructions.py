@@ -43,6 +43,13 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """The controller sent the remote ends of queue pairs on RDMA NICs."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """The controller set the start time."""
 
@@ -68,6 +75,13 @@ class Reset:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReady:
     """A shard opened its ports."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardConnected:
+    """A shard connected its queue pairs to their remote ends on RDMA NICs."""
 
     shard: int
 
@@ -102,8 +116,9 @@ class Tick:
     now_ns: int
 
 
-ShardEvent = ShardReady | ShardFinished | ShardFailed | ShardStopped
-Event = Attach | Heartbeat | Detach | Prepare | Arm | Abort | Reset | ShardEvent | Tick
+ShardEvent = ShardReady | ShardConnected | ShardFinished | ShardFailed | ShardStopped
+Command = Attach | Heartbeat | Detach | Prepare | Connect | Arm | Abort | Reset
+Event = Command | ShardEvent | Tick
 
 
 # ---- instructions --------------------------------------------------------------------

@@ -22,6 +22,7 @@ import grpc
 import chakram
 from chakram._compiled import status as compiled_status
 from chakram.control import service
+from chakram.control.binding_codec import decode_request, encode_reply
 from chakram.control.error_details import METADATA_KEY, encode_error
 from chakram.control.event_codec import encode_description, encode_event, encode_ports
 from chakram.control.events import AgentDescription
@@ -141,8 +142,16 @@ class AgentService(service.AgentServicer):
         """Accept a plan and open its ports."""
         async with _refusals(context):
             plan = decode_plan(request.plan)
-            await self._agent.prepare(request.session, plan)
-        return pb.PrepareReply()
+            bindings = await self._agent.prepare(request.session, plan)
+        return encode_reply(bindings)
+
+    async def Connect(
+        self, request: pb.ConnectRequest, context: Context
+    ) -> pb.ConnectReply:
+        """Connect the queue pairs whose ends are on RDMA NICs."""
+        async with _refusals(context):
+            await self._agent.connect(request.session, decode_request(request))
+        return pb.ConnectReply()
 
     async def Arm(self, request: pb.ArmRequest, context: Context) -> pb.ArmReply:
         """Accept the start time."""

@@ -24,13 +24,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_network
 
+from chakram.control.binding_codec import decode_command, encode_ready
 from chakram.control.error_details import error_message
-from chakram.control.event_codec import encode_progress, encode_rows
-from chakram.control.events import Progress
+from chakram.control.event_codec import encode_nic, encode_progress, encode_rows
+from chakram.control.events import NicCounters, Progress
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import decode_message, pb
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
+from chakram.plan.bound_queue_pairs import Bindings, Peers, is_verbs
 from chakram.plan.plan import AgentPlan, PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import RecordRows
@@ -41,6 +43,7 @@ from chakram_agent.counter_updates import TURNS_PER_PORT, Sampler, Tally
 from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork
 from chakram_agent.dataplane.open_port import open_line
+from chakram_agent.dataplane.verbs_engine import VerbsEngine
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.probe_sender import Prober, open_prober, probe
 from chakram_agent.send_limits import Policy
@@ -93,6 +96,11 @@ def _open_line(
         settings=plan.settings,
         rank_numbers=plan.numbers(),
         line=None if part is None else _shared_line(port, transport, part),
+        engine=(
+            VerbsEngine(port, ranks, transport, plan.settings, monotonic_ns)
+            if is_verbs(port)
+            else None
+        ),
         has_arrivals=True,
     )
     return open_line(
@@ -103,6 +111,24 @@ def _open_line(
         network=network,
         receiver=None if part is None else socket.socket(fileno=part.receiver),
     )
+
+
+def connect(plane: DataPlane, peers: Peers) -> None:
+    """Connect the queue pairs of all lines that have an end on an RDMA NIC.
+
+    Raises:
+        ChakramError: If a queue pair cannot be connected.
+    """
+    for line in plane.lines:
+        number = line.endpoint.port.number
+        own = {each.qpn: each for each in peers.peers if each.port == number}
+        engine = line.endpoint.engine
+        if isinstance(engine, VerbsEngine):
+            engine.connect(own)
+            continue
+        for pair in engine.queue_pairs():
+            if pair.qpn in own:
+                line.endpoint.connect_to_device(pair.qpn, own[pair.qpn].remote)
 
 
 def _shared_line(
@@ -129,6 +155,8 @@ TALLY_NS = 1_000_000
 """Interval between turns of the tally, each of which updates a few counters."""
 REPORT_NS = 50_000_000
 REPORT_ROWS = 4096
+NICS_NS = 1_000_000_000
+"""Interval between reports of the hardware counters of RDMA NICs."""
 STALLED_NS = 1_000_000_000
 """Time without progress after which reports include what each rank waits for."""
 LONGEST_WAIT_NS = 50_000_000
@@ -165,6 +193,7 @@ class Shard:
         self._progress_ns = 0
         self._next_tally_ns = 0
         self._next_report_ns = 0
+        self._next_nics_ns = 0
 
     def run(self) -> None:
         """Work until the agent sends stop or ends."""
@@ -198,6 +227,12 @@ class Shard:
             for line in self._plane.lines
             for replay in line.endpoint.replays
         )
+        bound = tuple(
+            each
+            for line in self._plane.lines
+            if isinstance(line.endpoint.engine, VerbsEngine)
+            for each in line.endpoint.engine.bound
+        )
         self._tally = Tally(self._plane, self._plan, self._counters, shard=setup.shard)
         self._sampler = Sampler(
             self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
@@ -208,7 +243,7 @@ class Shard:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD)
-        self._tell(pb.ShardReport(ready=pb.ShardReady()))
+        self._tell(pb.ShardReport(ready=encode_ready(Bindings(bound=bound))))
 
     def _wait_for_setup(self) -> pb.ShardSetup | None:
         while not self._pipe.closed:
@@ -281,6 +316,9 @@ class Shard:
                     self._tally.turn()
         if self._sampler is not None:
             self._sampler.turn(now_ns)
+        if now_ns >= self._next_nics_ns:
+            self._next_nics_ns = now_ns + NICS_NS
+            self._report_nics(plane)
         if self._finished and not self._goes_on:
             # Peers that lack acknowledgments may still retransmit. Report the resulting
             # rows.
@@ -290,12 +328,14 @@ class Shard:
             return
         failure = plane.failure()
         if failure is not None:
+            self._report_nics(plane)
             raise RunFailed("shard", failure)
         if not self._finished and now_ns >= self._start_ns and plane.finished():
             # Background ranks continue as long as other jobs need them.
             self._finished = True
             self._finish_samples(now_ns)
             self._report(plane, now_ns)
+            self._report_nics(plane)
             self._finish_tally()
             self._tell(pb.ShardReport(finished=pb.ShardFinished()))
         elif now_ns >= self._next_report_ns or _rows(plane) >= REPORT_ROWS:
@@ -304,6 +344,9 @@ class Shard:
 
     def _obey(self, command: pb.ShardCommand, plane: DataPlane) -> None:
         match command.WhichOneof("command"):
+            case "connect":
+                connect(plane, decode_command(command.connect))
+                self._tell(pb.ShardReport(connected=pb.ShardConnected()))
             case "arm":
                 plane.arm(command.arm.start_ns)
                 self._armed = True
@@ -344,6 +387,16 @@ class Shard:
             ),
         )
         self._tell(pb.ShardReport(progress=encode_progress(progress)))
+
+    def _report_nics(self, plane: DataPlane) -> None:
+        """Send the hardware counters of RDMA NICs."""
+        for line in plane.lines:
+            engine = line.endpoint.engine
+            if isinstance(engine, VerbsEngine):
+                counts = tuple(sorted(engine.hardware_counters().items()))
+                number = line.endpoint.port.number
+                event = NicCounters(time_ns=0, port=number, counts=counts)
+                self._tell(pb.ShardReport(nic=encode_nic(event)))
 
     def _report_rows(self, plane: DataPlane) -> None:
         """Send new rows."""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from chakram.control.binding_codec import decode_ready, encode_command
 from chakram.control.error_details import rebuild
-from chakram.control.event_codec import decode_progress, decode_rows
+from chakram.control.event_codec import decode_nic, decode_progress, decode_rows
 from chakram.control.events import AgentEvent, CountersSnapshot, Progress, RecordBatch
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import pb
@@ -22,6 +23,7 @@ from chakram_agent.shard_process import ShardProcess
 from chakram_agent.stall_lease import LAPSED, Lease
 
 if TYPE_CHECKING:
+    from chakram.plan.bound_queue_pairs import BoundQueuePair, Peers
     from chakram.plan.plan import AgentPlan
     from chakram_agent.send_limits import Policy
     from chakram_agent.shared_counters import Metering
@@ -42,6 +44,7 @@ class Shards:
         failure: First error of this run that a shard reported, or that prevented the
             start of a shard.
         waiting_for: Sentences about what each rank waited for when a run failed.
+        bound: Ends of queue pairs on RDMA NICs.
     """
 
     policy: Policy
@@ -53,6 +56,7 @@ class Shards:
     tell: Callable[[AgentEvent], bool]
     failure: ChakramError | None = None
     waiting_for: list[str] = field(default_factory=list)
+    bound: list[BoundQueuePair] = field(default_factory=list)
     _processes: dict[int, ShardProcess] = field(default_factory=dict)
     _divided: DividedPorts = field(default_factory=DividedPorts)
     _called_off: bool = False
@@ -98,6 +102,12 @@ class Shards:
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
+    def connect(self, peers: Peers) -> None:
+        """Connect the queue pairs of all shards whose ends are on RDMA NICs."""
+        command = pb.ShardCommand(connect=encode_command(peers))
+        for shard in self._processes.values():
+            shard.tell(command)
+
     def renew_lease(self, now_ns: int) -> bool:
         """Renew the lease of the shards unless it has lapsed.
 
@@ -125,6 +135,7 @@ class Shards:
         self._lease = Lease()
         self.failure = None
         self.waiting_for = []
+        self.bound = []
         self._progress = {}
 
     def are_running(self) -> bool:
@@ -204,7 +215,13 @@ class Shards:
         now_ns = monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
+                ready = decode_ready(report.ready, where=f"shard {number}")
+                self.bound.extend(ready.bound)
                 self.dispatch(events.ShardReady(shard=number))
+            case "connected":
+                self.dispatch(events.ShardConnected(shard=number))
+            case "nic":
+                self.tell(decode_nic(report.nic, time_ns=now_ns))
             case "progress":
                 self._note_progress(
                     number, decode_progress(report.progress, time_ns=now_ns)

@@ -72,6 +72,7 @@ class AgentState:
     _shards: int = 0
     _live: set[int] = field(default_factory=set)
     _ready: set[int] = field(default_factory=set)
+    _connected: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
     _goes_on: bool = False
     _releasing: bool = False
@@ -98,6 +99,8 @@ class AgentState:
                 return self._lost(event.session, "the controller has left")
             case events.Prepare():
                 return self._prepare(event)
+            case events.Connect():
+                return self._connect(event)
             case events.Arm():
                 return self._arm(event)
             case events.Abort():
@@ -110,6 +113,11 @@ class AgentState:
                 return self._tick(event.now_ns)
             case _:
                 return self._shard_event(event)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether all shards have connected their queue pairs."""
+        return len(self._connected) == self._shards
 
     def next_deadline_ns(self) -> int:
         """Return when a ``Tick`` may next change the state, or NEVER."""
@@ -191,6 +199,12 @@ class AgentState:
         self._goes_on = event.goes_on
         self._live = set(range(event.shards))
         return [events.StartShards(count=event.shards)]
+
+    def _connect(self, event: events.Connect) -> list[events.Instruction]:
+        self._require_session(event.session)
+        if self.phase is not Phase.PREPARED or self._connected:
+            raise self._unexpected("connect", "prepare it first")
+        return []
 
     def _arm(self, event: events.Arm) -> list[events.Instruction]:
         self._require_session(event.session)
@@ -275,6 +289,9 @@ class AgentState:
                 if len(self._ready) == self._shards:
                     self.phase = Phase.PREPARED
                 return []
+            case events.ShardConnected() if self.phase is Phase.PREPARED:
+                self._connected.add(event.shard)
+                return []
             case events.ShardFinished() if self.phase in TRAFFIC:
                 self._finished.add(event.shard)
                 if len(self._finished) < self._shards:
@@ -311,6 +328,7 @@ class AgentState:
         self.run_id = self.start_ns = self.reason = None
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
+        self._connected = set()
         self._releasing = self._goes_on = False
         return [events.Release()]
 

@@ -21,6 +21,7 @@ from tests.made_plans import collective, program
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from chakram.control.events import CountersSnapshot
@@ -53,6 +54,9 @@ class Collector:
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.said.append(text)
+
+    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+        self.said.append(f"NIC of port {port}")
 
 
 def two_jobs() -> Plan:

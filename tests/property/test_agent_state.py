@@ -13,6 +13,7 @@ from chakram_agent.events_and_instructions import (
     Abort,
     Arm,
     Attach,
+    Connect,
     Detach,
     Event,
     Heartbeat,
@@ -22,6 +23,7 @@ from chakram_agent.events_and_instructions import (
     ReportFailed,
     ReportFinished,
     Reset,
+    ShardConnected,
     ShardFailed,
     ShardFinished,
     ShardReady,
@@ -84,6 +86,14 @@ class AgentMachine(RuleBasedStateMachine):
     @rule(session=sessions, count=st.integers(0, 3))
     def prepare(self, session: str, count: int) -> None:
         self.throw(Prepare(session=session, run_id="r", shards=count))
+
+    @rule(session=sessions)
+    def connect(self, session: str) -> None:
+        self.throw(Connect(session=session))
+
+    @rule(shard=shards)
+    def shard_connected(self, shard: int) -> None:
+        self.throw(ShardConnected(shard=shard))
 
     @rule(session=sessions, ahead_ns=st.integers(-5, 10**9))
     def arm(self, session: str, ahead_ns: int) -> None:

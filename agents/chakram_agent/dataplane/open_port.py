@@ -15,6 +15,8 @@ from chakram_agent.dataplane.pause_listener import PauseListener
 from chakram_agent.dataplane.port_options import PortOptions, of_class
 from chakram_agent.dataplane.route_check import check_route
 from chakram_agent.dataplane.udp_port import open_udp_port
+from chakram_agent.dataplane.verbs_engine import VerbsEngine
+from chakram_agent.dataplane.verbs_line import open_verbs_line
 
 if TYPE_CHECKING:
     import socket
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from chakram_agent.send_limits import Policy
 
 
-PORT_KINDS = ("udp", "memory")
+PORT_KINDS = ("udp", "verbs", "memory")
 
 
 def open_port(
@@ -112,6 +114,10 @@ def open_line(
             has a route through ``lo``.
     """
     port = endpoint.port
+    addresses = [address for address, _ in endpoint.destinations]
+    if isinstance(endpoint.engine, VerbsEngine):
+        with place_of(port, addresses, policy=policy, members=members):
+            return open_verbs_line(endpoint, endpoint.engine, transport)
     queue_pairs = endpoint.engine.queue_pairs()
     sources: dict[int, int] = {}
     if port.open.startswith("udp:"):
@@ -134,7 +140,6 @@ def open_line(
         cnp_tos=transport.dscp_cnp << 2 | transport.ecn,
         receiver=receiver,
     )
-    addresses = [address for address, _ in endpoint.destinations]
     with place_of(port, addresses, policy=policy, members=members):
         line = Line(endpoint, open_port(port.open, options, network), transport)
         # ACKs and NAKs use the class of their queue pair's data, unless the plan sets a

@@ -194,7 +194,8 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
 
     In virtual time, the parts cover all of that time.  In a run on a network, only the
     time at the sender is split.  ``NETWORK`` covers the time after the last packet
-    left.  This part is missing if the time of arrival is unknown.
+    left.  This part is missing if the time of arrival is unknown.  For messages of RDMA
+    NICs, it covers all time after they were handed to the NIC.
     """
     waited_ns = message.posted_ns - message.ready_ns
     parts = [(Part.HOST if is_virtual else Part.GENERATOR, waited_ns)]
@@ -207,6 +208,11 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
         message.repair_ns,
     )
     known = [each for each in own if each is not None]
+    if not known and message.received_ns is not None:
+        # An RDMA NIC sent the packets, so only the ends of that time are known.
+        handed_ns = max(0, message.generator_wait_ns - max(0, waited_ns))
+        rest_ns = message.received_ns - message.posted_ns - handed_ns
+        return [*parts, (Part.GENERATOR, handed_ns), (Part.NETWORK, rest_ns)]
     if len(known) < len(own) or message.departed_ns is None:
         return parts
     port_ns, *others = known

@@ -237,7 +237,7 @@ def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
         microseconds_text(completion.p50_ns if completion else None),
         microseconds_text(completion.p99_ns if completion else None),
         microseconds_text(completion.p100_ns if completion else None),
-        str(row.retransmitted),
+        MISSING if row.retransmitted is None else str(row.retransmitted),
         str(row.samples),
         percent_text(row.cv),
     ]
@@ -308,7 +308,9 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
         yield from message_lines(summary.messages, width=width)
     yield from _exposed(summary.ranks, width)
     yield (
-        "# Packets: N/A, the run ended before they were counted"
+        "# Packets: N/A, NICs send them"
+        if facts.nics
+        else "# Packets: N/A, the run ended before they were counted"
         if not summary.is_counted
         else (
             f"# Packets: {summary.packets} sent, {summary.retransmitted} retransmitted "
@@ -316,6 +318,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
             f"for congestion ({_share(summary.marked, summary)} %)"
         )
     )
+    yield from (f"# {name}: {text}" for name, text in facts.nic_counters())
     if summary.traffic is not None:
         yield from _sent_again(summary.traffic)
     yield from _links(summary)

@@ -594,6 +594,124 @@ Global___PrepareRequest: _TypeAlias = PrepareRequest  # noqa: Y015
 class PrepareReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    BOUND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def bound(self) -> _containers.RepeatedCompositeFieldContainer[Global___BoundQueuePair]:
+        """queue pairs of RDMA NICs"""
+
+    def __init__(
+        self,
+        *,
+        bound: _abc.Iterable[Global___BoundQueuePair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareReply: _TypeAlias = PrepareReply  # noqa: Y015
+
+@_typing.final
+class BoundQueuePair(_message.Message):
+    """End of a queue pair on an RDMA NIC, which chooses the number of the queue pair."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    QPN_FIELD_NUMBER: _builtins.int
+    DEVICE_QPN_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    SLOT_BYTES_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    PATH_MTU_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """with qpn, the end in the plan"""
+    qpn: _builtins.int
+    device_qpn: _builtins.int
+    address: _builtins.int
+    """of the memory that the peer writes to"""
+    key: _builtins.int
+    slot_bytes: _builtins.int
+    slots: _builtins.int
+    path_mtu: _builtins.int
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        qpn: _builtins.int = ...,
+        device_qpn: _builtins.int = ...,
+        address: _builtins.int = ...,
+        key: _builtins.int = ...,
+        slot_bytes: _builtins.int = ...,
+        slots: _builtins.int = ...,
+        path_mtu: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "device_qpn", b"device_qpn", "key", b"key", "path_mtu", b"path_mtu", "port", b"port", "qpn", b"qpn", "slot_bytes", b"slot_bytes", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoundQueuePair: _TypeAlias = BoundQueuePair  # noqa: Y015
+
+@_typing.final
+class ConnectRequest(_message.Message):
+    """After all agents have prepared: the remote ends of the agent's queue pairs on NICs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BoundPeer]: ...
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        peers: _abc.Iterable[Global___BoundPeer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
+
+@_typing.final
+class BoundPeer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    QPN_FIELD_NUMBER: _builtins.int
+    REMOTE_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """with qpn, the local end in the plan"""
+    qpn: _builtins.int
+    @_builtins.property
+    def remote(self) -> Global___BoundQueuePair: ...
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        qpn: _builtins.int = ...,
+        remote: Global___BoundQueuePair | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remote", b"remote"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "qpn", b"qpn", "remote", b"remote"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoundPeer: _TypeAlias = BoundPeer  # noqa: Y015
+
+@_typing.final
+class ConnectReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
     def __init__(
         self,
     ) -> None: ...
@@ -603,7 +721,7 @@ class PrepareReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PrepareReply: _TypeAlias = PrepareReply  # noqa: Y015
+Global___ConnectReply: _TypeAlias = ConnectReply  # noqa: Y015
 
 @_typing.final
 class ArmRequest(_message.Message):
@@ -725,6 +843,7 @@ class AgentEvent(_message.Message):
     LOG_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    NIC_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     @_builtins.property
     def phase_changed(self) -> Global___PhaseChanged: ...
@@ -740,6 +859,8 @@ class AgentEvent(_message.Message):
     def finished(self) -> Global___Finished: ...
     @_builtins.property
     def failed(self) -> Global___Failed: ...
+    @_builtins.property
+    def nic(self) -> Global___NicCounters: ...
     def __init__(
         self,
         *,
@@ -751,16 +872,64 @@ class AgentEvent(_message.Message):
         log: Global___LogLine | None = ...,
         finished: Global___Finished | None = ...,
         failed: Global___Failed | None = ...,
+        nic: Global___NicCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records", "time_ns", b"time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["phase_changed", "progress", "records", "counters", "log", "finished", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["phase_changed", "progress", "records", "counters", "log", "finished", "failed", "nic"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___AgentEvent: _TypeAlias = AgentEvent  # noqa: Y015
+
+@_typing.final
+class NicCounters(_message.Message):
+    """Hardware counters of an RDMA NIC since the start of the run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        counts: _abc.Iterable[Global___NamedCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NicCounters: _TypeAlias = NicCounters  # noqa: Y015
+
+@_typing.final
+class NamedCount(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedCount: _TypeAlias = NamedCount  # noqa: Y015
 
 @_typing.final
 class PhaseChanged(_message.Message):
@@ -2034,28 +2203,52 @@ class ShardCommand(_message.Message):
     SETUP_FIELD_NUMBER: _builtins.int
     ARM_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
+    CONNECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def setup(self) -> Global___ShardSetup: ...
     @_builtins.property
     def arm(self) -> Global___ShardArm: ...
     @_builtins.property
     def stop(self) -> Global___ShardStop: ...
+    @_builtins.property
+    def connect(self) -> Global___ShardConnect: ...
     def __init__(
         self,
         *,
         setup: Global___ShardSetup | None = ...,
         arm: Global___ShardArm | None = ...,
         stop: Global___ShardStop | None = ...,
+        connect: Global___ShardConnect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["setup", "arm", "stop"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["setup", "arm", "stop", "connect"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
 Global___ShardCommand: _TypeAlias = ShardCommand  # noqa: Y015
+
+@_typing.final
+class ShardConnect(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BoundPeer]: ...
+    def __init__(
+        self,
+        *,
+        peers: _abc.Iterable[Global___BoundPeer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardConnect: _TypeAlias = ShardConnect  # noqa: Y015
 
 @_typing.final
 class ShardSetup(_message.Message):
@@ -2167,6 +2360,8 @@ class ShardReport(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
+    NIC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ready(self) -> Global___ShardReady: ...
     @_builtins.property
@@ -2181,6 +2376,10 @@ class ShardReport(_message.Message):
     def stopped(self) -> Global___ShardStopped: ...
     @_builtins.property
     def log(self) -> Global___LogLine: ...
+    @_builtins.property
+    def connected(self) -> Global___ShardConnected: ...
+    @_builtins.property
+    def nic(self) -> Global___NicCounters: ...
     def __init__(
         self,
         *,
@@ -2191,12 +2390,14 @@ class ShardReport(_message.Message):
         failed: Global___ShardFailed | None = ...,
         stopped: Global___ShardStopped | None = ...,
         log: Global___LogLine | None = ...,
+        connected: Global___ShardConnected | None = ...,
+        nic: Global___NicCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "log", b"log", "progress", b"progress", "ready", b"ready", "records", b"records", "report", b"report", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "progress", b"progress", "ready", b"ready", "records", b"records", "report", b"report", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "log", b"log", "progress", b"progress", "ready", b"ready", "records", b"records", "report", b"report", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "progress", b"progress", "ready", b"ready", "records", b"records", "report", b"report", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["ready", "progress", "records", "finished", "failed", "stopped", "log"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["ready", "progress", "records", "finished", "failed", "stopped", "log", "connected", "nic"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 
@@ -2204,6 +2405,26 @@ Global___ShardReport: _TypeAlias = ShardReport  # noqa: Y015
 
 @_typing.final
 class ShardReady(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOUND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def bound(self) -> _containers.RepeatedCompositeFieldContainer[Global___BoundQueuePair]: ...
+    def __init__(
+        self,
+        *,
+        bound: _abc.Iterable[Global___BoundQueuePair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardReady: _TypeAlias = ShardReady  # noqa: Y015
+
+@_typing.final
+class ShardConnected(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -2215,7 +2436,7 @@ class ShardReady(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ShardReady: _TypeAlias = ShardReady  # noqa: Y015
+Global___ShardConnected: _TypeAlias = ShardConnected  # noqa: Y015
 
 @_typing.final
 class ShardFinished(_message.Message):

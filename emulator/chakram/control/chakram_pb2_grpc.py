@@ -41,6 +41,11 @@ class AgentStub(object):
                 request_serializer=chakram_dot_control_dot_chakram__pb2.PrepareRequest.SerializeToString,
                 response_deserializer=chakram_dot_control_dot_chakram__pb2.PrepareReply.FromString,
                 )
+        self.Connect = channel.unary_unary(
+                '/chakram.control.v1.Agent/Connect',
+                request_serializer=chakram_dot_control_dot_chakram__pb2.ConnectRequest.SerializeToString,
+                response_deserializer=chakram_dot_control_dot_chakram__pb2.ConnectReply.FromString,
+                )
         self.Arm = channel.unary_unary(
                 '/chakram.control.v1.Agent/Arm',
                 request_serializer=chakram_dot_control_dot_chakram__pb2.ArmRequest.SerializeToString,
@@ -93,6 +98,12 @@ class AgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Connect(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Arm(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -138,6 +149,11 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Prepare,
                     request_deserializer=chakram_dot_control_dot_chakram__pb2.PrepareRequest.FromString,
                     response_serializer=chakram_dot_control_dot_chakram__pb2.PrepareReply.SerializeToString,
+            ),
+            'Connect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Connect,
+                    request_deserializer=chakram_dot_control_dot_chakram__pb2.ConnectRequest.FromString,
+                    response_serializer=chakram_dot_control_dot_chakram__pb2.ConnectReply.SerializeToString,
             ),
             'Arm': grpc.unary_unary_rpc_method_handler(
                     servicer.Arm,
@@ -248,6 +264,23 @@ class Agent(object):
         return grpc.experimental.unary_unary(request, target, '/chakram.control.v1.Agent/Prepare',
             chakram_dot_control_dot_chakram__pb2.PrepareRequest.SerializeToString,
             chakram_dot_control_dot_chakram__pb2.PrepareReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Connect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/chakram.control.v1.Agent/Connect',
+            chakram_dot_control_dot_chakram__pb2.ConnectRequest.SerializeToString,
+            chakram_dot_control_dot_chakram__pb2.ConnectReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -45,6 +45,7 @@ class AgentStub:
     ClockPing: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ClockPingRequest, _chakram_pb2.ClockPong]
     Watch: _grpc.StreamStreamMultiCallable[_chakram_pb2.Heartbeat, _chakram_pb2.AgentEvent]
     Prepare: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.PrepareRequest, _chakram_pb2.PrepareReply]
+    Connect: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ConnectRequest, _chakram_pb2.ConnectReply]
     Arm: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ArmRequest, _chakram_pb2.ArmReply]
     Abort: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.AbortRequest, _chakram_pb2.AbortReply]
     Reset: _grpc.UnaryUnaryMultiCallable[_chakram_pb2.ResetRequest, _chakram_pb2.ResetReply]
@@ -61,6 +62,7 @@ class AgentAsyncStub(AgentStub):
     ClockPing: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ClockPingRequest, _chakram_pb2.ClockPong]  # type: ignore[assignment]
     Watch: _aio.StreamStreamMultiCallable[_chakram_pb2.Heartbeat, _chakram_pb2.AgentEvent]  # type: ignore[assignment]
     Prepare: _aio.UnaryUnaryMultiCallable[_chakram_pb2.PrepareRequest, _chakram_pb2.PrepareReply]  # type: ignore[assignment]
+    Connect: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ConnectRequest, _chakram_pb2.ConnectReply]  # type: ignore[assignment]
     Arm: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ArmRequest, _chakram_pb2.ArmReply]  # type: ignore[assignment]
     Abort: _aio.UnaryUnaryMultiCallable[_chakram_pb2.AbortRequest, _chakram_pb2.AbortReply]  # type: ignore[assignment]
     Reset: _aio.UnaryUnaryMultiCallable[_chakram_pb2.ResetRequest, _chakram_pb2.ResetReply]  # type: ignore[assignment]
@@ -104,6 +106,13 @@ class AgentServicer(metaclass=_abc_1.ABCMeta):
         request: _chakram_pb2.PrepareRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_chakram_pb2.PrepareReply, _abc.Awaitable[_chakram_pb2.PrepareReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Connect(
+        self,
+        request: _chakram_pb2.ConnectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_chakram_pb2.ConnectReply, _abc.Awaitable[_chakram_pb2.ConnectReply]]: ...
 
     @_abc_1.abstractmethod
     def Arm(

@@ -13,6 +13,7 @@ import grpc
 from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
 from chakram.control import service
+from chakram.control.binding_codec import decode_reply, encode_request
 from chakram.control.call_errors import explain, may_pass
 from chakram.control.clock import (
     ClockOffset,
@@ -41,6 +42,7 @@ from chakram.foundation.errors import (
     PlanError,
 )
 from chakram.foundation.units import about_size, format_size
+from chakram.plan.bound_queue_pairs import Bindings, Peers
 from chakram.plan.plan import AgentPlan
 
 _T = TypeVar("_T")
@@ -352,8 +354,11 @@ class AgentClient:
             case Finished() | Failed():
                 self._run_reported.set()
 
-    async def prepare(self, plan: AgentPlan) -> None:
+    async def prepare(self, plan: AgentPlan) -> Bindings:
         """Send the agent its plan and wait until it has opened all ports.
+
+        Returns:
+            The agent's ends of queue pairs on RDMA NICs.
 
         Raises:
             PlanError: If the plan is invalid, or too long for a message.
@@ -370,7 +375,21 @@ class AgentClient:
                 f"{format_size(MAX_MESSAGE_BYTES)}",
                 "spread the ranks over more agents",
             )
-        await self._call(self._stub.Prepare, request, timeout_s=PREPARE_TIMEOUT_S)
+        reply = await self._call(
+            self._stub.Prepare, request, timeout_s=PREPARE_TIMEOUT_S
+        )
+        return decode_reply(reply, where=self.where)
+
+    async def connect_queue_pairs(self, peers: Peers) -> None:
+        """Connect the queue pairs whose ends are on RDMA NICs.
+
+        Raises:
+            AgentError: If the agent cannot be reached.
+            ChakramError: If a queue pair cannot be connected.
+        """
+        request = encode_request(peers)
+        request.session = self.session
+        await self._call(self._stub.Connect, request, timeout_s=PREPARE_TIMEOUT_S)
 
     async def arm(self, start_ns: int) -> None:
         """Schedule the start of all ranks at *start_ns* on the agent's clock.

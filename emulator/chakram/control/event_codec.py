@@ -19,6 +19,7 @@ _DESCRIPTIONS = Mapper(events.AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
 # The enclosing ``AgentEvent`` message contains the time of the event.
 _PORTS = Mapper(HostPorts, pb.HostPorts)
+_NICS = Mapper(events.NicCounters, pb.NicCounters, without=["time_ns"])
 _PROGRESS = Mapper(events.Progress, pb.Progress, without=["time_ns"])
 _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
     name: (kind, Mapper(kind, message, without=["time_ns"]))
@@ -28,6 +29,7 @@ _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
         ("log", events.LogLine, pb.LogLine),
         ("finished", events.Finished, pb.Finished),
         ("failed", events.Failed, pb.Failed),
+        ("nic", events.NicCounters, pb.NicCounters),
     )
 } | {"progress": (events.Progress, _PROGRESS)}
 _NAMES = {kind: name for name, (kind, _) in _EVENTS.items()}
@@ -35,6 +37,8 @@ _NAMES = {kind: name for name, (kind, _) in _EVENTS.items()}
 encode_rows = _ROWS.encode
 encode_progress = _PROGRESS.encode
 decode_progress = _PROGRESS.decode
+decode_nic = _NICS.decode
+encode_nic = _NICS.encode
 encode_description = _DESCRIPTIONS.encode
 decode_description = _DESCRIPTIONS.decode
 encode_ports = _PORTS.encode

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from chakram.control.wall_clock import TimeSource
-from chakram.foundation.field_bounds import Clipped, Rows
+from chakram.foundation.field_bounds import AtMost, Clipped, Name, Rows, Within
 from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import RecordRows
 
@@ -176,6 +176,20 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NicCounters:
+    """Counts of an RDMA NIC's hardware counters since the start of the run.
+
+    Attributes:
+        port: Number of the port in the plan.
+        counts: Name and count of every counter that the device has.
+    """
+
+    time_ns: int
+    port: Annotated[int, Within(0, 2**31 - 1)]
+    counts: Annotated[tuple[tuple[Name, int], ...], AtMost(256)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The run ended early on this agent, and its traffic has ended.
 
@@ -195,4 +209,5 @@ AgentEvent = (
     | LogLine
     | Finished
     | Failed
+    | NicCounters
 )

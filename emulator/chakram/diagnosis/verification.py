@@ -197,6 +197,12 @@ def _of_network(
     results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
 ) -> Verdict:
     """Fit a simulation to a run on a network, and test causes in the simulation."""
+    if results.manifest.nics:
+        raise InputError(
+            str(results.path),
+            "RDMA NICs sent its packets, and their transport is not simulated",
+            "compare the counters of the NICs, nics in run.json",
+        )
     say("fitting simulations to the measured messages (--no-verify skips this)")
     watch = _Watch()
     fitted = fit(results, job=job, budget_s=budget_s)

@@ -96,6 +96,7 @@ class Observer:
     Attributes:
         began: Whether traffic has started.
         banners: Warnings of agents, to print above the results.
+        nics: Hardware counters of RDMA NICs, by the number of the port.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Observer:
     ) -> None:
         self.began = False
         self.banners: list[str] = []
+        self.nics: dict[int, dict[str, int]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -229,6 +231,11 @@ class Observer:
         if level == "warning":
             self.banners.append(f"agent {agent}: {text}")
         self._progress.note(f"agent {agent}: {text}")
+
+    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+        """Keep the last counters of an RDMA NIC."""
+        self.nics[port] = dict(counts)
+        self._metrics.set_nic(port, counts)
 
     def _take(self, rows: RecordRows) -> None:
         if self._live is not None:

@@ -146,6 +146,9 @@ class _Collector:
         """Show a message of an agent."""
         self.progress.note(f"agent {agent}: {text}")
 
+    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+        """Ignore NICs, because a preflight uses sockets."""
+
 
 @dataclass
 class Preflight:

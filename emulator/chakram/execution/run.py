@@ -49,7 +49,8 @@ from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable
 from chakram.run_directory import agent_logs
 from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
-from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.message_columns import MessageColumns, paths_of_sockets
+from chakram.run_directory.nic_columns import nic_ends, with_counters
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class Run:
         self._agents = AgentsOfRun(None)
         self._clocks: Mapping[str, ClockTrack] = {}
         self._time_sources: Mapping[str, TimeSource | None] = {}
+        self._nic_ends: set[tuple[str, int]] = set()
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
         self._link_faults: LinkFaults | None = None
@@ -467,6 +469,7 @@ class Run:
             ports=[] if world.topology is None else port_names(world.topology),
         )
         self._table = operations
+        self._nic_ends = nic_ends(plan)
         self._observer.begin(operations.identities, plan.planned_iterations())
         self._metrics.set_plan(plan)
         self._metrics.set_epoch(unix_offset_ns * 1e-9)
@@ -519,7 +522,11 @@ class Run:
             alone=self.reference.alone,
             ceiling=self.reference.ceilings,
             flow_bound=self.reference.flow_bound,
-            messages=MessageColumns(self.reference.fair_times, self.reference.ways),
+            messages=MessageColumns(
+                self.reference.fair_times,
+                paths_of_sockets(self.reference.ways, self._nic_ends),
+            ),
+            nics=with_counters(self._directory.manifest.nics, self._observer.nics),
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,

@@ -20,6 +20,7 @@ from chakram.foundation.errors import (
     RunInterrupted,
     UnexpectedEvent,
 )
+from chakram.plan.bound_queue_pairs import BoundQueuePair, peers_of, uses_verbs
 from chakram.plan.plan import AgentPlan
 from chakram.records.row_layout import RecordRows
 
@@ -57,6 +58,9 @@ class RunObserver(Protocol):
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Handle a message of an agent for the user."""
+
+    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+        """Handle the hardware counters of an RDMA NIC."""
 
 
 class Session:
@@ -104,6 +108,7 @@ class Session:
         self._events: asyncio.Queue[state.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._heard_ns: dict[str, int] = {}
+        self._bound: list[BoundQueuePair] = []
         self._error: ChakramError | None = None
         self._fault: BaseException | None = None
 
@@ -176,15 +181,10 @@ class Session:
             case state.PrepareAgent(agent=agent):
                 self._spawn(self._prepare(agent), f"prepare-{agent}")
             case state.ArmAgents(agents=agents):
-                start_ns = (
-                    time.monotonic_ns()
-                    + _START_DELAY_NS
-                    + _START_DELAY_PER_AGENT_NS * len(agents)
-                )
-                if self._starting is not None:
-                    self._spawn(self._starting(start_ns), "starting")
-                for agent in agents:
-                    self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
+                if uses_verbs(self._plans.values()):
+                    self._spawn(self._connect_and_arm(agents), "connect")
+                else:
+                    self._arm_all(agents)
             case state.ReleaseAgent(agent=agent):
                 self._spawn(self._release(agent), f"release-{agent}")
             case state.AbortAgent(agent=agent, reason=reason):
@@ -204,11 +204,37 @@ class Session:
 
     async def _prepare(self, agent: str) -> None:
         try:
-            await self._clients[agent].prepare(self._plans[agent])
+            bindings = await self._clients[agent].prepare(self._plans[agent])
+            self._bound.extend(bindings.bound)
         except ChakramError as error:
             self._refused(agent, error)
         else:
             self._events.put_nowait(state.AgentPrepared(agent=agent))
+
+    async def _connect_and_arm(self, agents: Sequence[str]) -> None:
+        """Connect the queue pairs on RDMA NICs, and then schedule the start."""
+        if all(await asyncio.gather(*map(self._connect, agents))):
+            self._arm_all(agents)
+
+    async def _connect(self, agent: str) -> bool:
+        try:
+            peers = peers_of(self._plans[agent], self._bound)
+            await self._clients[agent].connect_queue_pairs(peers)
+        except ChakramError as error:
+            self._refused(agent, error)
+            return False
+        return True
+
+    def _arm_all(self, agents: Sequence[str]) -> None:
+        start_ns = (
+            time.monotonic_ns()
+            + _START_DELAY_NS
+            + _START_DELAY_PER_AGENT_NS * len(agents)
+        )
+        if self._starting is not None:
+            self._spawn(self._starting(start_ns), "starting")
+        for agent in agents:
+            self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
 
     async def _arm(self, agent: str, start_ns: int) -> None:
         try:
@@ -292,6 +318,8 @@ class Session:
                 )
             case agent_events.LogLine(level=level, text=text):
                 self._observer.agent_said(agent, level, text)
+            case agent_events.NicCounters(port=port, counts=counts):
+                self._observer.nic_counted(port, dict(counts))
             case agent_events.PhaseChanged():
                 pass
 

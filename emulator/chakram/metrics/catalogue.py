@@ -17,6 +17,7 @@ from chakram.analysis.critical_path import Part
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.units import format_size
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
 from chakram.records.counter_definitions import FAMILIES
 from chakram.records.counter_slots import COUNTERS, FCT_BUCKET_BOUNDS_NS
 from chakram.switch.packet_outcomes import DROP_REASONS
@@ -144,6 +145,22 @@ _HOST = Label(
 )
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
 _CLASS = Label(name="class", values=8, help="Traffic class, `0` to `7`.")
+
+
+NIC_METRICS = frozenset(
+    f"chakram_{name}_total"
+    for name in (
+        "flows_started",
+        "flows_completed",
+        "verified_packets",
+        "wrong_payload_packets",
+        "delivered_bytes",
+        "samples_dropped",
+        "cpu_seconds",
+    )
+)
+"""Counters of an agent whose ports are all on RDMA NICs.  The others count packets,
+which the NICs send."""
 
 
 def _words(name: str, values: tuple[str, ...]) -> Label:
@@ -392,6 +409,13 @@ _RUN_METRICS = (
     *(
         _counter(f"chakram_host_{name}", text, _HOST)
         for name, text in HOST_COUNTERS.values()
+    ),
+    _counter(
+        "chakram_nic_events_total",
+        "Hardware counter of the RDMA NIC of a port since the start of the run. No "
+        "series for counters that the device does not have.",
+        _HOST,
+        _words("counter", tuple(NIC_COUNTERS)),
     ),
     _gauge(
         "chakram_queue_pair_sent_bytes_per_second",

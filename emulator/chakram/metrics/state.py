@@ -18,8 +18,10 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalogue
-from chakram.plan.plan import Plan
+from chakram.plan.bound_queue_pairs import is_verbs
+from chakram.plan.plan import AgentPlan, Plan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
+from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
 from chakram.records import counter_slots as layout
 from chakram.records import run_records
 from chakram.summary.bandwidth import bus_factor
@@ -95,6 +97,8 @@ class MetricsState:
         self._counters: dict[str, Sequence[int]] = {}
         self._epoch_s: float | None = None
         self._ranks_of_job: dict[str, int] = {}
+        self._nic_agents: set[str] = set()
+        self._host_of_nic: dict[int, str] = {}
         self._waits: dict[tuple[object, ...], list[int]] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
         if info is not None:
@@ -134,9 +138,38 @@ class MetricsState:
     def set_plan(self, plan: Plan) -> None:
         """Set jobs and agents from the plan, before any record arrives."""
         jobs = Counter(rank.program.job for rank in plan.ranks())
+        self.set_nics(plan.agents)
         self.set_jobs(jobs, plan.planned_iterations())
         for agent in plan.agents:
             self.set_agent_up(agent.agent, True)
+
+    def set_nics(self, plans: Iterable[AgentPlan]) -> None:
+        """Set which ports are on RDMA NICs, whose packets are not counted."""
+        plans = list(plans)
+        with self._lock:
+            self._nic_agents = {
+                plan.agent
+                for plan in plans
+                if plan.ports and all(map(is_verbs, plan.ports))
+            }
+            hosts = catalogue.host_labels(
+                port.host for plan in plans for port in plan.ports
+            )
+            self._host_of_nic = {
+                port.number: hosts[port.host]
+                for plan in plans
+                for port in plan.ports
+                if is_verbs(port)
+            }
+
+    def set_nic(self, port: int, counts: Mapping[str, int]) -> None:
+        """Set the hardware counters of the RDMA NIC of a port."""
+        with self._lock:
+            host = self._host_of_nic.get(port)
+            if host is None:
+                return
+            for name in counts.keys() & NIC_COUNTERS.keys():
+                self._set("chakram_nic_events_total", (host, name), counts[name])
 
     def set_jobs(self, ranks: Mapping[str, int], planned: Mapping[str, int]) -> None:
         """Set the number of ranks per job, and the planned iterations of some jobs."""
@@ -216,13 +249,18 @@ class MetricsState:
         # The wait for a busy port includes delays caused by the data plane.
         posting_ns = flows["posted_ns"] - flows["ready_ns"]
         late_ns = np.maximum(flows["generator_wait_ns"] - np.maximum(posting_ns, 0), 0)
-        late_ns = np.minimum(late_ns, np.maximum(flows["own_port_ns"], 0))
-        lost_ns = int(late_ns.sum())
+        # An RDMA NIC does not tell when packets leave.
+        on_nic = departed_ns < 0
+        own_ns = np.maximum(flows["own_port_ns"], 0)
+        in_port_ns = np.where(on_nic, 0, np.minimum(late_ns, own_ns))
+        nic_ns = (flows["last_acked_ns"] - flows["posted_ns"] - late_ns)[on_nic]
+        lost_ns = int(in_port_ns.sum())
+        late_nic_ns = int(late_ns[on_nic].sum())
         seconds = {
-            "generator": int(posting_ns.sum()) + lost_ns,
+            "generator": int(posting_ns.sum()) + lost_ns + late_nic_ns,
             "own port": total("own_port_ns") - lost_ns,
             **{name: total(f"{name}_ns") for name in catalogue.MESSAGE_PARTS[2:-1]},
-            "network": int(flight_ns.sum()),
+            "network": int(flight_ns.sum()) + int(nic_ns.sum()),
         }
         with self._lock:
             for part in catalogue.MESSAGE_PARTS:
@@ -332,7 +370,10 @@ class MetricsState:
             )
         with self._lock:
             self._counters[agent] = values
+            on_nics = agent in self._nic_agents
             for name, own_labels, source, factor in _AGENT_COUNTERS:
+                if on_nics and name not in catalogue.NIC_METRICS:
+                    continue
                 self._set(name, (agent, *own_labels), values[source] * factor)
             active = values[layout.slot("flows_started")] - sum(
                 values[layout.slot(name)]
@@ -422,9 +463,15 @@ class MetricsState:
             ("collective_seconds", seconds),
             ("bus_bytes", bus_bytes),
             ("sent_bytes", record.sent_bytes),
-            ("packets", record.packets),
-            ("retransmitted_packets", record.retransmitted),
-            ("marked_packets", record.ce),
+            *(
+                ()
+                if self._host_of_nic
+                else (
+                    ("packets", record.packets),
+                    ("retransmitted_packets", record.retransmitted),
+                    ("marked_packets", record.ce),
+                )
+            ),
         ):
             self._add(f"chakram_job_{name}_total", (identity.key.job,), value)
         if record.measured and identity.op is not CollectiveOp.BARRIER:

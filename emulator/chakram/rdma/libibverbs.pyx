@@ -560,11 +560,13 @@ cdef class QueuePair:
         if error:
             _check(error, f"cannot post after {bad - self._sends} work requests")
 
-    def post_receives(self, int count, int64_t first_id, *, int size_bytes=0):
+    def post_receives(
+        self, int count, int64_t first_id, *, int64_t offset=0, int size_bytes=0
+    ):
         """Post *count* receives with consecutive identifiers.
 
         A receive of a WRITE with immediate data needs no memory.  With *size_bytes*,
-        each receive has room for a SEND at the start of the memory region.
+        each receive has room for a SEND at *offset* of the memory region.
 
         Raises:
             ValueError: If the queue has no room for them.
@@ -577,9 +579,12 @@ cdef class QueuePair:
         self._memory._open()
         if not 0 < count <= self._receive_depth:
             raise ValueError(f"{count} receives do not fit")
-        if not 0 <= size_bytes <= <int64_t>self._memory._size:
+        if not (
+            0 <= offset <= <int64_t>self._memory._size
+            and 0 <= size_bytes <= <int64_t>self._memory._size - offset
+        ):
             raise ValueError(f"{size_bytes} B are outside the memory region")
-        part.addr = <uintptr_t>self._memory._start
+        part.addr = <uintptr_t>self._memory._start + <uint64_t>offset
         part.length = size_bytes
         part.lkey = self._memory._region.lkey
         with nogil:

@@ -46,6 +46,7 @@ from chakram.roce.send_order import SendOrder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.plan.bound_queue_pairs import BoundQueuePair
     from chakram.plan.plan import (
         PortPlan,
         QueuePairPlan,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from chakram.replay.queue_pair_bundle import Bundle
     from chakram.replay.rank_progress import Flow
     from chakram.roce.events import Event
+    from chakram.roce.port import PortEngine
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.receive_memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine
@@ -75,6 +77,7 @@ class Endpoint:
         settings: Iterations, faults, seed.
         rank_numbers: Plan number of every (job, rank).
         line: Shared link of the port, if other processes also send through the port.
+        engine: Engine of the port, without queue pairs; None: an engine for sockets.
         has_arrivals: Whether to record when messages are complete at the receiver. In
             virtual time, the rows of flows already contain this.
 
@@ -134,6 +137,7 @@ class Endpoint:
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
         line: SharedLine | None = None,
+        engine: PortEngine | None = None,
         has_arrivals: bool = False,
     ) -> None:
         self.port = port
@@ -186,7 +190,7 @@ class Endpoint:
                 if transport.verify_every
                 else None
             )
-            self.engine = make_engine(
+            self.engine = engine or make_engine(
                 port, ranks, transport, settings, self._verifier, line
             )
             for rank in ranks:
@@ -283,6 +287,18 @@ class Endpoint:
             )
         except (ValueError, TypeError) as error:
             raise PlanError(f"plan: port {self.port.number}", str(error)) from error
+
+    def connect_to_device(self, qpn: int, remote: BoundQueuePair) -> None:
+        """Connect a queue pair to an RDMA NIC, which may send any payload."""
+        queue_pair = self.engine.queue_pair(qpn)
+        queue_pair.connect_to(remote.device_qpn, remote.address, remote.key)
+        if self._verifier is not None:
+            address = address_of_halves(
+                queue_pair.peer_high,
+                queue_pair.peer_low,
+                is_ipv6=is_ipv6(self.port.address),
+            )
+            queue_pair.flow = self._verifier.flow(address, is_ours=False)
 
     def _destination(self, pair: QueuePairPlan) -> int:
         """Return the destination index of the peer of *pair*."""

@@ -199,11 +199,12 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     marks = again = drops = balance = MISSING
     if summary.packets:
         marks = f"{100 * summary.marked / summary.packets:.3f} % of data packets"
-    again = f"{summary.retransmitted} packets"
-    if is_whole:
-        again += f", {summary.retransmitted / (data.end_ns / 1e9):.3g} per second"
-    else:
-        again += " of measured iterations"
+    if not summary.facts.nics:
+        again = f"{summary.retransmitted} packets"
+        if is_whole:
+            again += f", {summary.retransmitted / (data.end_ns / 1e9):.3g} per second"
+        else:
+            again += " of measured iterations"
     if summary.links and all(link.drops is not None for link in summary.links):
         dropped = sum(link.drops or 0 for link in summary.links)
         drops = f"{dropped} packets {seen}"

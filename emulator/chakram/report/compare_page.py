@@ -313,9 +313,16 @@ def _iterations(runs: _Runs) -> page.Parts:
         rows.append((f"{what}, of the iteration", *shares))
     counts = [data.summary for data in runs.values()]
     rows += [
-        ("data packets", *(f"{each.packets:,}" for each in counts)),
-        ("marked CE", *(f"{each.marked:,}" for each in counts)),
-        ("retransmitted", *(f"{each.retransmitted:,}" for each in counts)),
+        *(
+            (
+                what,
+                *(
+                    f"{getattr(each, name):,}" if each.is_counted else MISSING
+                    for each in counts
+                ),
+            )
+            for what, name in _COUNTS.items()
+        ),
         _each(
             "uplinks: MMR, Jain's index (b)",
             lambda uplinks: f"{uplinks.max_over_mean:.3f}, {uplinks.jain:.4f}",
@@ -323,6 +330,13 @@ def _iterations(runs: _Runs) -> page.Parts:
         ),
     ]
     yield _table("Iterations", runs, rows)
+
+
+_COUNTS = {
+    "data packets": "packets",
+    "marked CE": "marked",
+    "retransmitted": "retransmitted",
+}
 
 
 def _factors(times_ns: Sequence[float | None]) -> list[float | None]:

@@ -49,7 +49,7 @@ cdef class QueuePair:
     cdef unsigned long long _remote_address
     cdef unsigned long long _remote_key
     cdef Fifo _events
-    cdef object _owner
+    cdef readonly object owner
     cdef readonly object memory
     cdef readonly bint is_bound
     cdef readonly unsigned long long peer_high
@@ -62,6 +62,9 @@ cdef class QueuePair:
 
     cpdef object redirect_events(self, Fifo events)
     cpdef object belong_to(self, object owner)
+    cpdef object connect_to(self, long long remote_qpn,
+                            unsigned long long remote_address,
+                            unsigned long long remote_key)
     cpdef object fetch_sender(self)
     cpdef object fetch_receiver(self)
     cpdef object bind_to(self, unsigned long long peer_high,

@@ -66,6 +66,7 @@ class QueuePair:
     Attributes:
         qpn: Queue pair number, 24 bits.
         remote_qpn: QPN of the peer.
+        owner: See `belong_to`.
         source_port: UDP source port of sent packets.
         destination: Index of the peer's address, which only the I/O layer uses.
         memory: Memory for received payload; None: payload is not kept.
@@ -83,7 +84,6 @@ class QueuePair:
     __slots__ = (
         "_congestion_control",
         "_events",
-        "_owner",
         "_pace",
         "_queue",
         "_remote_address",
@@ -104,6 +104,7 @@ class QueuePair:
         "memory",
         "order",
         "overhead_bytes",
+        "owner",
         "path_mtu",
         "peer_high",
         "peer_low",
@@ -169,7 +170,7 @@ class QueuePair:
         self.memory = memory
         self._congestion_control = congestion_control
         self._events = Fifo()
-        self._owner: object = pair.qpn
+        self.owner: object = pair.qpn
         self.requester = Requester(
             pair,
             settings,
@@ -226,17 +227,23 @@ class QueuePair:
         while self._events.count:
             events.append(self._events.take())
         self._events = events
-        self.requester.redirect_events(events, self._owner)
-        self.responder.redirect_events(events, self._owner)
+        self.requester.redirect_events(events, self.owner)
+        self.responder.redirect_events(events, self.owner)
 
     def belong_to(self, owner: object) -> None:
         """Set the `owner` attribute of future events, which is the QPN by default.
 
         Users can then find their own state for the queue pair without a lookup.
         """
-        self._owner = owner
+        self.owner = owner
         self.requester.redirect_events(self._events, owner)
         self.responder.redirect_events(self._events, owner)
+
+    def connect_to(self, remote_qpn: int, remote_address: int, remote_key: int) -> None:
+        """Replace the QPN of the peer and the memory to which WRITEs go."""
+        self.remote_qpn = remote_qpn
+        self._remote_address = remote_address
+        self._remote_key = remote_key
 
     def bind_to(self, peer_high: int, peer_low: int) -> None:
         """Accept packets that arrive as bytes only from one address.
@@ -265,7 +272,7 @@ class QueuePair:
         prefetch(self._congestion_control, 2)
         prefetch(self._pace, 2)
         prefetch(self._retries, 2)
-        prefetch(self._owner, 1)
+        prefetch(self.owner, 1)
 
     def fetch_receiver(self) -> None:
         """Prefetch the memory that is needed to receive data."""
@@ -273,7 +280,7 @@ class QueuePair:
         prefetch(self.responder, 6)
         prefetch(self.arrivals, 1)
         prefetch(self.requester, 1)
-        prefetch(self._owner, 1)
+        prefetch(self.owner, 1)
 
     # User.
 

@@ -52,8 +52,8 @@ _OF_RECORD = tuple(
 _LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
 """Columns that earlier versions did not write."""
 
-_ZERO = ("slip_ns", "wrong")
-"""Columns of ``_LATER`` whose missing values are 0."""
+_ZERO = ("slip_ns", "wrong", "packets", "retransmitted", "ce")
+"""Columns whose missing values are 0: of earlier versions, and of ports on NICs."""
 
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = CriticalFlow._fields

@@ -187,6 +187,8 @@ class RunManifest:
             it.
         preflight: Result and findings of the preflight before the run. Empty if there
             was no preflight.
+        nics: By port, the RDMA device (``device``) and the counts of its hardware
+            counters during the run (``counters``), for ports on NICs.
     """
 
     run_id: str
@@ -229,6 +231,7 @@ class RunManifest:
     rows: Mapping[str, _Count] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     preflight: _Preflight = field(default_factory=dict)
+    nics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

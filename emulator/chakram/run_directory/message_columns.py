@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,17 @@ class MessageColumns:
                 self._known[key] = _path_text(self._ways(*key))
         texts = pa.array([self._known[key] for key in kinds], pa.string())
         return pc.take(texts.cast(_PATHS), number)
+
+
+def paths_of_sockets(paths: PathsOf | None, ends: Container[object]) -> PathsOf | None:
+    """Return *paths* without those of the ranks *ends*.
+
+    Paths depend on the UDP source ports, which NICs choose themselves.
+    """
+    if paths is None:
+        return None
+    known = paths
+    return lambda job, rank, qpn: None if (job, rank) in ends else known(job, rank, qpn)
 
 
 def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:

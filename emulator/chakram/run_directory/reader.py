@@ -83,7 +83,10 @@ class RunResults:
             each for each in table.column_names if (name, each) not in self._checked
         ]
         plan = self.plan()
-        problems = list(table_checks.check_table(table.select(names), name))
+        has_nics = bool(self.manifest.nics)
+        problems = list(
+            table_checks.check_table(table.select(names), name, has_nics=has_nics)
+        )
         if plan is not None and not problems:
             problems += table_checks.check_references(table, name, plan)
         if problems:

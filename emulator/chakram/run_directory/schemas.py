@@ -13,6 +13,7 @@ from chakram.plan.plan import Plan, RankPlan
 from chakram.records import row_layout
 from chakram.records.named_rows import OperationTable, columns
 from chakram.records.run_records import LinkRecord, RankRecord
+from chakram.run_directory.nic_columns import BLANK
 
 if TYPE_CHECKING:
     from chakram.control.clock_track import ClockTrack
@@ -293,6 +294,7 @@ class FlowTables:
         warmup: Number of iterations that are not measured.
         family: Address family of all ports.
         ports: Port names, indexed by the port numbers in rows.
+        on_nic: By rank number, whether its port is on an RDMA NIC.
     """
 
     def __init__(
@@ -302,7 +304,9 @@ class FlowTables:
         warmup: int,
         family: str,
         ports: Sequence[str] = (),
+        on_nic: Sequence[bool] = (),
     ) -> None:
+        self._on_nic = pa.array(on_nic) if any(on_nic) else None
         self._warmup = warmup
         self._family = pa.scalar(family)
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
@@ -350,6 +354,10 @@ class FlowTables:
             made["propagate_ns"] = pc.subtract(made["propagate_ns"], made[name])
         for name in ("queue_port", "pause_port", "slow_port"):
             made[name] = pc.take(self._ports, made[name])
+        if self._on_nic is not None:
+            on_nic = pc.take(self._on_nic, rank)
+            for name in set(BLANK["flows"]) & made.keys():
+                made[name] = pc.if_else(on_nic, None, made[name])
         return in_order(made, FLOWS)
 
 

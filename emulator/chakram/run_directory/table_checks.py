@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.run_directory import schemas
+from chakram.run_directory.nic_columns import BLANK
 from chakram.run_directory.operation_tables import END_CAUSES, KINDS
 
 if TYPE_CHECKING:
@@ -104,12 +105,13 @@ def column_type(table: str, column: str) -> pa.DataType | None:
     return pa.int64() if is_known or column.startswith("predicted_") else None
 
 
-def check_table(table: pa.Table, name: str) -> Iterator[str]:
+def check_table(table: pa.Table, name: str, *, has_nics: bool = False) -> Iterator[str]:
     """Yield the problems of a table's columns, each as a clause.
 
     Args:
         table: A table with any columns and rows.
         name: One of ``SCHEMAS``.
+        has_nics: Whether any port of the run is on an RDMA NIC.
     """
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = column_type(name, field.name)
@@ -120,10 +122,12 @@ def check_table(table: pa.Table, name: str) -> Iterator[str]:
         elif field.type != kind:
             yield f"column {field.name} is of type {field.type}, not {kind}"
         else:
-            yield from _values(column, name, field.name)
+            yield from _values(column, name, field.name, has_nics)
 
 
-def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
+def _values(
+    column: pa.ChunkedArray, table: str, name: str, has_nics: bool
+) -> Iterator[str]:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -153,6 +157,8 @@ def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
         and pc.all(pc.is_finite(column)).as_py() is False
     ):
         yield f"column {name} has a number that is not finite"
+    if has_nics and name in BLANK.get(table, ()):
+        return
     if nulls and is_own and not may_be_null(table, name):
         yield f"column {name} has {nulls} rows without a value"
 

@@ -75,7 +75,8 @@ def check_run(results: RunResults) -> list[Finding]:
         if not problems:
             try:
                 table = results.unchecked_table(name)
-                problems = list(check_table(table, name))
+                has_nics = bool(manifest.nics)
+                problems = list(check_table(table, name, has_nics=has_nics))
             except RunDirectoryError as error:
                 problems = [error.found]
         found += [Finding(f"{name}.parquet", text) for text in problems]

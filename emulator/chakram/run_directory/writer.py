@@ -51,6 +51,13 @@ from chakram.run_directory.fault_table import faults_table
 from chakram.run_directory.growing_table import PartedTable
 from chakram.run_directory.lock import RunLock, boot_id
 from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.nic_columns import (
+    OF_NICS,
+    blank_of,
+    blanked,
+    nic_ranks,
+    nics_of,
+)
 from chakram.run_directory.operation_tables import OperationTables
 from chakram.run_directory.schemas import (
     LINKS,
@@ -112,6 +119,7 @@ class RunDirectory:
         self._host_of: dict[tuple[str, int], str] = {}
         self._endless_jobs: frozenset[str] = frozenset()
         self._is_full = False
+        self._blank: Mapping[str, Sequence[str]] = {}
         metadata = {
             "chakram.schema_version": str(manifests.SCHEMA_VERSION),
             "chakram.run_id": manifest.run_id,
@@ -183,6 +191,7 @@ class RunDirectory:
             Operations of the plan, by the numbers in rows.
         """
         operations = OperationTable(plan)
+        on_nic = nic_ranks(plan)
         warmup = self.manifest.warmup
         self._operations = operations
         self._endless_jobs = frozenset(
@@ -206,7 +215,12 @@ class RunDirectory:
             warmup=warmup,
             family=plan.family(),
             ports=ports,
+            on_nic=on_nic,
         )
+        if any(on_nic):
+            self._blank = blank_of(plan)
+            transport = f"{self.manifest.transport}; {OF_NICS}"
+            self.update(nics=nics_of(plan), transport=transport)
         self._operation_tables = OperationTables(plan, operations, warmup=warmup)
         self._sample_tables = SampleTables(plan, names=ports)
         with _explained(self.path):
@@ -215,7 +229,7 @@ class RunDirectory:
             ranks = plan.ranks()
             for first in range(0, len(ranks), RANKS_PER_PART):
                 some = ranks[first : first + RANKS_PER_PART]
-                self._tables["queue_pair_ends"].append(queue_pair_ends_table(some))
+                self._append("queue_pair_ends", queue_pair_ends_table(some))
         return operations
 
     def add(self, rows: RecordRows) -> NewRecords:
@@ -273,8 +287,12 @@ class RunDirectory:
         with self._written():
             # Write these last. Then recorded collectives always have their flows, even
             # in a killed run.
-            self._tables["collectives"].append(collectives_table(collectives))
+            self._append("collectives", collectives_table(collectives))
             self._tables["ranks"].append(records_table(ranks, RANKS))
+
+    def _append(self, name: str, table: pa.Table) -> None:
+        """Append rows to a table, without values that NICs do not report."""
+        self._tables[name].append(blanked(table, self._blank.get(name, ())))
 
     def _write(self, rows: RecordRows) -> None:
         """Write a part of each table. The cost hardly depends on the number of rows."""

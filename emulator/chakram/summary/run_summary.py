@@ -47,7 +47,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
@@ -103,6 +103,8 @@ class RunFacts:
     ``fabric`` and ``transport`` are descriptions of one line.  ``banners`` are warnings
     from other parts of the program.  ``rate_key`` is the key of the port rate in the
     experiment file.  ``stretches`` states whether time can be dilated in this world.
+    ``nics`` has the device and the counters of each port on an RDMA NIC, whose packets
+    Chakram does not see.
     """
 
     run_id: str
@@ -125,6 +127,21 @@ class RunFacts:
     directory: str | None = None
     rate_key: str | None = None
     stretches: bool = True
+    nics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def nic_counters(self) -> list[tuple[str, str]]:
+        """Return the device and the counters of each NIC that are not 0, as text."""
+        found = []
+        for port, each in self.nics.items():
+            counters = each.get("counters")
+            some = [
+                f"{name} {count}" for name, count in (counters or {}).items() if count
+            ]
+            text = ", ".join(some) or "all counters are 0"
+            if counters is None:
+                text = "its counters are unknown"
+            found.append((f"NIC {each.get('device', '?')} of {port}", text))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +229,9 @@ class SummaryRow:
     alone_share: float | None
     predictions: Mapping[str, Prediction]
     completion: CompletionTimes | None
-    packets: int
-    retransmitted: int
-    marked: int
+    packets: int | None
+    retransmitted: int | None
+    marked: int | None
     generator_bound: int
     generator_wait_share: float
     wrong: int | None = None
@@ -341,6 +358,8 @@ class Summary:
 
     @property
     def is_counted(self) -> bool:
-        """Whether packets were counted before the run ended."""
+        """Whether Chakram counted all packets before the run ended."""
+        if self.facts.nics:
+            return False
         is_complete = self.facts.status == COMPLETE
         return is_complete or self.traffic is not None or bool(self.rows)

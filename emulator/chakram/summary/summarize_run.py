@@ -119,9 +119,9 @@ def summarize_run(
         generator_wait_share=wait_share,
         verdicts=verdicts,
         unfinished=unfinished,
-        packets=sum(each.packets for each in counted),
-        retransmitted=sum(each.retransmitted for each in counted),
-        marked=sum(each.marked for each in counted),
+        packets=sum(each.packets or 0 for each in counted),
+        retransmitted=sum(each.retransmitted or 0 for each in counted),
+        marked=sum(each.marked or 0 for each in counted),
         messages=_messages(measurements, measured),
         generator=generator,
         keeping_up=remedy,
@@ -213,6 +213,10 @@ def _row(
         else _against_due(records, due_ns)
     )
     predicted = _predictions(records, predictions, dilation, judged=not is_barrier)
+
+    def total(counts: Iterable[int]) -> int | None:
+        return None if measurements.facts.nics else sum(counts)
+
     return SummaryRow(
         job=first.key.job,
         op=first.op,
@@ -246,9 +250,9 @@ def _row(
         else None,
         predictions=predicted,
         completion=_completion(identities, measurements),
-        packets=sum(record.packets for record in records),
-        retransmitted=sum(record.retransmitted for record in records),
-        marked=sum(record.ce for record in records),
+        packets=total(record.packets for record in records),
+        retransmitted=total(record.retransmitted for record in records),
+        marked=total(record.ce for record in records),
         generator_bound=sum(record.generator_bound for record in records),
         generator_wait_share=generator_wait_share(records),
         wrong=sum(record.wrong for record in records)

@@ -51,7 +51,7 @@ class Guest:
             ["sh", "-ec", script],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=90,
             check=False,
         )
         if done.returncode:

@@ -35,7 +35,7 @@ _PYTHON = "/usr/bin/python3"
 _PORT = 7000
 _BOOT_LIMIT_S = 180
 _LIFE_LIMIT_S = 1800
-_ANSWER_LIMIT_S = 60
+_ANSWER_LIMIT_S = 100
 _TAIL_LINES = 25
 
 _MAIN = """
@@ -260,7 +260,7 @@ class Machine:
         command = [
             *("timeout", "--kill-after=5", str(_LIFE_LIMIT_S), _QEMU),
             *("-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64"),
-            *("-smp", "2", "-m", "512M", "-nodefaults", "-no-user-config"),
+            *("-smp", "2", "-m", "1536M", "-nodefaults", "-no-user-config"),
             *("-display", "none", "-serial", "stdio", "-no-reboot"),
             *("-kernel", str(image), "-initrd", str(initrd)),
             *("-append", "console=ttyS0 quiet panic=-1 no_timer_check"),

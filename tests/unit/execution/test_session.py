@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from chakram.control.events import (
     Failed,
     Finished,
     LogLine,
+    NicCounters,
     Progress,
     RecordBatch,
 )
@@ -27,11 +29,12 @@ from chakram.foundation.errors import (
     RunFailed,
     RunInterrupted,
 )
+from chakram.plan.bound_queue_pairs import Bindings, BoundQueuePair, Peers
 from chakram.records.row_layout import RecordRows
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from chakram.plan.plan import AgentPlan
 
@@ -45,6 +48,8 @@ class PlayedAgent:
         script: tuple[AgentEvent, ...] = (Finished(time_ns=9),),
         *,
         refuses: ChakramError | None = None,
+        refuses_peers: ChakramError | None = None,
+        bindings: Bindings | None = None,
         lost: bool = False,
         on_armed: Callable[[], None] | None = None,
     ) -> None:
@@ -53,6 +58,9 @@ class PlayedAgent:
         self.armed_ns = 0
         self._script = script
         self._refuses = refuses
+        self._refuses_peers = refuses_peers
+        self.bindings = bindings or Bindings()
+        self.peers: Peers | None = None
         self._lost = lost
         self._on_armed = on_armed
         self._armed = asyncio.Event()
@@ -60,10 +68,17 @@ class PlayedAgent:
     async def attach(self, *, controller: str = "") -> None:
         self.calls.append("attach")
 
-    async def prepare(self, plan: AgentPlan) -> None:
+    async def prepare(self, plan: AgentPlan) -> Bindings:
         self.calls.append("prepare")
         if self._refuses is not None:
             raise self._refuses
+        return self.bindings
+
+    async def connect_queue_pairs(self, peers: Peers) -> None:
+        self.calls.append("connect")
+        self.peers = peers
+        if self._refuses_peers is not None:
+            raise self._refuses_peers
 
     async def arm(self, start_ns: int) -> None:
         self.calls.append("arm")
@@ -116,6 +131,9 @@ class Watcher:
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.told.append(f"{agent} {level}: {text}")
 
+    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+        self.told.append(f"NIC of port {port}: {dict(counts)}")
+
 
 def clock_ahead(offset_ns: int) -> ClockTrack:
     """Return the model of a clock that is ahead by so much, and runs as fast."""
@@ -131,9 +149,10 @@ def session_of(
     offsets_ns: dict[str, int] | None = None,
     hang_timeout_ns: int = 60 * 10**9,
     duration_limit_ns: int | None = None,
+    plans: dict[str, AgentPlan] | None = None,
 ) -> Session:
     return Session(
-        plans={agent.name: ring_plan(agent=agent.name) for agent in agents},
+        plans=plans or {agent.name: ring_plan(agent=agent.name) for agent in agents},
         clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
         clocks={
             agent.name: clock_ahead((offsets_ns or {}).get(agent.name, 0))
@@ -165,6 +184,60 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
     assert watcher.told[:3] == ["PREPARING", "ARMING", "RUNNING"]
     assert watcher.told[-1] == "DONE"
     assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
+
+
+def on_nics(plan: AgentPlan, *numbers: int) -> AgentPlan:
+    """Return a plan with some ports on RDMA NICs."""
+    return replace(
+        plan,
+        ports=tuple(
+            replace(port, open="verbs:mlx5_0") if port.number in numbers else port
+            for port in plan.ports
+        ),
+    )
+
+
+def bound(port: int, qpn: int) -> BoundQueuePair:
+    return BoundQueuePair(
+        port=port,
+        qpn=qpn,
+        device_qpn=77,
+        address=1 << 40,
+        key=5,
+        slot_bytes=4096,
+        slots=1,
+        path_mtu=1024,
+    )
+
+
+@pytest.mark.asyncio
+async def test_ends_on_nics_are_made_known_to_their_peers_before_the_start() -> None:
+    plan = on_nics(ring_plan(agent="a"), 0)
+    pair = plan.ranks[1].queue_pairs[0]
+    assert (pair.remote_port, plan.ranks[1].port) == (0, 1)
+    end = bound(0, pair.remote_qpn)
+    watcher = Watcher()
+    script = (
+        NicCounters(time_ns=1, port=0, counts=(("cnp_rx", 3),)),
+        Finished(time_ns=2),
+    )
+    agent = PlayedAgent("a", script, bindings=Bindings(bound=(end,)))
+    await session_of(agent, plans={"a": plan}, watcher=watcher).run()
+    assert agent.calls == ["attach", "prepare", "connect", "arm", "reset"]
+    assert agent.peers is not None
+    (peer,) = agent.peers.peers
+    assert (peer.port, peer.qpn, peer.remote) == (1, pair.qpn, end)
+    assert "NIC of port 0: {'cnp_rx': 3}" in watcher.told
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_cannot_connect_ends_the_run_before_it_starts() -> None:
+    refusal = RunFailed("port 0", "mlx5_0 cannot connect queue pair 5")
+    agent = PlayedAgent("a", refuses_peers=refusal)
+    plans = {"a": on_nics(ring_plan(agent="a"), 0, 1)}
+    with pytest.raises(RunFailed, match="cannot connect queue pair 5"):
+        await session_of(agent, plans=plans).run()
+    assert "arm" not in agent.calls
 
 
 @pytest.mark.asyncio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.metrics.catalogue import (
     HOST_COUNTERS,
+    MESSAGE_PARTS,
     METRICS,
     SERIES,
 )
 from chakram.metrics.exporter import SnapshotCollector
 from chakram.metrics.state import MetricsState
+from chakram.plan.plan import AgentPlan
 from chakram.preflight.report import FAILED, Finding
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.counter_slots import (
@@ -43,6 +46,7 @@ from chakram.records.row_layout import FLOW_FIELDS, RecordRows
 from chakram.records.run_records import CollectiveKey
 from chakram.switch.packet_outcomes import EGRESS_LIMIT
 from chakram.topology.common_topologies import single_switch
+from tests.plans import ring_plan
 from tests.prometheus import (
     MAX_SERIES_PER_AGENT,
     MAX_SERIES_PER_RUN,
@@ -445,6 +449,52 @@ def test_rates_of_queue_pairs_are_quantiles() -> None:
     } == {"0": 0, "0.5": 50, "0.99": 99, "1": 100}
 
 
+def on_nics(agent: str, **changes: Any) -> AgentPlan:
+    """Return a plan whose ports are on RDMA NICs."""
+    return ring_plan(agent=agent, open_spec="verbs:mlx5_0", **changes)
+
+
+def test_packets_of_nics_are_not_counted_and_their_counters_are() -> None:
+    state = MetricsState("r1")
+    state.set_nics([on_nics("n0"), ring_plan(agent="s0")])
+    state.set_nic(1, {"cnp_rx": 3, "ack_timeout": 0, "unknown": 4})
+    state.set_nic(7, {"cnp_rx": 5})
+    values = counters(**dict.fromkeys(COUNTER_NAMES, 1))
+    for agent in ("n0", "s0"):
+        state.set_counters(agent, values)
+    joiner = CollectiveJoiner(OperationTable(small_plan()), warmup=1)
+    state.add_collectives(joiner.add(small_rows(1, generator_wait_ns=10)))
+    found = state.snapshot().values
+    assert found["chakram_nic_events_total"] == {
+        ("r1", "h1", "cnp_rx"): 3,
+        ("r1", "h1", "ack_timeout"): 0,
+    }
+    assert found["chakram_flows_started_total"] == {("r1", "n0"): 1, ("r1", "s0"): 1}
+    assert found["chakram_tx_packets_total"] == {("r1", "s0"): 1}
+    assert not found.get("chakram_job_packets_total")
+    assert found["chakram_job_collectives_total"]
+
+
+def test_time_of_messages_on_nics_is_generator_or_network() -> None:
+    state = MetricsState("r1")
+    row = {
+        "ready_ns": 100,
+        "posted_ns": 110,
+        "last_acked_ns": 200,
+        "generator_wait_ns": 15,
+        "departed_ns": -1,
+        **dict.fromkeys((f"{part.replace(' ', '_')}_ns" for part in MESSAGE_PARTS), -1),
+    }
+    state.add_messages({name: np.array([value]) for name, value in row.items()})
+    seconds = state.snapshot().values["chakram_message_seconds_total"]
+    assert {
+        part: round(value * 1e9) for (*_, part), value in seconds.items() if value
+    } == {
+        "generator": 15,
+        "network": 85,
+    }
+
+
 def full_state(agents: int) -> MetricsState:
     """Return a state with every metric that a run can have."""
     build = {"version": "1", "python": "3", "compiled": "true"}
@@ -464,6 +514,9 @@ def full_state(agents: int) -> MetricsState:
         )
     )
     state.set_hosts({"h0": dict.fromkeys(HOST_COUNTERS, 1)})
+    state.set_nics([on_nics("n0")])
+    state.set_nic(0, {"cnp_rx": 3})
+    state.set_nics([])
     state.set_queue_pair_rates([1.0, 2.0])
     state.set_start_time(1.0)
     state.set_end_time(2.0)

@@ -39,6 +39,7 @@ from chakram.fabric.fabric_types.link_settings import (
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
+from chakram.plan.bound_queue_pairs import VERBS
 from chakram.plan.plan import PortPlan
 from chakram.settings.addresses import Prefix, prefix
 from chakram.settings.located_errors import Location, Mistake
@@ -397,6 +398,18 @@ def _check_isolation(fabric: ExternalFabric) -> Iterator[Mistake]:
         for number, port in enumerate(host.ports):
             location: Location = ("fabric", "hosts", index, "ports", number)
             if port.address.ip.is_loopback:
+                continue
+            if port.open.startswith(VERBS):
+                # NICs send to each other's addresses without the kernel's routes.
+                if port.open in seen:
+                    yield Mistake(
+                        location=location,
+                        found=f"shares the device {port.open.removeprefix(VERBS)} "
+                        f"with another port of {host.name}; their traffic would not "
+                        "leave the NIC",
+                        hint="name another device",
+                    )
+                seen.add(port.open)
                 continue
             if fabric.defaults.isolate == "namespace" and port.netns is None:
                 yield Mistake(

@@ -205,10 +205,13 @@ def generator(data: RunData) -> Parts:
     payload = f"{wrong.packets} packets checked, {wrong.wrong_payloads} wrong"
     found = [
         *(status, ("generator", verdict), *_health(summary.generator)),
+        *summary.facts.nic_counters(),
         ("clock bound", clocks_text(data)),
         ("payload", payload if wrong.packets else "not checked"),
         ("samples lost", str(summary.facts.samples_dropped)),
     ]
+    if summary.facts.nics:
+        found = [each for each in found if each[0] != "drops at the generator"]
     if summary.keeping_up is not None:
         found.append(("would have kept up with", _remedy(summary.keeping_up)))
     yield facts(*found)

@@ -180,6 +180,8 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
     if not data.end_ns:
         raise Absent("no rank completed an iteration.")
     summary = data.summary
+    if summary.facts.nics:
+        raise Absent("RDMA NICs sent the packets; their counters are listed below.")
     if not summary.packets:
         raise Absent("no flow was recorded.")
     sampled = data.deltas(

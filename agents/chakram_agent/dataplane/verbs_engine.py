@@ -1,0 +1,666 @@
+"""The engine of a port on an RDMA NIC: posts messages, and takes completions.
+
+The replay uses it like any other ``PortEngine``.  The NIC does what a ``PortEngine``
+does otherwise: packets, acknowledgments, retransmission, pacing, congestion control.
+Windows, pacing and congestion control of the plan do not apply.
+
+A long message leaves in pieces.  If the remote end is on a NIC, too, each piece is a
+WRITE with immediate data, so that the receiver knows how many bytes have arrived.
+
+All WRITEs of a queue pair use the same memory.  If the payload is verified, messages
+use the slots of that memory in turn, and credits prevent that a slot is overwritten
+before it has been verified.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
+from chakram.plan.bound_queue_pairs import (
+    BoundPeer,
+    BoundQueuePair,
+    is_verified,
+    payload_slots,
+)
+from chakram.rdma.hardware_counters import counted, read_counters
+from chakram.rdma.nic_rates import Nic, find_nic, open_device
+from chakram.roce.constants import NEVER, NO_IMMEDIATE
+from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
+from chakram.roce.port import PortEngine
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan, QueuePairPlan, RankPlan, RunSettings
+    from chakram.plan.transport import TransportPlan
+    from chakram.rdma.libibverbs import QueuePair as DeviceQueuePair
+    from chakram.records.counter_definitions import PortStatistics, QueuePairStatistics
+    from chakram.roce.burst import Burst
+    from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.send_order import SendOrder
+
+MORE_FOLLOWS = 0xFFFFFFFF
+"""Immediate data of a piece that is not the last one of its message."""
+
+PIECE_BYTES = 1 << 20
+"""Maximum size of a piece.  Larger ones would not be faster."""
+
+_LEAST_PIECE_BYTES = 4096
+_MEMORY_BYTES = 1 << 28
+"""Memory of a port for verification, unless slots of the smallest size need more."""
+_PATTERN_STARTS = 4096
+_PATTERN_STEP = 1031
+_MOST_DEPTH = 64
+_LEAST_DEPTH = 4
+_QUEUE_ENTRIES = 12_000
+"""Entries of the completion queue of a port, which smaller devices have."""
+_RECEIVES_PER_SEND = 2
+_TIMEOUT_UNIT_NS = 4096
+_MOST_RETRIES = 7
+
+
+@cache
+def pattern(size_bytes: int) -> bytes:
+    """Return the payload of a message of this size that starts at 0."""
+    return random.Random(size_bytes).randbytes(size_bytes)
+
+
+def pattern_start(psn: int, message: int) -> int:
+    """Return where in the pattern the payload of a message starts.
+
+    Args:
+        psn: First PSN of the sender.
+        message: Number of the message on its queue pair.
+    """
+    return (psn + message * _PATTERN_STEP) % _PATTERN_STARTS
+
+
+def timeout_code(timeout_ns: int) -> int:
+    """Return the code of the shortest timeout that is not shorter; 0: no timeout."""
+    if timeout_ns == 0:
+        return 0
+    return min(31, max(1, (-(-timeout_ns // _TIMEOUT_UNIT_NS) - 1).bit_length()))
+
+
+@dataclass(slots=True, eq=False)
+class _Message:
+    """A message that is not completely acknowledged."""
+
+    message_id: int
+    size_bytes: int
+    posted_ns: int
+    context: object
+    unsent_bytes: int
+    number: int
+    handed_ns: int = -1
+    wait_ns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Pair:
+    """A queue pair of the plan, and the one of the device that carries its messages."""
+
+    plan: QueuePairPlan
+    owner: object
+    planned: QueuePair
+    device: DeviceQueuePair
+    index: int
+    path_mtu: int
+    piece_bytes: int
+    slot_bytes: int = 0
+    slots: int = 1
+    has_nic_peer: bool = False
+    is_connected: bool = False
+    has_failed: bool = False
+    room: int = 0
+    room_ns: int = 0
+    """Since when there has been room in the send queue."""
+    posted: int = 0
+    pending: deque[_Message] = field(default_factory=deque)
+    flying: deque[tuple[_Message, bool]] = field(default_factory=deque)
+    """Messages of the posted pieces, and whether the piece is their last."""
+    received: int = 0
+    received_bytes: int = 0
+    """Of the message that arrives."""
+    consumed: int = 0
+    next_buffer: int = 0
+    completed: int = 0
+    flushed: int = 0
+    total_sent_bytes: int = 0
+    total_received_bytes: int = 0
+
+    @property
+    def qpn(self) -> int:
+        """Number of the queue pair in the plan."""
+        return self.plan.qpn
+
+    def statistics(self) -> QueuePairStatistics:
+        """Return the counters; those of packets are 0, as the NIC has them."""
+        return replace(
+            self.planned.statistics(),
+            bytes_sent=self.total_sent_bytes,
+            bytes_received=self.total_received_bytes,
+            messages_posted=self.posted,
+            messages_completed=self.completed,
+            messages_received=self.received,
+            messages_flushed=self.flushed,
+            failure="the NIC reports an error" if self.has_failed else None,
+        )
+
+
+class VerbsEngine(PortEngine):
+    """The queue pairs of a port on an RDMA NIC, with the methods of other ports.
+
+    Call `bind` when all queue pairs have been added, and then `connect` once the remote
+    ends are known.  While it runs, call `take_completions` and `hand_over` in turn.
+
+    Attributes:
+        bound: The ends of its queue pairs, for their peers.
+    """
+
+    def __init__(
+        self,
+        port: PortPlan,
+        ranks: Iterable[RankPlan],
+        transport: TransportPlan,
+        settings: RunSettings,
+        clock: Callable[[], int],
+    ) -> None:
+        """Create a port without queue pairs, which opens no device yet.
+
+        Args:
+            port: The port, whose specification names the device.
+            ranks: Ranks of the port.
+            transport: Settings of the queue pairs.
+            settings: Settings of the run.
+            clock: Returns the time in ns.
+
+        Raises:
+            PlanError: If the plan asks for something that only sockets can do.
+        """
+        super().__init__(rate_bps=None, burst_bound_ns=0, max_burst_packets=1)
+        self._where = f"port {port.number} ({port.open} of {port.host})"
+        if settings.faults or settings.drop_ratio:
+            raise PlanError(
+                self._where,
+                "packet faults cannot be injected on an RDMA NIC",
+                "remove faults.packets and drop_ratio, or use a port of kind udp:",
+            )
+        if port.obeys_pauses:
+            raise PlanError(
+                self._where,
+                "the suffix ,pauses is for sockets: the NIC itself obeys pause frames",
+                "remove the suffix",
+            )
+        ranks = tuple(ranks)
+        self._port = port
+        self._transport = transport
+        self._clock = clock
+        self._verifies = is_verified(ranks, transport, settings)
+        self._slots = max(1, payload_slots(ranks, transport, settings))
+        self._plans = {
+            pair.qpn: pair
+            for rank in ranks
+            for pair in rank.queue_pairs
+            if pair.local_rate_bps is None
+        }
+        depth = _QUEUE_ENTRIES // max(1, len(self._plans)) // (1 + _RECEIVES_PER_SEND)
+        self._depth = min(_MOST_DEPTH, max(_LEAST_DEPTH, depth))
+        self._receives = _RECEIVES_PER_SEND * self._depth
+        self._buffers = self._receives if transport.verb == "send" else self._slots
+        self._piece_bytes = self._largest_piece()
+        self._planned: dict[int, QueuePair] = {}
+        self._pairs: dict[int, _Pair] = {}
+        self._pair_of_device: dict[int, _Pair] = {}
+        self._due: dict[_Pair, None] = {}
+        self._taken: deque[Event] = deque()
+        self._must_arm = True
+        self._verified_packets = self._wrong_payloads = 0
+        self.bound: tuple[BoundQueuePair, ...] = ()
+        self._counted_before: dict[str, int] = {}
+        self._open = ExitStack()
+
+    def _largest_piece(self) -> int:
+        if not self._verifies:
+            return PIECE_BYTES
+        share = _MEMORY_BYTES // max(1, len(self._plans) * self._buffers)
+        return min(PIECE_BYTES, max(_LEAST_PIECE_BYTES, 1 << share.bit_length() >> 1))
+
+    # The device.
+
+    def bind(self) -> None:
+        """Open the device and make its queue pairs, whose ends are then in `bound`.
+
+        Raises:
+            ConfigError: If the device or the port's address does not exist.
+            EnvironmentProblem: If the device has no room for the queue pairs or the
+                memory, or libibverbs is missing.
+        """
+        from chakram.rdma.libibverbs import CompletionQueue, Memory, QueuePair
+
+        device = open_device(self._port.interface)
+        self._open.callback(device.close)
+        self._nic: Nic = find_nic(device, self._port.address)
+        pairs = len(self._plans)
+        self._sent_bytes = self._piece_bytes + _PATTERN_STARTS
+        slots = pairs * self._buffers if self._verifies else 1
+        size_bytes = self._sent_bytes + slots * self._piece_bytes
+        try:
+            self._memory = Memory(device, size_bytes)
+            self._open.callback(self._memory.close)
+            entries = pairs * (self._depth + self._receives)
+            self._completions = CompletionQueue(device, max(1, entries))
+            self._open.callback(self._completions.close)
+            for index, plan in enumerate(self._plans.values()):
+                made = QueuePair(
+                    device,
+                    self._memory,
+                    self._completions,
+                    send_depth=self._depth,
+                    receive_depth=self._receives,
+                )
+                self._open.callback(made.close)
+                pair = _Pair(
+                    plan=plan,
+                    owner=self._planned[plan.qpn].owner,
+                    planned=self._planned[plan.qpn],
+                    device=made,
+                    index=index,
+                    path_mtu=self._transport.path_mtu,
+                    piece_bytes=self._piece_bytes,
+                    room=self._depth,
+                )
+                self._pairs[plan.qpn] = self._pair_of_device[made.qpn] = pair
+        except OSError as error:
+            raise EnvironmentProblem(
+                self._where,
+                f"{self._nic.name} refuses {pairs} queue pairs with {size_bytes} B of "
+                f"memory: {error.strerror}",
+                "raise the limit of locked memory (ulimit -l unlimited), or use fewer "
+                "queue pairs",
+            ) from None
+        self._view = memoryview(self._memory)
+        self._view[: self._sent_bytes] = pattern(self._sent_bytes)
+        self.bound = tuple(
+            BoundQueuePair(
+                port=self._port.number,
+                qpn=pair.plan.qpn,
+                device_qpn=pair.device.qpn,
+                address=self._memory.address + self._slot_offset(pair, 0),
+                key=self._memory.remote_key,
+                slot_bytes=self._piece_bytes,
+                slots=self._slots,
+                path_mtu=self._nic.path_mtu,
+            )
+            for pair in self._pairs.values()
+        )
+
+    def _slot_offset(self, pair: _Pair, number: int) -> int:
+        """Return where a slot or buffer of a queue pair is in the memory."""
+        if not self._verifies:
+            return self._sent_bytes
+        slot = pair.index * self._buffers + number % self._buffers
+        return self._sent_bytes + slot * self._piece_bytes
+
+    def connect(self, peers: Mapping[int, BoundPeer]) -> None:
+        """Connect all queue pairs, and post their receives.
+
+        Args:
+            peers: The remote ends on NICs, by QPN of the plan.  The others are ends of
+                sockets, which have the numbers of the plan.
+
+        Raises:
+            PlanError: If sockets at the other end could send more than fits a slot.
+            RunFailed: If the device refuses a connection.
+        """
+        for pair in self._pairs.values():
+            self._connect(pair, peers.get(pair.plan.qpn))
+        self._counted_before = read_counters(self._nic.name)
+
+    def _connect(self, pair: _Pair, peer: BoundPeer | None) -> None:
+        plan, transport = pair.plan, self._transport
+        mtu = min(transport.path_mtu, self._nic.path_mtu)
+        qpn, address, key = plan.remote_qpn, 0, 0
+        if peer is None:
+            check_pieces_of_sockets(transport, self._where, self._piece_bytes)
+            if mtu < transport.path_mtu:
+                raise PlanError(
+                    self._where,
+                    f"the path MTU of {self._nic.name} is {mtu} B, but the socket at "
+                    f"{plan.remote_address} uses {transport.path_mtu} B",
+                    f"set transport.path_mtu: {mtu}",
+                )
+        else:
+            remote = peer.remote
+            mtu = min(mtu, remote.path_mtu)
+            qpn, address, key = remote.device_qpn, remote.address, remote.key
+            pair.piece_bytes = min(self._piece_bytes, remote.slot_bytes)
+            pair.slot_bytes, pair.slots = remote.slot_bytes, remote.slots
+            pair.has_nic_peer = True
+        pair.path_mtu = mtu
+        try:
+            pair.device.connect(
+                remote_qpn=qpn,
+                remote_gid=plan.remote_address,
+                gid_index=self._nic.gid_index,
+                path_mtu=mtu,
+                send_psn=plan.send_psn,
+                receive_psn=plan.receive_psn,
+                traffic_class=(transport.dscp_data if plan.dscp is None else plan.dscp)
+                << 2
+                | transport.ecn,
+                remote_address=address,
+                remote_key=key,
+                timeout=timeout_code(transport.retransmit_timeout_ns),
+                retries=min(_MOST_RETRIES, transport.retry_limit),
+                rnr_retries=transport.rnr_retry_limit,
+                rnr_timer=transport.rnr_timer,
+            )
+            self._post_receives(pair, self._receives)
+        except OSError as error:
+            raise RunFailed(
+                self._where,
+                f"{self._nic.name} cannot connect queue pair {plan.qpn} to "
+                f"{plan.remote_address}: {error}",
+                "check the addresses and the route between both ends",
+            ) from None
+        pair.is_connected = True
+
+    def hardware_counters(self) -> dict[str, int]:
+        """Return the counts of the device since `connect`, by the names of OTG."""
+        return counted(self._counted_before, read_counters(self._nic.name))
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when completions have arrived."""
+        return self._completions.fileno()
+
+    def close(self) -> None:
+        """Release all objects of the device."""
+        if self._pairs:
+            self._view.release()
+        self._pairs = {}
+        self._open.close()
+
+    # Messages.
+
+    def add_queue_pair(
+        self, queue_pair: QueuePair, send_order: SendOrder | None = None
+    ) -> None:
+        """Add a queue pair of the plan: see `PortEngine`."""
+        super().add_queue_pair(queue_pair, send_order)
+        self._planned[queue_pair.qpn] = queue_pair
+
+    def post_on(
+        self,
+        queue_pair: QueuePair,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        order: int = 0,
+        contents: bytes | None = None,
+        remote_offset: int = 0,
+        context: object = None,
+    ) -> None:
+        """Post a message: see `PortEngine`.  It leaves with the next `hand_over`."""
+        pair = self._pairs[queue_pair.qpn]
+        pair.pending.append(
+            _Message(
+                message_id=message_id,
+                size_bytes=size_bytes,
+                posted_ns=now_ns,
+                context=context,
+                unsent_bytes=size_bytes,
+                number=pair.posted,
+            )
+        )
+        if message_id != NO_IMMEDIATE:
+            pair.posted += 1
+        self._due[pair] = None
+
+    def hand_over(self) -> bool:
+        """Hand pending messages to the NIC, as far as it has room.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            RunFailed: If the device refuses them.
+        """
+        if not self._due:
+            return False
+        due, self._due = self._due, {}
+        for pair in due:
+            if pair.has_failed:
+                continue
+            now_ns = self._clock()
+            rows = array("q")
+            while pair.pending and pair.room:
+                self._add_piece(rows, pair, now_ns)
+            if not rows:
+                continue
+            try:
+                pair.device.post(rows)
+            except OSError as error:
+                raise RunFailed(
+                    self._where, f"{self._nic.name} refuses messages: {error}"
+                ) from None
+        return True
+
+    def _add_piece(self, rows: array[int], pair: _Pair, now_ns: int) -> None:
+        """Add the next piece of a queue pair to a list of work requests."""
+        message = pair.pending[0]
+        piece_bytes = min(pair.piece_bytes, message.unsent_bytes)
+        message.unsent_bytes -= piece_bytes
+        is_last = message.unsent_bytes == 0
+        if message.handed_ns < 0:
+            message.handed_ns = now_ns
+            message.wait_ns = now_ns - max(message.posted_ns, pair.room_ns)
+        immediate = message.message_id if is_last else NO_IMMEDIATE
+        if immediate == NO_IMMEDIATE and pair.has_nic_peer:
+            immediate = MORE_FOLLOWS
+        start = pattern_start(pair.plan.send_psn, message.number)
+        slot = message.number % pair.slots * pair.slot_bytes
+        is_send = self._transport.verb == "send" and is_last
+        rows.extend(
+            (message.number, start, piece_bytes, -1 if is_send else slot, immediate, 1)
+        )
+        pair.flying.append((message, is_last))
+        pair.room -= 1
+        if is_last:
+            pair.pending.popleft()
+
+    def take_completions(self) -> bool:
+        """Take all completions, and arm the descriptor; return whether there were any.
+
+        Raises:
+            RunFailed: If the device no longer works.
+        """
+        found = False
+        try:
+            while True:
+                done = self._completions.poll()
+                if done:
+                    found = self._must_arm = True
+                    now_ns = self._clock()
+                    for each in done:
+                        self._take(each, now_ns)
+                elif self._must_arm:
+                    self._must_arm = False
+                    self._completions.arm()
+                else:
+                    break
+        except OSError as error:
+            raise RunFailed(self._where, f"{self._nic.name}: {error}") from None
+        return found
+
+    def _take(self, done: tuple[int, int, bool, int, int, int], now_ns: int) -> None:
+        number, status, is_receive, size_bytes, immediate, qpn = done
+        pair = self._pair_of_device[qpn]
+        if status:
+            self._fail(pair, status, now_ns)
+        elif is_receive:
+            self._receive(pair, number, size_bytes, immediate, now_ns)
+        else:
+            self._acknowledge(pair, now_ns)
+
+    def _fail(self, pair: _Pair, status: int, now_ns: int) -> None:
+        """Report the first error of a queue pair; the others only follow from it."""
+        from chakram.rdma.libibverbs import status_text
+
+        if pair.has_failed:
+            return
+        pair.has_failed = True
+        flushed = pair.flushed = len(pair.flying) + len(pair.pending)
+        reason = f"{self._nic.name} reports {status_text(status)!r} (status {status})"
+        event = QueuePairFailed(reason, flushed, now_ns)
+        event.owner = pair.owner
+        self._taken.append(event)
+
+    def _acknowledge(self, pair: _Pair, now_ns: int) -> None:
+        message, is_last = pair.flying.popleft()
+        if pair.room == 0:
+            pair.room_ns = now_ns
+        pair.room += 1
+        if pair.pending:
+            self._due[pair] = None
+        if not is_last:
+            return
+        pair.completed += 1
+        pair.total_sent_bytes += message.size_bytes
+        event = SendCompleted(
+            message.message_id,
+            message.size_bytes,
+            message.posted_ns,
+            message.handed_ns,
+            now_ns,
+            max(1, -(-message.size_bytes // pair.path_mtu)),
+            0,
+            0,
+            None,
+            message.wait_ns,
+        )
+        event.owner, event.context = pair.owner, message.context
+        self._taken.append(event)
+
+    def _receive(
+        self, pair: _Pair, number: int, size_bytes: int, immediate: int, now_ns: int
+    ) -> None:
+        pair.received_bytes += size_bytes
+        pair.total_received_bytes += size_bytes
+        pair.consumed += 1
+        if immediate != MORE_FOLLOWS:
+            event = MessageReceived(
+                immediate,
+                pair.received_bytes,
+                max(1, -(-pair.received_bytes // pair.path_mtu)),
+                0,
+                now_ns,
+                now_ns,
+                self._wrong_packets(pair, number, size_bytes),
+            )
+            event.owner = pair.owner
+            self._taken.append(event)
+            pair.received_bytes = 0
+            pair.received += 1
+        if pair.consumed >= self._receives // 2:
+            self._post_receives(pair, pair.consumed)
+            pair.consumed = 0
+
+    def _post_receives(self, pair: _Pair, count: int) -> None:
+        if self._transport.verb != "send":
+            pair.device.post_receives(count, 0)
+            return
+        if not self._verifies:
+            pair.device.post_receives(
+                count, 0, offset=self._sent_bytes, size_bytes=self._piece_bytes
+            )
+            return
+        for buffer in self._free_buffers(pair, count):
+            pair.device.post_receives(
+                1,
+                buffer,
+                offset=self._slot_offset(pair, buffer),
+                size_bytes=self._piece_bytes,
+            )
+
+    def _free_buffers(self, pair: _Pair, count: int) -> list[int]:
+        """Return the next buffers; those of one queue pair are used in turn."""
+        first = pair.next_buffer
+        pair.next_buffer = (first + count) % self._buffers
+        return [(first + each) % self._buffers for each in range(count)]
+
+    def _wrong_packets(self, pair: _Pair, number: int, size_bytes: int) -> int:
+        """Return how many packets of the last piece have a wrong payload.
+
+        Payload from sockets has another pattern, and is not verified.
+        """
+        every = self._transport.verify_every
+        if not self._verifies or not pair.has_nic_peer or pair.received % every:
+            return 0
+        is_send = self._transport.verb == "send"
+        place = self._slot_offset(pair, number if is_send else pair.received)
+        start = pattern_start(pair.plan.receive_psn, pair.received)
+        expected = memoryview(pattern(self._sent_bytes))[start : start + size_bytes]
+        found = self._view[place : place + size_bytes]
+        mtu = pair.path_mtu
+        self._verified_packets += max(1, -(-size_bytes // mtu))
+        if found == expected:
+            return 0
+        wrong = sum(
+            found[at : at + mtu] != expected[at : at + mtu]
+            for at in range(0, size_bytes, mtu)
+        )
+        self._wrong_payloads += wrong
+        return wrong
+
+    def counted_pairs(self) -> tuple[_Pair, ...]:
+        """Return the queue pairs with their statistics."""
+        return tuple(self._pairs.values())
+
+    def statistics(self) -> PortStatistics:
+        """Return the counters; those of packets are 0, as the NIC has them."""
+        return replace(
+            super().statistics(),
+            verified=self._verified_packets,
+            wrong_payloads=self._wrong_payloads,
+        )
+
+    # The rest of a port: what the NIC does itself.
+
+    def take_event(self) -> Event | None:
+        """Return the oldest pending event, whose `owner` is set, or None."""
+        return self._taken.popleft() if self._taken else None
+
+    def handle_timers(self, now_ns: int) -> None:
+        """Do nothing: the timers are those of the NIC."""
+
+    def peek_burst(self, now_ns: int) -> Burst | None:
+        """Return None: the NIC sends the packets."""
+        return None
+
+    def next_wakeup_ns(self) -> int:
+        """Return when there is something to do apart from completions, or `NEVER`."""
+        return 0 if self._due or self._taken else NEVER
+
+
+def check_pieces_of_sockets(
+    transport: TransportPlan, where: str, slot_bytes: int
+) -> None:
+    """Check that a message of a socket fits the memory of a queue pair on a NIC.
+
+    Raises:
+        PlanError: If a message may be too long.
+    """
+    if transport.verb == "write" and 0 < transport.message_bytes <= slot_bytes:
+        return
+    raise PlanError(
+        where,
+        "sockets send to this NIC, and a message of theirs may not fit its memory",
+        f"set verb: write and transport.queue_pairs.message_size: {slot_bytes}",
+    )

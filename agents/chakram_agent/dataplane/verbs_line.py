@@ -1,0 +1,63 @@
+"""An endpoint on an RDMA NIC, as a line of the data plane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.loop import Line
+
+if TYPE_CHECKING:
+    from chakram.plan.transport import TransportPlan
+    from chakram.replay.endpoint import Endpoint
+    from chakram_agent.dataplane.verbs_engine import VerbsEngine
+
+
+class VerbsPort(Port):
+    """A port whose packets are those of the NIC, so that it only waits and ends."""
+
+    def __init__(self, engine: VerbsEngine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when completions have arrived."""
+        return self._engine.fileno()
+
+    def close(self) -> None:
+        """Release all objects of the device, which ends the traffic."""
+        self._engine.close()
+
+
+class VerbsLine(Line):
+    """A line whose engine hands messages to an RDMA NIC."""
+
+    def __init__(
+        self, endpoint: Endpoint, engine: VerbsEngine, transport: TransportPlan
+    ) -> None:
+        super().__init__(endpoint, VerbsPort(engine), transport)
+        self._verbs = engine
+
+    def receive(self) -> bool:
+        """Take the completions, and return whether there were any."""
+        return self._verbs.take_completions()
+
+    def send(self, now_ns: int) -> bool:
+        """Hand messages to the NIC, and return whether there were any."""
+        return self._verbs.hand_over()
+
+
+def open_verbs_line(
+    endpoint: Endpoint, engine: VerbsEngine, transport: TransportPlan
+) -> VerbsLine:
+    """Open the NIC of an endpoint, in whose namespace the caller is.
+
+    Raises:
+        ChakramError: If the device cannot be used.
+    """
+    try:
+        engine.bind()
+        return VerbsLine(endpoint, engine, transport)
+    except BaseException:
+        engine.close()
+        raise

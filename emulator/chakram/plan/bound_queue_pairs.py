@@ -1,0 +1,151 @@
+"""Ends of queue pairs on RDMA NICs, which are known only after the NIC has made them.
+
+A plan numbers queue pairs, but the driver of a NIC chooses their numbers, memory and
+keys.  Agents therefore return what they made.  The controller gives it to the agents of
+the other ends, which then connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from chakram.foundation.errors import PlanError
+from chakram.foundation.field_bounds import AtMost, OneOf, Within
+from chakram.plan.plan import CREDIT_CHANNELS, Number24
+from chakram.plan.transport import PATH_MTUS
+from chakram.program.operations import POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import AgentPlan, PortPlan, RankPlan, RunSettings
+    from chakram.plan.transport import TransportPlan
+
+VERBS = "verbs:"
+"""Prefix of the specification of a port on an RDMA NIC; the device follows."""
+
+_Index = Annotated[int, Within(0, 2**31 - 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundQueuePair:
+    """One end of a queue pair on an RDMA NIC.
+
+    Attributes:
+        port: Number of the port in the plan.
+        qpn: Number of the queue pair in the plan.
+        device_qpn: Number that the NIC chose.
+        address: Start of the memory to which the peer writes.
+        key: Key of that memory.
+        slot_bytes: Size of a slot of that memory, which limits a single WRITE.
+        slots: Number of slots, which messages use in turn.
+        path_mtu: Maximum path MTU of the NIC's port.
+    """
+
+    port: _Index
+    qpn: Number24
+    device_qpn: Number24
+    address: Annotated[int, Within(0, 2**64 - 1)]
+    key: Annotated[int, Within(0, 2**32 - 1)]
+    slot_bytes: Annotated[int, Within(1, 2**31)]
+    slots: Annotated[int, Within(1, 2**16)]
+    path_mtu: Annotated[int, OneOf(PATH_MTUS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPeer:
+    """The remote end of a queue pair, if it is on an RDMA NIC.
+
+    Attributes:
+        port: Number of the local port in the plan.
+        qpn: Number of the local end in the plan.
+        remote: The remote end.
+    """
+
+    port: _Index
+    qpn: Number24
+    remote: BoundQueuePair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bindings:
+    """What an agent returns when it has made its queue pairs."""
+
+    bound: Annotated[tuple[BoundQueuePair, ...], AtMost(1 << 22)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """What an agent needs to connect its queue pairs."""
+
+    peers: Annotated[tuple[BoundPeer, ...], AtMost(1 << 22)] = ()
+
+
+def is_verbs(port: PortPlan) -> bool:
+    """Return whether a port is on an RDMA NIC."""
+    return port.open.startswith(VERBS)
+
+
+def uses_verbs(plans: Iterable[AgentPlan]) -> bool:
+    """Return whether any port of a run is on an RDMA NIC."""
+    return any(is_verbs(port) for plan in plans for port in plan.ports)
+
+
+def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
+    """Return the remote ends of an agent's queue pairs.
+
+    Args:
+        plan: The agent's plan.
+        bound: What all agents have returned.
+
+    Raises:
+        PlanError: If an agent returned an end twice.
+    """
+    ends: dict[tuple[int, int], BoundQueuePair] = {}
+    for each in bound:
+        if ends.setdefault((each.port, each.qpn), each) is not each:
+            raise PlanError(
+                f"port {each.port}", f"queue pair {each.qpn} was made twice"
+            )
+    return Peers(
+        peers=tuple(
+            BoundPeer(
+                port=rank.port,
+                qpn=pair.qpn,
+                remote=ends[pair.remote_port, pair.remote_qpn],
+            )
+            for rank in plan.ranks
+            for pair in rank.queue_pairs
+            if (pair.remote_port, pair.remote_qpn) in ends
+        )
+    )
+
+
+def payload_slots(
+    ranks: Iterable[RankPlan], transport: TransportPlan, settings: RunSettings
+) -> int:
+    """Return the slots per queue pair that a NIC needs to verify WRITEs; 0: it cannot.
+
+    Credits prevent that a slot is overwritten before it has been verified.
+    Point-to-point messages have none.
+    """
+    if transport.verify_every == 0 or transport.verb != "write":
+        return 0
+    has_others = any(
+        pair.group == POINT_TO_POINT and pair.channel < CREDIT_CHANNELS
+        for rank in ranks
+        for pair in rank.queue_pairs
+    )
+    return 0 if has_others else settings.credits
+
+
+def is_verified(
+    ranks: Iterable[RankPlan], transport: TransportPlan, settings: RunSettings
+) -> bool:
+    """Return whether a port on a NIC verifies payload.
+
+    A SEND arrives in a buffer of its own, so it can always be verified.
+    """
+    if transport.verify_every and transport.verb == "send":
+        return True
+    return payload_slots(ranks, transport, settings) > 0

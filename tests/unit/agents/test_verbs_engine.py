@@ -1,0 +1,429 @@
+"""The engine of ports on RDMA NICs, on a device that moves bytes in this process.
+
+The real binding is tested in a guest with Soft-RoCE (tests/interop/softroce).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
+from chakram.plan.bound_queue_pairs import peers_of
+from chakram.plan.packet_faults import FaultAction, PacketFault
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.transport import TransportPlan
+from chakram.rdma.nic_rates import Nic
+from chakram.replay.endpoint import Endpoint
+from chakram.roce.constants import NEVER
+from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
+from chakram_agent.dataplane import verbs_engine
+from chakram_agent.dataplane.verbs_engine import (
+    PIECE_BYTES,
+    VerbsEngine,
+    timeout_code,
+)
+from tests.plans import ring_plan
+
+_COLUMNS = 6
+
+
+class Fabric:
+    """All memory and queue pairs of the devices."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[int, DeviceQueuePair] = {}
+        self.memory: dict[int, Memory] = {}
+        self.next_address = 1 << 20
+        self.opened = 0
+        self.refusal: OSError | None = None
+
+
+FABRIC = Fabric()
+
+
+class Device:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        FABRIC.opened += 1
+
+    def close(self) -> None:
+        FABRIC.opened -= 1
+
+
+class Memory(bytearray):
+    def __init__(self, device: Device, size_bytes: int) -> None:
+        if FABRIC.refusal is not None:
+            raise FABRIC.refusal
+        super().__init__(size_bytes)
+        self.address = FABRIC.next_address
+        self.remote_key = len(FABRIC.memory)
+        FABRIC.next_address += size_bytes
+        FABRIC.memory[self.remote_key] = self
+
+    def close(self) -> None:
+        pass
+
+
+class CompletionQueue:
+    def __init__(self, device: Device, depth: int) -> None:
+        self.depth = depth
+        self.done: deque[tuple[int, int, bool, int, int, int]] = deque()
+        self.armed = 0
+
+    def poll(self) -> list[tuple[int, int, bool, int, int, int]]:
+        found = list(self.done)
+        self.done.clear()
+        return found
+
+    def arm(self) -> None:
+        self.armed += 1
+
+    def fileno(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class DeviceQueuePair:
+    """A queue pair whose messages arrive at once, and whose receives may run out."""
+
+    def __init__(
+        self,
+        device: Device,
+        memory: Memory,
+        completions: CompletionQueue,
+        **depths: int,
+    ) -> None:
+        self.memory, self.completions = memory, completions
+        self.depths = depths
+        self.qpn = 100 + len(FABRIC.pairs)
+        self.receives: deque[tuple[int, int]] = deque()
+        self.lists: list[int] = []
+        self.status = 0
+        self.damage = 0
+        self.settings: dict[str, Any] = {}
+        FABRIC.pairs[self.qpn] = self
+
+    def connect(self, **settings: Any) -> None:
+        if FABRIC.refusal is not None:
+            raise FABRIC.refusal
+        self.settings = settings
+
+    def post_receives(
+        self, count: int, first_id: int, *, offset: int = 0, size_bytes: int = 0
+    ) -> None:
+        self.receives.extend((first_id + each, offset) for each in range(count))
+
+    def post(self, rows: array[int]) -> None:
+        self.lists.append(len(rows) // _COLUMNS)
+        peer = FABRIC.pairs[self.settings["remote_qpn"]]
+        for at in range(0, len(rows), _COLUMNS):
+            number, offset, size, remote, immediate, _ = rows[at : at + _COLUMNS]
+            if self.status:
+                self.completions.done.append(
+                    (number, self.status, False, 0, 0, self.qpn)
+                )
+                continue
+            data = self.memory[offset : offset + size]
+            if size and self.damage:
+                data[0] ^= 1
+            receive, place = peer.receives.popleft() if immediate >= 0 else (0, 0)
+            if remote >= 0:
+                memory = FABRIC.memory[self.settings["remote_key"]]
+                place = self.settings["remote_address"] + remote - memory.address
+            else:
+                memory = peer.memory
+            memory[place : place + size] = data
+            if immediate >= 0:
+                peer.completions.done.append(
+                    (receive, 0, True, size, immediate, peer.qpn)
+                )
+            self.completions.done.append((number, 0, False, 0, -1, self.qpn))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the binding, which needs a device."""
+    FABRIC.__init__()  # type: ignore[misc]
+    module: Any = ModuleType("chakram.rdma.libibverbs")
+    module.Memory, module.CompletionQueue = Memory, CompletionQueue
+    module.QueuePair = DeviceQueuePair
+    module.status_text = lambda status: f"error {status}"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(verbs_engine, "open_device", Device)
+    monkeypatch.setattr(verbs_engine, "read_counters", lambda name: {})
+    monkeypatch.setattr(
+        verbs_engine,
+        "find_nic",
+        lambda device, address: Nic(
+            name=device.name,
+            address=address,
+            gid_index=1,
+            path_mtu=1024,
+            rate_bps=None,
+            firmware="",
+        ),
+    )
+
+
+class Ends:
+    """Two ports on NICs, whose ranks have one queue pair between them."""
+
+    def __init__(
+        self, transport: TransportPlan | None = None, *, credits: int = 0
+    ) -> None:
+        settings = RunSettings(credits=credits)
+        self.plan = ring_plan(
+            open_spec="verbs:mlx5_0", transport=transport, settings=settings
+        )
+        self.now_ns = 0
+        self.engines = [self._engine(number) for number in range(2)]
+        self.qpns = [rank.queue_pairs[0].qpn for rank in self.plan.ranks]
+
+    def _engine(self, number: int) -> VerbsEngine:
+        plan = self.plan
+        port, ranks = plan.ports[number], [plan.ranks[number]]
+        engine = VerbsEngine(
+            port, ranks, plan.transport, plan.settings, lambda: self.now_ns
+        )
+        Endpoint(
+            port=port,
+            ranks=ranks,
+            transport=plan.transport,
+            settings=plan.settings,
+            rank_numbers=plan.numbers(),
+            engine=engine,
+        )
+        engine.bind()
+        return engine
+
+    def connect(self) -> None:
+        bound = [each for engine in self.engines for each in engine.bound]
+        peers = peers_of(self.plan, bound).peers
+        for number, engine in enumerate(self.engines):
+            engine.connect({each.qpn: each for each in peers if each.port == number})
+
+    def post(self, message_id: int, size_bytes: int, number: int = 0) -> None:
+        engine = self.engines[number]
+        pair = engine.queue_pair(self.qpns[number])
+        engine.post_on(pair, message_id, size_bytes, self.now_ns, context=message_id)
+
+    def events(self) -> list[Event]:
+        """Let everything arrive, and return the events of both ends."""
+        found: list[Event] = []
+        for _ in range(200):
+            for engine in self.engines:
+                engine.hand_over()
+                engine.take_completions()
+                while (event := engine.take_event()) is not None:
+                    found.append(event)
+        return found
+
+    @property
+    def device(self) -> DeviceQueuePair:
+        """The queue pair of the first port."""
+        return FABRIC.pairs[100]
+
+
+def received(events: list[Event]) -> list[tuple[int | None, int, int]]:
+    return [
+        (each.message_id, each.size_bytes, each.wrong)
+        for each in events
+        if isinstance(each, MessageReceived)
+    ]
+
+
+@pytest.mark.parametrize("verb", ["write", "send"])
+def test_messages_of_all_sizes_arrive_in_order(verb: str) -> None:
+    ends = Ends(TransportPlan(verb=verb))
+    ends.connect()
+    sizes = [0, 1, 4096, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 5]
+    for number, size in enumerate(sizes):
+        ends.post(number, size)
+    events = ends.events()
+    assert received(events) == [(at, size, 0) for at, size in enumerate(sizes)]
+    done = [each for each in events if isinstance(each, SendCompleted)]
+    assert [(each.context, each.size_bytes) for each in done] == list(enumerate(sizes))
+    assert ends.engines[0].next_wakeup_ns() == NEVER
+
+
+def test_messages_of_one_round_go_to_the_nic_as_one_list() -> None:
+    ends = Ends()
+    ends.connect()
+    for number in range(10):
+        ends.post(number, 64)
+    assert ends.engines[0].next_wakeup_ns() == 0
+    ends.events()
+    assert ends.device.lists == [10]
+
+
+def test_a_full_queue_waits_for_the_nic_and_a_late_data_plane_is_the_generators() -> (
+    None
+):
+    ends = Ends()
+    ends.connect()
+    depth = ends.device.depths["send_depth"]
+    for number in range(depth + 1):
+        ends.post(number, 64)
+    ends.now_ns = 7
+    engine = ends.engines[0]
+    assert engine.hand_over()
+    ends.now_ns = 100
+    engine.take_completions()
+    ends.now_ns = 103
+    done = [each for each in ends.events() if isinstance(each, SendCompleted)]
+    assert [each.generator_wait_ns for each in done] == [*[7] * depth, 3]
+    assert [each.first_sent_ns for each in done] == [*[7] * depth, 103]
+
+
+def test_receives_are_posted_again() -> None:
+    ends = Ends()
+    ends.connect()
+    for number in range(1000):
+        ends.post(number, 8)
+        assert received(ends.events()[:5])
+
+
+@pytest.mark.parametrize(
+    ("verb", "credits", "is_found"),
+    [("write", 2, True), ("send", 0, True), ("write", 0, False)],
+)
+def test_wrong_payload_is_found_where_it_is_verified(
+    verb: str, credits: int, is_found: bool
+) -> None:
+    ends = Ends(TransportPlan(verb=verb), credits=credits)
+    ends.connect()
+    for number in range(9):
+        ends.device.damage = number in (3, 8)
+        ends.post(number, 3000 + number)
+        (found,) = received(ends.events())
+        assert found == (number, 3000 + number, int(is_found and number in (3, 8)))
+    counted = ends.engines[1].statistics()
+    assert counted.wrong_payloads == (2 if is_found else 0)
+    assert (counted.verified > 0) == is_found
+
+
+def test_messages_in_flight_have_a_slot_each() -> None:
+    ends = Ends(credits=4)
+    ends.connect()
+    for number in range(4):
+        ends.post(number, 4000)
+    assert received(ends.events()) == [(number, 4000, 0) for number in range(4)]
+
+
+def test_the_first_error_of_a_queue_pair_is_reported_once() -> None:
+    ends = Ends()
+    ends.connect()
+    ends.device.status = 12
+    for number in range(3):
+        ends.post(number, 64)
+    (event,) = ends.events()
+    assert isinstance(event, QueuePairFailed)
+    assert event.flushed == 3
+    assert event.reason == "mlx5_0 reports 'error 12' (status 12)"
+    (pair,) = ends.engines[0].counted_pairs()
+    assert pair.statistics().messages_flushed == 3
+
+
+def test_statistics_count_messages_and_no_packets() -> None:
+    ends = Ends()
+    ends.connect()
+    for number in range(3):
+        ends.post(number, 500)
+    ends.events()
+    (sender,), (receiver,) = (each.counted_pairs() for each in ends.engines)
+    sent, taken = sender.statistics(), receiver.statistics()
+    assert (sent.messages_posted, sent.messages_completed, sent.bytes_sent) == (
+        3,
+        3,
+        1500,
+    )
+    assert (taken.messages_received, taken.bytes_received) == (3, 1500)
+    assert sent.packets_sent == taken.packets_received == 0
+
+
+def test_settings_of_the_plan_go_to_the_queue_pair() -> None:
+    transport = TransportPlan(
+        path_mtu=4096, dscp_data=10, ecn=1, retry_limit=900, rnr_retry_limit=3
+    )
+    ends = Ends(transport)
+    ends.connect()
+    settings = ends.device.settings
+    pair = ends.plan.ranks[0].queue_pairs[0]
+    assert settings["path_mtu"] == 1024  # the most that the NICs can do
+    assert settings["traffic_class"] == 10 << 2 | 1
+    assert (settings["retries"], settings["rnr_retries"]) == (7, 3)
+    assert settings["send_psn"] == pair.send_psn
+    assert settings["remote_gid"] == pair.remote_address
+    assert settings["remote_qpn"] == 101
+
+
+@pytest.mark.parametrize(
+    ("timeout_ns", "code"),
+    [(0, 0), (1, 1), (4096, 1), (8192, 1), (8193, 2), (67_108_864, 14), (1 << 60, 31)],
+)
+def test_timeout_codes_are_never_shorter(timeout_ns: int, code: int) -> None:
+    assert timeout_code(timeout_ns) == code
+
+
+def test_sockets_may_send_no_more_than_a_slot() -> None:
+    ends = Ends()
+    with pytest.raises(PlanError, match=r"message_size: 1048576"):
+        ends.engines[0].connect({})
+    fitting = Ends(TransportPlan(message_bytes=1 << 20, path_mtu=1024))
+    fitting.engines[0].connect({})
+    plan = fitting.plan.ranks[0].queue_pairs[0]
+    assert FABRIC.pairs[102].settings["remote_qpn"] == plan.remote_qpn
+
+
+def test_sockets_with_a_larger_mtu_are_refused() -> None:
+    ends = Ends(TransportPlan(message_bytes=1 << 20, path_mtu=4096))
+    with pytest.raises(PlanError, match=r"set transport\.path_mtu: 1024"):
+        ends.engines[0].connect({})
+
+
+def refused(plan: AgentPlan) -> str:
+    with pytest.raises(PlanError) as caught:
+        VerbsEngine(
+            plan.ports[0], [plan.ranks[0]], plan.transport, plan.settings, lambda: 0
+        )
+    return str(caught.value)
+
+
+def test_what_only_sockets_can_do_is_refused() -> None:
+    drop = PacketFault(action=FaultAction.DROP, packets="any", nth=1)
+    for settings in (RunSettings(faults=(drop,)), RunSettings(drop_ratio=0.1)):
+        plan = ring_plan(open_spec="verbs:mlx5_0", settings=settings)
+        assert "packet faults cannot be injected on an RDMA NIC" in refused(plan)
+    assert "remove the suffix" in refused(ring_plan(open_spec="verbs:mlx5_0,pauses"))
+
+
+def test_refusals_of_the_device_name_port_and_cure() -> None:
+    FABRIC.refusal = OSError(12, "Cannot allocate memory")
+    with pytest.raises(EnvironmentProblem, match="ulimit -l unlimited") as caught:
+        Ends()
+    assert caught.value.where == "port 0 (verbs:mlx5_0 of h0)"
+    FABRIC.refusal = None
+    ends = Ends()
+    FABRIC.refusal = OSError(110, "Connection timed out")
+    with pytest.raises(RunFailed, match="mlx5_0 cannot connect queue pair"):
+        ends.connect()
+
+
+def test_closing_releases_everything() -> None:
+    ends = Ends()
+    ends.connect()
+    for engine in ends.engines:
+        engine.close()
+        engine.close()
+    assert FABRIC.opened == 0
