@@ -290,6 +290,11 @@ class RunDirectory:
             self._append("collectives", collectives_table(collectives))
             self._tables["ranks"].append(records_table(ranks, RANKS))
 
+    @property
+    def has_wrong(self) -> bool:
+        """Whether the ports verify payload, if they can."""
+        return "wrong" not in self._blank.get("collectives", ())
+
     def _append(self, name: str, table: pa.Table) -> None:
         """Append rows to a table, without values that NICs do not report."""
         self._tables[name].append(blanked(table, self._blank.get(name, ())))

@@ -89,6 +89,22 @@ class NicHosts:
         )
         return run_in_namespace(self._machine.namespace, start)
 
+    @contextmanager
+    def socket_host(self) -> Iterator[str]:
+        """Start an agent beside the guest, and yield its address."""
+        address = f"unix:{self.folder}/sockets"
+        command = [sys.executable, "-m", "chakram_agent", "serve", "--listen", address]
+        start = partial(
+            subprocess.Popen, command, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        with run_in_namespace(self._machine.namespace, start) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith("ready")
+                yield address
+            finally:
+                process.terminate()
+
     def objects(self) -> str:
         """Return how many objects of RDMA devices the guest's kernel has."""
         return self._machine.execute("rdma resource show")

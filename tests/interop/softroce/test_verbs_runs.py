@@ -1,0 +1,220 @@
+"""Runs on RDMA NICs: the data plane of agents in a guest is Soft-RoCE."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import chakram
+from chakram.run_directory.nic_columns import BLANK
+from tests.interop.softroce.disturbance import LEAVING, clean, lose
+from tests.interop.softroce.machine import GUEST, HOST, LIMIT_S, Machine
+from tests.interop.softroce.nic_hosts import NicHosts, nic_hosts
+
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
+
+TRANSPORT = {"path_mtu": 4096, "retransmit_timeout": "1s"}
+FABRIC = {
+    "topology": {"single_switch": {"hosts": 4}},
+    "links": {"host": {"rate": "1Gbit"}},
+}
+
+
+@pytest.fixture(scope="module")
+def hosts(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NicHosts]:
+    """Return hosts whose ports are on Soft-RoCE, the same for all tests here."""
+    with nic_hosts(machine, tmp_path_factory.mktemp("nics")) as started:
+        yield started
+
+
+def job(*streams: dict[str, Any], ranks: int = 4, **keys: Any) -> dict[str, Any]:
+    trace = {"synth": "collectives", "ranks": ranks, "streams": list(streams)}
+    return {"name": "job", "trace": trace, "compute": {"from": "none"}} | keys
+
+
+def bytes_of_pairs(results: Any) -> Counter[tuple[int, int, str]]:
+    """Return the payload by sender, receiver and collective."""
+    rows = results.table("flows", "src", "dst", "collective", "bytes").to_pylist()
+    counted: Counter[tuple[int, int, str]] = Counter()
+    for row in rows:
+        counted[row["src"], row["dst"], row["collective"]] += row["bytes"]
+    return counted
+
+
+def last_run(hosts: NicHosts) -> Any:
+    return chakram.open_run(max((hosts.folder / "runs").iterdir()))
+
+
+def check_blanks(results: Any, *, with_wrong: bool) -> None:
+    """Check that a run has no number that nothing has measured."""
+    for table, names in BLANK.items():
+        for name in names:
+            column = results.table(table, name)[name]
+            is_blank = column.null_count == len(column)
+            assert is_blank == (name != "wrong" or not with_wrong), (table, name)
+    for table in ("ports", "queue_pairs"):
+        assert results.table(table, "time_ns").num_rows == 0
+
+
+def test_collectives_arrive_whole_on_four_hosts(hosts: NicHosts) -> None:
+    before = hosts.objects()
+    splits = hosts.folder / "splits.json"
+    rows = [[0, 1, 70_001, 3], [0, 9, 0, 0], [5, 1 << 20, 2, 7], [1, 0, 0, 4095]]
+    splits.write_text(json.dumps({"unit": "bytes", "dispatches": [rows]}))
+    experiment = hosts.experiment(
+        jobs=[
+            job(
+                {"op": "all_reduce", "size": "4MiB", "count": 1},
+                {"op": "all_reduce", "size": "4B", "count": 2},
+                {"op": "all_to_all", "size": "256KiB", "count": 2},
+                {"op": "all_to_all", "size": "4B", "count": 2},
+                {"op": "broadcast", "size": "5001B", "count": 2},
+                {"op": "all_to_all", "splits": str(splits)},
+                ordering="serial",
+            )
+        ],
+        collectives={"all_reduce": "ring(channels=2)"},
+        transport=TRANSPORT | {"credits": 2, "queue_pairs": {"count": 2}},
+    )
+    experiment["fabric"] |= FABRIC
+    done = hosts.run(experiment)
+    assert done.returncode == 0, done.stdout
+    results = last_run(hosts)
+    expected = chakram.simulate(experiment, runs=hosts.folder / "simulated")
+    assert bytes_of_pairs(results) == bytes_of_pairs(expected)
+    assert (
+        "Out of bounds values : 0 OK (payload of every packet checked)" in done.stdout
+    )
+    assert "# Packets: N/A, NICs send them" in done.stdout
+    manifest = json.loads((results.path / "run.json").read_text())
+    assert manifest["verification"]["packets"] > 100
+    for number, name in enumerate(("h1", "h2", "h3", "h4")):
+        nic = manifest["nics"][name]
+        assert (nic["device"], nic["port"]) == ("rxe0", number)
+        assert nic["counters"]["packets_tx"] > 1000
+        assert nic["counters"]["retries_exceeded"] == 0
+    check_blanks(results, with_wrong=True)
+    checked = hosts.chakram("validate", str(results.path))
+    assert checked.returncode == 0, checked.stdout
+    why = hosts.chakram("why", str(results.path))
+    assert "Not tested by simulation:" in why.stdout
+    assert "RDMA NICs sent its packets" in why.stdout
+    assert hosts.objects() == before
+
+
+def mixed(hosts: NicHosts, address: str, version: int, **keys: Any) -> dict[str, Any]:
+    """Return an experiment on a NIC in the guest and sockets beside it."""
+    experiment = hosts.experiment(
+        jobs=[
+            job(
+                {"op": "all_reduce", "size": "64KiB", "count": 2},
+                {"op": "all_to_all", "size": "3MiB", "count": 2},
+                ranks=2,
+            )
+        ],
+        transport=TRANSPORT | {"queue_pairs": {"message_size": "256KiB"}} | keys,
+    )
+    nic, sockets = experiment["fabric"]["hosts"][:2]
+    prefix = {4: 30, 6: 64}[version]
+    nic["ports"][0]["address"] = f"{GUEST[version]}/{prefix}"
+    sockets["name"], sockets["agent"] = "sockets", address
+    sockets["ports"] = [{"open": "udp:tap0", "address": f"{HOST[version]}/{prefix}"}]
+    experiment["fabric"]["hosts"] = [nic, sockets]
+    return experiment
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_nics_and_sockets_exchange_messages_both_ways(
+    hosts: NicHosts, version: int
+) -> None:
+    with hosts.socket_host() as address:
+        done = hosts.run(mixed(hosts, address, version))
+    assert done.returncode == 0, done.stdout
+    results = last_run(hosts)
+    sent = bytes_of_pairs(results)
+    per_rank = 3 * 2 * (3 << 20) // 2
+    assert sent[0, 1, "all_to_all"] == sent[1, 0, "all_to_all"] == per_rank
+    packets = {
+        (row["src"], row["packets"] is None)
+        for row in results.table("flows", "src", "packets").to_pylist()
+    }
+    assert packets == {(0, True), (1, False)}
+    assert "Out of bounds values : N/A (not checked)" in done.stdout
+
+
+def test_a_nic_that_gets_no_answer_ends_the_run_with_its_reason(
+    hosts: NicHosts, machine: Machine
+) -> None:
+    before = hosts.objects()
+    with hosts.socket_host() as address:
+        experiment = mixed(hosts, address, 4, retry_limit=1, retransmit_timeout="100ms")
+        # Only the NIC sends, so it is the first to give up.
+        experiment["jobs"] = [job({"op": "broadcast", "size": "1MiB"}, ranks=2)]
+        experiment["iterations"] = {"warmup": 0, "measured": 1, "sync": "free"}
+        lose(machine, LEAVING, "loss 100%")
+        try:
+            done = hosts.run(experiment)
+        finally:
+            clean(machine)
+    assert done.returncode == 4, done.stdout
+    said = "is in error: rxe0 reports 'transport retry counter exceeded' (status 12)"
+    assert said in " ".join(done.stdout.split())
+    assert hosts.objects() == before
+
+
+@pytest.mark.parametrize(
+    ("port", "message"),
+    [
+        (
+            {"open": "verbs:rxe0", "address": "198.18.9.9/24"},
+            "RDMA device rxe0: has no GID of type RoCE v2 for 198.18.9.9",
+        ),
+        (
+            {"open": "verbs:mlx5_9", "address": "198.18.8.1/24"},
+            "RDMA device mlx5_9: does not exist (devices of this host: rxe0)",
+        ),
+    ],
+    ids=["address", "device"],
+)
+def test_a_port_that_cannot_be_used_is_refused_in_one_sentence(
+    hosts: NicHosts, port: dict[str, Any], message: str
+) -> None:
+    before = hosts.objects()
+    experiment = hosts.experiment(
+        jobs=[job({"op": "all_reduce", "size": "1KiB", "count": 1}, ranks=2)]
+    )
+    experiment["fabric"]["hosts"] = experiment["fabric"]["hosts"][:2]
+    experiment["fabric"]["hosts"][0]["ports"] = [port]
+    done = hosts.run(experiment)
+    assert done.returncode in (2, 4), done.stdout
+    assert message in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stdout
+    assert hosts.objects() == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("verb", ["write", "send"])
+def test_verbs_and_address_families(hosts: NicHosts, version: int, verb: str) -> None:
+    done = hosts.run(
+        hosts.experiment(
+            version=version,
+            jobs=[
+                job(
+                    {"op": "all_reduce", "size": "64KiB", "count": 4},
+                    {"op": "all_to_all", "size": "8MiB", "count": 2},
+                    ordering="serial",
+                )
+            ],
+            transport=TRANSPORT | {"verb": verb, "credits": 2},
+        )
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Out of bounds values : 0 OK" in done.stdout
+    check_blanks(last_run(hosts), with_wrong=True)
