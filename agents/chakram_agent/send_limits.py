@@ -13,6 +13,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from chakram.foundation.errors import ConfigError, PlanError
 from chakram.foundation.units import format_rate
+from chakram.plan.bound_queue_pairs import is_verbs
 from chakram.plan.plan import AgentPlan
 
 DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
@@ -102,7 +103,8 @@ class Policy:
         """Return *plan* with its port rates within the cap, and notes on the changes.
 
         Raises:
-            PlanError: If the plan sends to an address that is not allowed.
+            PlanError: If the plan sends to an address that is not allowed, or a cap
+                cannot be enforced.
         """
         where = f"plan {plan.run_id}: agent {plan.agent}"
         self.check_destinations(destinations(plan), where=where)
@@ -110,6 +112,14 @@ class Policy:
         ports = []
         for port in plan.ports:
             rate_bps = self.port_rate_bps(port.rate_bps, ports=len(plan.ports))
+            if is_verbs(port):
+                if self.max_rate_bps is not None:
+                    raise PlanError(
+                        f"{where}: port {port.number} ({port.host})",
+                        "is on an RDMA NIC, whose rate this agent cannot limit",
+                        "start the agent without --max-rate, or use sockets (udp:)",
+                    )
+                rate_bps = port.rate_bps
             if rate_bps != port.rate_bps and rate_bps is not None:
                 notes.append(
                     f"port {port.number} ({port.host}) sends at most "

@@ -395,7 +395,10 @@ class Shard:
             if isinstance(engine, VerbsEngine):
                 counts = tuple(sorted(engine.hardware_counters().items()))
                 number = line.endpoint.port.number
-                event = NicCounters(time_ns=0, port=number, counts=counts)
+                settings = tuple(sorted(engine.settings.items()))
+                event = NicCounters(
+                    time_ns=0, port=number, counts=counts, settings=settings
+                )
                 self._tell(pb.ShardReport(nic=encode_nic(event)))
 
     def _report_rows(self, plane: DataPlane) -> None:

@@ -21,10 +21,9 @@ from tests.made_plans import collective, program
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from chakram.control.events import CountersSnapshot
+    from chakram.control.events import CountersSnapshot, NicCounters
     from chakram.execution.state import Phase
     from chakram.plan.plan import Plan
 
@@ -55,8 +54,8 @@ class Collector:
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.said.append(text)
 
-    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
-        self.said.append(f"NIC of port {port}")
+    def nic_counted(self, nic: NicCounters) -> None:
+        self.said.append(f"NIC of port {nic.port}")
 
 
 def two_jobs() -> Plan:

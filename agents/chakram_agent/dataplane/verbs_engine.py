@@ -32,6 +32,7 @@ from chakram.plan.bound_queue_pairs import (
 )
 from chakram.rdma.hardware_counters import counted, read_counters
 from chakram.rdma.nic_rates import Nic, find_nic, open_device
+from chakram.rdma.nic_settings import nic_settings
 from chakram.roce.constants import NEVER, NO_IMMEDIATE
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.port import PortEngine
@@ -162,6 +163,7 @@ class VerbsEngine(PortEngine):
 
     Attributes:
         bound: The ends of its queue pairs, for their peers.
+        settings: Settings of the device, after `bind`.
     """
 
     def __init__(
@@ -223,6 +225,7 @@ class VerbsEngine(PortEngine):
         self._must_arm = True
         self._verified_packets = self._wrong_payloads = 0
         self.bound: tuple[BoundQueuePair, ...] = ()
+        self.settings: dict[str, str] = {}
         self._counted_before: dict[str, int] = {}
         self._open = ExitStack()
 
@@ -242,11 +245,14 @@ class VerbsEngine(PortEngine):
             EnvironmentProblem: If the device has no room for the queue pairs or the
                 memory, or libibverbs is missing.
         """
+        device = open_device(self._port.interface)
         from chakram.rdma.libibverbs import CompletionQueue, Memory, QueuePair
 
-        device = open_device(self._port.interface)
         self._open.callback(device.close)
         self._nic: Nic = find_nic(device, self._port.address)
+        self.settings = nic_settings(self._nic.name, self._nic.gid_index)
+        if self._nic.firmware:
+            self.settings["firmware"] = self._nic.firmware
         pairs = len(self._plans)
         self._sent_bytes = self._piece_bytes + _PATTERN_STARTS
         slots = pairs * self._buffers if self._verifies else 1

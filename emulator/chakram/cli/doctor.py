@@ -81,12 +81,14 @@ def _measure_nic(
     from chakram.foundation.units import format_rate, format_size
     from chakram.rdma.hardware_counters import counted, read_counters
     from chakram.rdma.nic_rates import find_nic, measure, open_device
+    from chakram.rdma.nic_settings import gids_of, nic_settings
 
     def tell(text: str) -> None:
         print(f"measuring {text}", file=sys.stderr, flush=True)
 
     with closing(open_device(name)) as device:
         nic = find_nic(device, address)
+        settings = nic_settings(name, nic.gid_index)
         before = read_counters(name)
         rates = list(measure(device, nic, duration_s=duration_s, tell=tell))
         counters = counted(before, read_counters(name))
@@ -99,13 +101,29 @@ def _measure_nic(
             }
             for each in rates
         ]
-        print_json("nic", {**asdict(nic), "trials": trials, "counters": counters})
+        gids = [
+            dict(zip(("index", "address", "type", "interface"), each, strict=True))
+            for each in gids_of(name)
+        ]
+        print_json(
+            "nic",
+            {
+                **asdict(nic),
+                "gids": gids,
+                "settings": settings,
+                "trials": trials,
+                "counters": counters,
+            },
+        )
         return
     print(
         f"{nic.name}, firmware {nic.firmware or 'unknown'}: {nic.address}, path MTU "
         f"{nic.path_mtu}, port rate "
         + ("unknown" if nic.rate_bps is None else format_rate(nic.rate_bps))
     )
+    for index, gid, kind, interface in gids_of(name):
+        print(f"GID {index}: {gid}, {kind}, {interface or 'no interface'}")
+    print("Settings: " + ", ".join(f"{key} {text}" for key, text in settings.items()))
     print("Both ends are on this device.")
     table = Table(
         *("size", "queue pairs", "list", "messages/s", "us/post", "rate"), "ib_write_bw"

@@ -66,6 +66,10 @@ def find(
         Path | None,
         typer.Option(help="Folder with ca.pem, controller.pem and controller.key."),
     ] = None,
+    rdma: Annotated[
+        bool,
+        typer.Option("--rdma", help="Use the RDMA devices of ports that have one."),
+    ] = False,
     launch: options.Launch = None,
     listen: options.Listen = "",
     agent: options.AgentCommand = None,
@@ -132,7 +136,8 @@ def find(
         options.print_json("hosts", {"hosts": document})
         return
     folder = None if certs is None else str(certs.absolute())
-    print(inventory_text(found, allow=prefixes, certificates=folder), end="")
+    text = inventory_text(found, allow=prefixes, certificates=folder, on_nics=rdma)
+    print(text, end="")
 
 
 def _places(

@@ -886,28 +886,54 @@ Global___AgentEvent: _TypeAlias = AgentEvent  # noqa: Y015
 
 @_typing.final
 class NicCounters(_message.Message):
-    """Hardware counters of an RDMA NIC since the start of the run."""
+    """Settings of an RDMA NIC, and its hardware counters since the start of the run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PORT_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     port: _builtins.int
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     def __init__(
         self,
         *,
         port: _builtins.int = ...,
         counts: _abc.Iterable[Global___NamedCount] | None = ...,
+        settings: _abc.Iterable[Global___NamedText] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "port", b"port", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NicCounters: _TypeAlias = NicCounters  # noqa: Y015
+
+@_typing.final
+class NamedText(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedText: _TypeAlias = NamedText  # noqa: Y015
 
 @_typing.final
 class NamedCount(_message.Message):

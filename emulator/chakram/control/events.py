@@ -177,16 +177,18 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicCounters:
-    """Counts of an RDMA NIC's hardware counters since the start of the run.
+    """An RDMA NIC's settings, and its hardware counters since the start of the run.
 
     Attributes:
         port: Number of the port in the plan.
         counts: Name and count of every counter that the device has.
+        settings: Name and value of every setting that could be read.
     """
 
     time_ns: int
     port: Annotated[int, Within(0, 2**31 - 1)]
     counts: Annotated[tuple[tuple[Name, int], ...], AtMost(256)] = ()
+    settings: Annotated[tuple[tuple[Name, Name], ...], AtMost(256)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from chakram.control.events import CountersSnapshot
+from chakram.control.events import CountersSnapshot, NicCounters
 from chakram.execution.state import Phase
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState
@@ -96,7 +96,7 @@ class Observer:
     Attributes:
         began: Whether traffic has started.
         banners: Warnings of agents, to print above the results.
-        nics: Hardware counters of RDMA NICs, by the number of the port.
+        nics: RDMA NICs by the number of the port.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Observer:
     ) -> None:
         self.began = False
         self.banners: list[str] = []
-        self.nics: dict[int, dict[str, int]] = {}
+        self.nics: dict[int, NicCounters] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -176,6 +176,8 @@ class Observer:
         if self.began:
             busy_ns = {load.shard: load.busy_ns for load in snapshot.loads}
             sample = agent_sample(snapshot.values, busy_ns)
+            if self.nics:
+                sample = replace(sample, retransmitted=None, marked=None)
             self._progress.sample(
                 agent,
                 sample,
@@ -232,10 +234,10 @@ class Observer:
             self.banners.append(f"agent {agent}: {text}")
         self._progress.note(f"agent {agent}: {text}")
 
-    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
-        """Keep the last counters of an RDMA NIC."""
-        self.nics[port] = dict(counts)
-        self._metrics.set_nic(port, counts)
+    def nic_counted(self, nic: NicCounters) -> None:
+        """Keep the settings and the last counters of an RDMA NIC."""
+        self.nics[nic.port] = nic
+        self._metrics.set_nic(nic.port, dict(nic.counts))
 
     def _take(self, rows: RecordRows) -> None:
         if self._live is not None:

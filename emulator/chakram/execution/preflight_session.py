@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.execution.session import Session
 from chakram.foundation.errors import ChakramError, PlanError, RunFailed, RunInterrupted
+from chakram.plan.bound_queue_pairs import as_sockets, is_verbs
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
 from chakram.plan.probes import ProbeEvent, ProbeRow
@@ -55,7 +56,7 @@ from chakram.roce.constants import MAX_MESSAGE_BYTES
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
     from chakram.control.clock_track import ClockTrack
-    from chakram.control.events import CountersSnapshot
+    from chakram.control.events import CountersSnapshot, NicCounters
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
     from chakram.execution.state import Phase
@@ -146,7 +147,7 @@ class _Collector:
         """Show a message of an agent."""
         self.progress.note(f"agent {agent}: {text}")
 
-    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+    def nic_counted(self, nic: NicCounters) -> None:
         """Ignore NICs, because a preflight uses sockets."""
 
 
@@ -180,6 +181,12 @@ class Preflight:
         self.experiment = self.resolved.experiment
         self._transport = self.resolved.transport
         self._settings = preflight_settings(self.resolved)
+        if any(map(is_verbs, self.ports)):
+            self.progress.note(
+                "sockets test the ports of RDMA NICs, from another UDP port than 4791: "
+                "what switches do with 4791 alone is not tested"
+            )
+            self.ports = [as_sockets(port) for port in self.ports]
 
     async def run(self) -> PreflightReport:
         """Run all tests, and return the findings.

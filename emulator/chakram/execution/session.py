@@ -59,7 +59,7 @@ class RunObserver(Protocol):
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Handle a message of an agent for the user."""
 
-    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
+    def nic_counted(self, nic: agent_events.NicCounters) -> None:
         """Handle the hardware counters of an RDMA NIC."""
 
 
@@ -318,8 +318,8 @@ class Session:
                 )
             case agent_events.LogLine(level=level, text=text):
                 self._observer.agent_said(agent, level, text)
-            case agent_events.NicCounters(port=port, counts=counts):
-                self._observer.nic_counted(port, dict(counts))
+            case agent_events.NicCounters():
+                self._observer.nic_counted(event)
             case agent_events.PhaseChanged():
                 pass
 

@@ -8,7 +8,7 @@ the other ends, which then connect.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from chakram.foundation.errors import PlanError
@@ -86,6 +86,16 @@ def is_verbs(port: PortPlan) -> bool:
     return port.open.startswith(VERBS)
 
 
+def as_sockets(port: PortPlan) -> PortPlan:
+    """Return a port with sockets at the same address, if it is on an RDMA NIC.
+
+    The NIC takes the packets of UDP port 4791, so sockets use the next port.
+    """
+    if not is_verbs(port):
+        return port
+    return replace(port, open="udp:", udp_port=port.udp_port + 1)
+
+
 def uses_verbs(plans: Iterable[AgentPlan]) -> bool:
     """Return whether any port of a run is on an RDMA NIC."""
     return any(is_verbs(port) for plan in plans for port in plan.ports)
@@ -144,7 +154,7 @@ def is_verified(
 ) -> bool:
     """Return whether a port on a NIC verifies payload.
 
-    A SEND arrives in a buffer of its own, so it can always be verified.
+    Each SEND arrives in a separate buffer, so it can always be verified.
     """
     if transport.verify_every and transport.verb == "send":
         return True

@@ -7,12 +7,15 @@ device are in ``nics`` of ``run.json``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from chakram.plan.bound_queue_pairs import is_verbs, is_verified
 from chakram.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from chakram.control.events import NicCounters
 
 BLANK = {
     "flows": ("rate_at_start_bps", "packets", "retransmitted", "cnp", "path"),
@@ -82,12 +85,14 @@ def blanked(table: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def with_counters(
-    nics: Mapping[str, Mapping[str, Any]], counted: Mapping[int, Mapping[str, int]]
+    nics: Mapping[str, Mapping[str, Any]], found: Mapping[int, NicCounters]
 ) -> dict[str, dict[str, Any]]:
-    """Return the devices by port, with the counters that they had."""
-    return {
-        port: {**found, "counters": dict(counted[found["port"]])}
-        if found["port"] in counted
-        else {**found}
-        for port, found in nics.items()
-    }
+    """Return the devices by port, with what their agents have reported."""
+    described = {}
+    for port, nic in nics.items():
+        described[port] = dict(nic)
+        reported = found.get(nic["port"])
+        if reported is not None:
+            described[port]["settings"] = dict(reported.settings)
+            described[port]["counters"] = dict(reported.counts)
+    return described

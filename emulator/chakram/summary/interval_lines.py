@@ -36,12 +36,13 @@ _SENT_AGAIN = (
 class AgentSample:
     """Counters of one agent since the start of the run.
 
-    ``busy_ns`` is the time in which each data-plane process received or sent.
+    ``busy_ns`` is the time in which each data-plane process received or sent. Counts of
+    packets are None if NICs send them.
     """
 
     delivered_bytes: int = 0
-    retransmitted: int = 0
-    marked: int = 0
+    retransmitted: int | None = 0
+    marked: int | None = 0
     busy_ns: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -114,6 +115,7 @@ class Intervals:
 
     def _line(self, now_ns: int, done: int, total: int, left_ns: int | None) -> str:
         sent_bytes = again = marked = 0
+        is_counted = True
         rate_bps = busy = 0.0
         nothing = (self._begin_ns, AgentSample())
         for name, sample in self._last.items():
@@ -122,19 +124,25 @@ class Intervals:
             new_bytes = sample.delivered_bytes - before.delivered_bytes
             sent_bytes += new_bytes
             rate_bps += 8e9 * new_bytes * self._dilation / time_ns
-            again += sample.retransmitted - before.retransmitted
-            marked += sample.marked - before.marked
+            again += _grown(sample.retransmitted, before.retransmitted)
+            marked += _grown(sample.marked, before.marked)
+            is_counted = is_counted and sample.retransmitted is not None
             for shard, busy_ns in sample.busy_ns.items():
                 busy = max(busy, (busy_ns - before.busy_ns.get(shard, 0)) / time_ns)
+        counts = (again, marked) if is_counted else ("N/A", "N/A")
         interval = (
             f"{(self._line_ns - self._begin_ns) / 1e9:.1f}-"
             f"{(now_ns - self._begin_ns) / 1e9:.1f}"
         )
         return (
             f"{interval:>14}  {f'{done}/{total}':>10}  {_scaled(sent_bytes, 'B')}  "
-            f"{_scaled(rate_bps, 'bit/s')}  {again:>6}  {marked:>6}  "
+            f"{_scaled(rate_bps, 'bit/s')}  {counts[0]:>6}  {counts[1]:>6}  "
             f"{min(1.0, busy):>4.0%}  {time_left(left_ns):>6}"
         )
+
+
+def _grown(now: int | None, before: int | None) -> int:
+    return (now or 0) - (before or 0)
 
 
 def time_left(left_ns: int | None) -> str:

@@ -71,3 +71,10 @@ def test_all_ports_together_stay_within_the_cap(
     assert sum(port.rate_bps or 10**18 for port in limited.ports) <= cap_bps
     changed = sum(a != b for a, b in zip(ports, limited.ports, strict=True))
     assert len(notes) == changed
+
+
+def test_a_cap_is_refused_where_a_nic_sends() -> None:
+    plan = ring_plan(open_spec="verbs:mlx5_0")
+    assert Policy().limit(plan) == (plan, [])
+    with pytest.raises(PlanError, match="on an RDMA NIC, whose rate"):
+        Policy(max_rate_bps=10**9).limit(plan)

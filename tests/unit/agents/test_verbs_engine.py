@@ -18,7 +18,7 @@ from chakram.plan.bound_queue_pairs import peers_of
 from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.rdma.nic_rates import Nic
+from chakram.rdma.nic_rates import Nic, open_device
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
@@ -418,6 +418,15 @@ def test_refusals_of_the_device_name_port_and_cure() -> None:
     FABRIC.refusal = OSError(110, "Connection timed out")
     with pytest.raises(RunFailed, match="mlx5_0 cannot connect queue pair"):
         ends.connect()
+
+
+def test_without_the_library_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "chakram.rdma.libibverbs", None)
+    monkeypatch.setattr(verbs_engine, "open_device", open_device)
+    with pytest.raises(EnvironmentProblem, match="install libibverbs1"):
+        Ends()
 
 
 def test_closing_releases_everything() -> None:

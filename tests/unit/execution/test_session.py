@@ -34,7 +34,7 @@ from chakram.records.row_layout import RecordRows
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
     from chakram.plan.plan import AgentPlan
 
@@ -131,8 +131,8 @@ class Watcher:
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.told.append(f"{agent} {level}: {text}")
 
-    def nic_counted(self, port: int, counts: Mapping[str, int]) -> None:
-        self.told.append(f"NIC of port {port}: {dict(counts)}")
+    def nic_counted(self, nic: NicCounters) -> None:
+        self.told.append(f"NIC of port {nic.port}: {dict(nic.counts)}")
 
 
 def clock_ahead(offset_ns: int) -> ClockTrack:

@@ -104,7 +104,11 @@ def _natural(port: HostPort) -> list[tuple[int, str]]:
 
 
 def inventory_text(
-    hosts: Sequence[FoundHost], *, allow: Collection[Prefix], certificates: str | None
+    hosts: Sequence[FoundHost],
+    *,
+    allow: Collection[Prefix],
+    certificates: str | None,
+    on_nics: bool = False,
 ) -> str:
     """Return an inventory file with these hosts.
 
@@ -112,12 +116,16 @@ def inventory_text(
         hosts: The hosts, in the order of placement.
         allow: Prefixes that experiments may send to; empty: the default of experiments.
         certificates: Folder with the controller's certificate; None: none.
+        on_nics: Whether ports with an RDMA device use it instead of sockets.
     """
-    return "\n".join(_lines(hosts, allow, certificates)) + "\n"
+    return "\n".join(_lines(hosts, allow, certificates, on_nics)) + "\n"
 
 
 def _lines(
-    hosts: Sequence[FoundHost], allow: Collection[Prefix], certificates: str | None
+    hosts: Sequence[FoundHost],
+    allow: Collection[Prefix],
+    certificates: str | None,
+    on_nics: bool,
 ) -> Iterator[str]:
     yield f"# {len(hosts)} hosts, {sum(len(host.ports) for host in hosts)} ports"
     yield "version: 1"
@@ -137,7 +145,10 @@ def _lines(
             yield f"    login: {_quoted(host.login)}"
         yield "    ports:"
         for port, address in host.ports:
-            keys = [f"open: {_quoted(f'udp:{port.interface}')}"]
+            kind = f"udp:{port.interface}"
+            if on_nics and port.rdma_device:
+                kind = f"verbs:{port.rdma_device}"
+            keys = [f"open: {_quoted(kind)}"]
             keys += [f"address: {_quoted(address)}", f"mtu: {port.mtu}"]
             if port.netns is not None:
                 keys.append(f"netns: {_quoted(port.netns)}")

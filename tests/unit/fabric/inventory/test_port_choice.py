@@ -100,6 +100,9 @@ def test_the_written_inventory_is_read_again(tmp_path: Path) -> None:
         (f"udp:{each.interface}", address, 9000) for each, address in host.ports
     ]
     assert [each.netns for each in read.ports] == [None, None, Path("/run/netns/port0")]
+    on_nics = inventory_text([host], allow=[], certificates=None, on_nics=True)
+    assert on_nics.count('open: "verbs:mlx5_0"') == 1
+    assert on_nics.count('open: "udp:') == len(host.ports) - 1
     assert inventory.allow == (TEST_NET,)
     assert inventory.tls is not None
     assert inventory.tls.key == Path("/etc/certs/controller.key")

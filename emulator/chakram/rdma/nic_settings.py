@@ -1,0 +1,129 @@
+"""Settings of RDMA NICs that decide how they treat a fabric: read, never changed.
+
+Sources: sysfs of RDMA devices and, for mlx5, of NVIDIA's drivers (``ecn``, ``tc``) and
+debugfs (``cc_params``), which need root; the program ``dcb`` of iproute2 for priority
+flow control.  A setting that cannot be read is absent.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from chakram.rdma.hardware_counters import SYSFS
+
+_NET = Path("/sys/class/net")
+_DEBUG = Path("/sys/kernel/debug/mlx5")
+_TIMEOUT_S = 2.0
+
+
+def _output(command: list[str]) -> bytes:
+    if shutil.which(command[0]) is None:
+        return b""
+    try:
+        return subprocess.run(
+            command, capture_output=True, timeout=_TIMEOUT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return b""
+
+
+def nic_settings(
+    device: str,
+    gid_index: int,
+    *,
+    sysfs: Path = SYSFS,
+    net: Path = _NET,
+    debug: Path = _DEBUG,
+    output: Callable[[list[str]], bytes] = _output,
+) -> dict[str, str]:
+    """Return the settings of a device, by name.
+
+    Args:
+        device: Name of the device.
+        gid_index: Index of the address that the queue pairs use.
+        sysfs: Folder with the RDMA devices.
+        net: Folder with the network interfaces.
+        debug: Folder with the debugging files of mlx5.
+        output: Returns the output of a command; empty if it fails.
+    """
+    port = sysfs / device / "ports" / "1"
+    interface = _text(port / "gid_attrs" / "ndevs" / str(gid_index))
+    found = {
+        "memlock": _memlock(),
+        "driver": _link(sysfs / device / "device" / "driver"),
+        "interface": interface,
+        "default_traffic_class": _text(sysfs / device / "tc" / "1" / "traffic_class"),
+    }
+    if interface:
+        found["mtu"] = _text(net / interface / "mtu")
+        found["pfc"] = _pfc(output(["dcb", "-j", "pfc", "show", "dev", interface]))
+        found |= dict(_numbers(net / interface / "ecn" / "roce_np", "np"))
+        found |= dict(_numbers(net / interface / "ecn" / "roce_rp", "rp"))
+    pci = _link(sysfs / device / "device")
+    if pci:
+        found |= dict(_numbers(debug / pci / "cc_params", "cc"))
+    return {name: text for name, text in found.items() if text}
+
+
+def gids_of(device: str, sysfs: Path = SYSFS) -> list[tuple[int, str, str, str]]:
+    """Return index, address, type and interface of each entry of the GID table."""
+    port = sysfs / device / "ports" / "1"
+    found = []
+    with suppress(OSError):
+        for path in sorted((port / "gids").iterdir(), key=lambda each: int(each.name)):
+            address = _text(path)
+            kind = _text(port / "gid_attrs" / "types" / path.name)
+            if kind and address.strip("0:"):
+                interface = _text(port / "gid_attrs" / "ndevs" / path.name)
+                found.append((int(path.name), address, kind, interface))
+    return found
+
+
+def _memlock() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return "unlimited" if limit == resource.RLIM_INFINITY else f"{limit} B"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: Path) -> str:
+    try:
+        return path.resolve(strict=True).name
+    except OSError:
+        return ""
+
+
+def _numbers(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a folder, and those of its folders as one value each."""
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        return
+    for path in paths:
+        if path.is_dir():
+            values = [_text(each) for each in sorted(path.iterdir())]
+            yield f"{prefix}.{path.name}", " ".join(values)
+        else:
+            yield f"{prefix}.{path.name}", _text(path)
+
+
+def _pfc(shown: bytes) -> str:
+    """Return the priorities with priority flow control, as ``dcb`` shows them."""
+    try:
+        state = json.loads(shown)["prio_pfc"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if not isinstance(state, list):
+        return ""
+    return " ".join(str(at) for at, is_on in enumerate(state) if is_on) or "off"
