@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 5.0
-PREPARE_TIMEOUT_S = 60.0
+PREPARE_TIMEOUT_S = 180.0
 """Longest time to prepare a plan.
 
 An agent with 64 ranks and 64 namespaces needs about a second. Slow hosts need more.

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("h1", "h2", "h3", "h4")
 PREFIX = {4: "198.18.8.{}/24", 6: "2001:2:0:8::{}/64"}
 _FIRST_PORT = 7411
-_LIMIT_S = 240
+_LIMIT_S = 400
 
 
 class NicHosts:
