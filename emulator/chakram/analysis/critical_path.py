@@ -208,7 +208,7 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
         message.repair_ns,
     )
     known = [each for each in own if each is not None]
-    if not known and message.received_ns is not None:
+    if not is_virtual and not known and message.received_ns is not None:
         # An RDMA NIC sent the packets, so only the ends of that time are known.
         handed_ns = max(0, message.generator_wait_ns - max(0, waited_ns))
         rest_ns = message.received_ns - message.posted_ns - handed_ns

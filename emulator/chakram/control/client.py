@@ -52,7 +52,8 @@ CALL_TIMEOUT_S = 5.0
 PREPARE_TIMEOUT_S = 180.0
 """Longest time to prepare a plan.
 
-An agent with 64 ranks and 64 namespaces needs about a second. Slow hosts need more.
+An agent with 64 ranks and 64 namespaces needs about a second. Slow hosts need more, and
+so do RDMA NICs with thousands of queue pairs.
 """
 LAST_ROWS_TIMEOUT_S = 30.0
 """Longest time to read the remaining records when a run ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,21 @@ def test_doctor_measures_what_a_device_can_send(machine: Machine) -> None:
     sent = sum(each["messages"] for each in found["trials"])
     assert found["counters"]["packets_tx"] > sent
     assert found["counters"]["retries_exceeded"] == 0
+
+
+@pytest.mark.soak
+def test_bandwidth_is_that_of_perftest(machine: Machine) -> None:
+    if shutil.which("ib_write_bw") is None:
+        pytest.skip("perftest is not installed")
+    found = output(
+        machine, "-m chakram doctor --nic rxe0 --duration 1 --json 2>/dev/null"
+    )
+    ratios = {
+        (each["queue_pairs"], each["list_length"]): each["bits_per_s"]
+        / each["perftest_bps"]
+        for each in found["trials"]
+        if each["size_bytes"] == 65_536 and each["perftest_bps"]
+    }
+    # ib_write_bw posts one message at a time.
+    assert ratios
+    assert max(ratios.values()) > 0.9, ratios

@@ -380,6 +380,36 @@ def test_network_runs_use_the_records_of_the_sender() -> None:
     assert (Part.NETWORK, 46, 1) in found
 
 
+def test_time_of_messages_on_nics_is_that_of_the_network() -> None:
+    own = (
+        "own_port_ns",
+        "window_ns",
+        "pace_ns",
+        "pause_ns",
+        "transfer_ns",
+        "repair_ns",
+    )
+    seen = message(
+        1,
+        0,
+        departed_ns=None,
+        generator_wait_ns=14,
+        **dict.fromkeys(own),
+        **dict.fromkeys(
+            ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
+        ),
+    )
+    waited_ns = seen.posted_ns - seen.ready_ns
+    assert seen.received_ns is not None
+    assert message_parts(seen, is_virtual=False) == [
+        (Part.GENERATOR, waited_ns),
+        (Part.GENERATOR, 14 - waited_ns),
+        (Part.NETWORK, seen.received_ns - seen.ready_ns - 14),
+    ]
+    # A simulation without parts does not say where the time went.
+    assert message_parts(seen, is_virtual=True) == [(Part.HOST, waited_ns)]
+
+
 @pytest.mark.parametrize("received_ns", [90, 400])
 def test_clocks_that_disagree_never_send_a_path_forward(received_ns: int) -> None:
     operations = [
