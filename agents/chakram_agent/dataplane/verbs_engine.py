@@ -292,6 +292,7 @@ class VerbsEngine(PortEngine):
                 "queue pairs",
             ) from None
         self._view = memoryview(self._memory)
+        self._open.callback(self._view.release)
         self._view[: self._sent_bytes] = pattern(self._sent_bytes)
         self.bound = tuple(
             BoundQueuePair(
@@ -328,6 +329,8 @@ class VerbsEngine(PortEngine):
         for pair in self._pairs.values():
             self._connect(pair, peers.get(pair.plan.qpn))
         self._counted_before = read_counters(self._nic.name)
+        # The loop waits for the descriptor, which does nothing before it is armed.
+        self.take_completions()
 
     def _connect(self, pair: _Pair, peer: BoundPeer | None) -> None:
         plan, transport = pair.plan, self._transport
@@ -388,9 +391,6 @@ class VerbsEngine(PortEngine):
 
     def close(self) -> None:
         """Release all objects of the device."""
-        if self._pairs:
-            self._view.release()
-        self._pairs = {}
         self._open.close()
 
     # Messages.

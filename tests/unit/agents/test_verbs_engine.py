@@ -28,6 +28,7 @@ from chakram_agent.dataplane.verbs_engine import (
     VerbsEngine,
     timeout_code,
 )
+from chakram_agent.dataplane.verbs_line import open_verbs_line
 from tests.plans import ring_plan
 
 _COLUMNS = 6
@@ -267,6 +268,20 @@ def test_messages_of_one_round_go_to_the_nic_as_one_list() -> None:
     assert ends.device.lists == [10]
 
 
+def test_the_descriptor_is_armed_before_every_wait() -> None:
+    ends = Ends()
+    ends.connect()
+    queue = ends.device.completions
+    assert queue.armed == 1
+    engine = ends.engines[0]
+    assert not engine.take_completions()
+    assert queue.armed == 1
+    ends.post(0, 64)
+    engine.hand_over()
+    assert engine.take_completions()
+    assert queue.armed == 2
+
+
 def test_a_full_queue_waits_for_the_nic_and_a_late_data_plane_is_the_generators() -> (
     None
 ):
@@ -406,6 +421,24 @@ def test_what_only_sockets_can_do_is_refused() -> None:
         plan = ring_plan(open_spec="verbs:mlx5_0", settings=settings)
         assert "packet faults cannot be injected on an RDMA NIC" in refused(plan)
     assert "remove the suffix" in refused(ring_plan(open_spec="verbs:mlx5_0,pauses"))
+
+
+def test_what_was_made_before_an_error_is_released() -> None:
+    plan = ring_plan(open_spec="verbs:mlx5_0")
+    port, ranks = plan.ports[0], [plan.ranks[0]]
+    engine = VerbsEngine(port, ranks, plan.transport, plan.settings, lambda: 0)
+    endpoint = Endpoint(
+        port=port,
+        ranks=ranks,
+        transport=plan.transport,
+        settings=plan.settings,
+        rank_numbers=plan.numbers(),
+        engine=engine,
+    )
+    FABRIC.refusal = OSError(12, "Cannot allocate memory")
+    with pytest.raises(EnvironmentProblem):
+        open_verbs_line(endpoint, engine, plan.transport)
+    assert FABRIC.opened == 0
 
 
 def test_refusals_of_the_device_name_port_and_cure() -> None:
