@@ -71,7 +71,7 @@ class AgentMetrics(MetricsState):
     def begin(self, plan: AgentPlan) -> None:
         """Start counting for the queue pairs and ports of *plan*."""
         self._rows.begin([plan])
-        self.set_nics([plan])
+        self.set_nics(plan.ports)
 
     def update(
         self, counters: CountersSnapshot, rows: RecordRows | None = None

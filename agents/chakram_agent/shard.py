@@ -328,14 +328,12 @@ class Shard:
             return
         failure = plane.failure()
         if failure is not None:
-            self._report_nics(plane)
             raise RunFailed("shard", failure)
         if not self._finished and now_ns >= self._start_ns and plane.finished():
             # Background ranks continue as long as other jobs need them.
             self._finished = True
             self._finish_samples(now_ns)
             self._report(plane, now_ns)
-            self._report_nics(plane)
             self._finish_tally()
             self._tell(pb.ShardReport(finished=pb.ShardFinished()))
         elif now_ns >= self._next_report_ns or _rows(plane) >= REPORT_ROWS:

@@ -72,6 +72,7 @@ class AgentState:
     _shards: int = 0
     _live: set[int] = field(default_factory=set)
     _ready: set[int] = field(default_factory=set)
+    _is_connecting: bool = False
     _connected: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
     _goes_on: bool = False
@@ -132,6 +133,8 @@ class AgentState:
         """Return sentences about violated invariants, empty if there are none."""
         problems: list[str] = []
         everyone = set(range(self._shards))
+        if not self._connected <= self._ready:
+            problems.append("a shard connected before it was ready")
         if not self._finished <= self._ready <= everyone:
             problems.append("a shard finished before it was ready")
         if not self._live <= everyone:
@@ -202,14 +205,19 @@ class AgentState:
 
     def _connect(self, event: events.Connect) -> list[events.Instruction]:
         self._require_session(event.session)
-        if self.phase is not Phase.PREPARED or self._connected:
+        if self.phase is not Phase.PREPARED:
             raise self._unexpected("connect", "prepare it first")
+        if self._is_connecting:
+            raise self._unexpected("connect", "its queue pairs are connected once")
+        self._is_connecting = True
         return []
 
     def _arm(self, event: events.Arm) -> list[events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.PREPARED:
             raise self._unexpected("arm", "prepare it first")
+        if self._is_connecting and not self.is_connected:
+            raise self._unexpected("arm", "wait until its queue pairs are connected")
         ahead_ns = event.start_ns - event.now_ns
         if not 0 < ahead_ns <= LATEST_START_NS:
             raise AgentError(
@@ -329,6 +337,7 @@ class AgentState:
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
         self._connected = set()
+        self._is_connecting = False
         self._releasing = self._goes_on = False
         return [events.Release()]
 

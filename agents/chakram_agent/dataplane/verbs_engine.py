@@ -14,13 +14,11 @@ before it has been verified.
 
 from __future__ import annotations
 
-import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
@@ -30,12 +28,20 @@ from chakram.plan.bound_queue_pairs import (
     is_verified,
     payload_slots,
 )
+from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.rdma.hardware_counters import counted, read_counters
 from chakram.rdma.nic_rates import Nic, find_nic, open_device
 from chakram.rdma.nic_settings import nic_settings
-from chakram.roce.constants import NEVER, NO_IMMEDIATE
+from chakram.roce.constants import NEVER, NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.port import PortEngine
+from chakram_agent.dataplane.nic_payload import (
+    PIECE_BYTES,
+    PayloadLayout,
+    pattern,
+    pattern_start,
+    wrong_packets,
+)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan, QueuePairPlan, RankPlan, RunSettings
@@ -49,37 +55,16 @@ if TYPE_CHECKING:
 MORE_FOLLOWS = 0xFFFFFFFF
 """Immediate data of a piece that is not the last one of its message."""
 
-PIECE_BYTES = 1 << 20
-"""Maximum size of a piece.  Larger ones would not be faster."""
-
-_LEAST_PIECE_BYTES = 4096
-_MEMORY_BYTES = 1 << 28
-"""Memory of a port for verification, unless slots of the smallest size need more."""
-_PATTERN_STARTS = 4096
-_PATTERN_STEP = 1031
-_MOST_DEPTH = 64
-_LEAST_DEPTH = 4
+_MAX_DEPTH = 64
+_MIN_DEPTH = 4
 _QUEUE_ENTRIES = 12_000
-"""Entries of the completion queue of a port, which smaller devices have."""
+"""Entries of a port's completion queue, which all common devices support."""
 _RECEIVES_PER_SEND = 2
+_MAX_POLLS = 16
+"""Limit on polls of a call, so that a busy NIC does not delay the other work."""
+_POLLS_PER_DRAIN = 64
 _TIMEOUT_UNIT_NS = 4096
-_MOST_RETRIES = 7
-
-
-@cache
-def pattern(size_bytes: int) -> bytes:
-    """Return the payload of a message of this size that starts at 0."""
-    return random.Random(size_bytes).randbytes(size_bytes)
-
-
-def pattern_start(psn: int, message: int) -> int:
-    """Return where in the pattern the payload of a message starts.
-
-    Args:
-        psn: First PSN of the sender.
-        message: Number of the message on its queue pair.
-    """
-    return (psn + message * _PATTERN_STEP) % _PATTERN_STARTS
+_MAX_RETRIES = 7
 
 
 def timeout_code(timeout_ns: int) -> int:
@@ -111,7 +96,8 @@ class _Pair:
     owner: object
     planned: QueuePair
     device: DeviceQueuePair
-    index: int
+    index: int | None
+    """Index among the verified queue pairs; None: its payload is not verified."""
     path_mtu: int
     piece_bytes: int
     slot_bytes: int = 0
@@ -122,7 +108,11 @@ class _Pair:
     room: int = 0
     room_ns: int = 0
     """Since when there has been room in the send queue."""
-    posted: int = 0
+    last_context: object = None
+    """Context of the last message that the NIC got."""
+    started: int = 0
+    numbered: int = 0
+    """Posted messages with immediate data, which the receiver counts, too."""
     pending: deque[_Message] = field(default_factory=deque)
     flying: deque[tuple[_Message, bool]] = field(default_factory=deque)
     """Messages of the posted pieces, and whether the piece is their last."""
@@ -130,7 +120,8 @@ class _Pair:
     received_bytes: int = 0
     """Of the message that arrives."""
     consumed: int = 0
-    next_buffer: int = 0
+    next_slot: int = 0
+    """Slot of the next receive of a SEND."""
     completed: int = 0
     flushed: int = 0
     total_sent_bytes: int = 0
@@ -147,7 +138,7 @@ class _Pair:
             self.planned.statistics(),
             bytes_sent=self.total_sent_bytes,
             bytes_received=self.total_received_bytes,
-            messages_posted=self.posted,
+            messages_posted=self.started,
             messages_completed=self.completed,
             messages_received=self.received,
             messages_flushed=self.flushed,
@@ -159,11 +150,12 @@ class VerbsEngine(PortEngine):
     """The queue pairs of a port on an RDMA NIC, with the methods of other ports.
 
     Call `bind` when all queue pairs have been added, and then `connect` once the remote
-    ends are known.  While it runs, call `take_completions` and `hand_over` in turn.
+    ends are known.  While it runs, call `take_completions` and `hand_over` alternately.
 
     Attributes:
         bound: The ends of its queue pairs, for their peers.
         settings: Settings of the device, after `bind`.
+        is_behind: Whether completions wait that only `take_completions` finds.
     """
 
     def __init__(
@@ -192,7 +184,7 @@ class VerbsEngine(PortEngine):
             raise PlanError(
                 self._where,
                 "packet faults cannot be injected on an RDMA NIC",
-                "remove faults.packets and drop_ratio, or use a port of kind udp:",
+                "remove faults.packets and faults.drop, or use a port of kind udp:",
             )
         if port.obeys_pauses:
             raise PlanError(
@@ -204,8 +196,6 @@ class VerbsEngine(PortEngine):
         self._port = port
         self._transport = transport
         self._clock = clock
-        self._verifies = is_verified(ranks, transport, settings)
-        self._slots = max(1, payload_slots(ranks, transport, settings))
         self._plans = {
             pair.qpn: pair
             for rank in ranks
@@ -213,10 +203,19 @@ class VerbsEngine(PortEngine):
             if pair.local_rate_bps is None
         }
         depth = _QUEUE_ENTRIES // max(1, len(self._plans)) // (1 + _RECEIVES_PER_SEND)
-        self._depth = min(_MOST_DEPTH, max(_LEAST_DEPTH, depth))
+        self._depth = min(_MAX_DEPTH, max(_MIN_DEPTH, depth))
         self._receives = _RECEIVES_PER_SEND * self._depth
-        self._buffers = self._receives if transport.verb == "send" else self._slots
-        self._piece_bytes = self._largest_piece()
+        slots = payload_slots(ranks, transport, settings)
+        if transport.verb == "send" and is_verified(ranks, transport, settings):
+            slots = self._receives
+        # Grants have no payload.
+        verified = [
+            qpn
+            for qpn, pair in self._plans.items()
+            if slots and pair.channel < CREDIT_CHANNELS
+        ]
+        self._index_of = {qpn: index for index, qpn in enumerate(verified)}
+        self._layout = PayloadLayout(slots=slots, pairs=len(verified))
         self._planned: dict[int, QueuePair] = {}
         self._pairs: dict[int, _Pair] = {}
         self._pair_of_device: dict[int, _Pair] = {}
@@ -226,14 +225,10 @@ class VerbsEngine(PortEngine):
         self._verified_packets = self._wrong_payloads = 0
         self.bound: tuple[BoundQueuePair, ...] = ()
         self.settings: dict[str, str] = {}
+        self.is_behind = False
+        self._empty_polls = 0
         self._counted_before: dict[str, int] = {}
         self._open = ExitStack()
-
-    def _largest_piece(self) -> int:
-        if not self._verifies:
-            return PIECE_BYTES
-        share = _MEMORY_BYTES // max(1, len(self._plans) * self._buffers)
-        return min(PIECE_BYTES, max(_LEAST_PIECE_BYTES, 1 << share.bit_length() >> 1))
 
     # The device.
 
@@ -254,16 +249,14 @@ class VerbsEngine(PortEngine):
         if self._nic.firmware:
             self.settings["firmware"] = self._nic.firmware
         pairs = len(self._plans)
-        self._sent_bytes = self._piece_bytes + _PATTERN_STARTS
-        slots = pairs * self._buffers if self._verifies else 1
-        size_bytes = self._sent_bytes + slots * self._piece_bytes
+        size_bytes = self._layout.size_bytes
         try:
             self._memory = Memory(device, size_bytes)
             self._open.callback(self._memory.close)
             entries = pairs * (self._depth + self._receives)
             self._completions = CompletionQueue(device, max(1, entries))
             self._open.callback(self._completions.close)
-            for index, plan in enumerate(self._plans.values()):
+            for plan in self._plans.values():
                 made = QueuePair(
                     device,
                     self._memory,
@@ -277,9 +270,9 @@ class VerbsEngine(PortEngine):
                     owner=self._planned[plan.qpn].owner,
                     planned=self._planned[plan.qpn],
                     device=made,
-                    index=index,
+                    index=self._index_of.get(plan.qpn),
                     path_mtu=self._transport.path_mtu,
-                    piece_bytes=self._piece_bytes,
+                    piece_bytes=PIECE_BYTES,
                     room=self._depth,
                 )
                 self._pairs[plan.qpn] = self._pair_of_device[made.qpn] = pair
@@ -293,27 +286,24 @@ class VerbsEngine(PortEngine):
             ) from None
         self._view = memoryview(self._memory)
         self._open.callback(self._view.release)
-        self._view[: self._sent_bytes] = pattern(self._sent_bytes)
-        self.bound = tuple(
-            BoundQueuePair(
-                port=self._port.number,
-                qpn=pair.plan.qpn,
-                device_qpn=pair.device.qpn,
-                address=self._memory.address + self._slot_offset(pair, 0),
-                key=self._memory.remote_key,
-                slot_bytes=self._piece_bytes,
-                slots=self._slots,
-                path_mtu=self._nic.path_mtu,
-            )
-            for pair in self._pairs.values()
-        )
+        self._view[: len(pattern())] = pattern()
+        self.bound = tuple(map(self._bound, self._pairs.values()))
 
-    def _slot_offset(self, pair: _Pair, number: int) -> int:
-        """Return where a slot or buffer of a queue pair is in the memory."""
-        if not self._verifies:
-            return self._sent_bytes
-        slot = pair.index * self._buffers + number % self._buffers
-        return self._sent_bytes + slot * self._piece_bytes
+    def _bound(self, pair: _Pair) -> BoundQueuePair:
+        is_written = pair.index is not None and self._transport.verb == "write"
+        offset = self._layout.scratch_offset
+        if is_written and pair.index is not None:
+            offset = self._layout.slot_offset(pair.index, 0)
+        return BoundQueuePair(
+            port=self._port.number,
+            qpn=pair.plan.qpn,
+            device_qpn=pair.device.qpn,
+            address=self._memory.address + offset,
+            key=self._memory.remote_key,
+            slot_bytes=self._layout.piece_bytes,
+            slots=self._layout.slots if is_written else 1,
+            path_mtu=self._nic.path_mtu,
+        )
 
     def connect(self, peers: Mapping[int, BoundPeer]) -> None:
         """Connect all queue pairs, and post their receives.
@@ -337,7 +327,7 @@ class VerbsEngine(PortEngine):
         mtu = min(transport.path_mtu, self._nic.path_mtu)
         qpn, address, key = plan.remote_qpn, 0, 0
         if peer is None:
-            check_pieces_of_sockets(transport, self._where, self._piece_bytes)
+            check_sockets(plan, transport, self._where, self._layout.piece_bytes)
             if mtu < transport.path_mtu:
                 raise PlanError(
                     self._where,
@@ -349,7 +339,7 @@ class VerbsEngine(PortEngine):
             remote = peer.remote
             mtu = min(mtu, remote.path_mtu)
             qpn, address, key = remote.device_qpn, remote.address, remote.key
-            pair.piece_bytes = min(self._piece_bytes, remote.slot_bytes)
+            pair.piece_bytes = min(PIECE_BYTES, remote.slot_bytes)
             pair.slot_bytes, pair.slots = remote.slot_bytes, remote.slots
             pair.has_nic_peer = True
         pair.path_mtu = mtu
@@ -367,7 +357,7 @@ class VerbsEngine(PortEngine):
                 remote_address=address,
                 remote_key=key,
                 timeout=timeout_code(transport.retransmit_timeout_ns),
-                retries=min(_MOST_RETRIES, transport.retry_limit),
+                retries=min(_MAX_RETRIES, transport.retry_limit),
                 rnr_retries=transport.rnr_retry_limit,
                 rnr_timer=transport.rnr_timer,
             )
@@ -422,11 +412,12 @@ class VerbsEngine(PortEngine):
                 posted_ns=now_ns,
                 context=context,
                 unsent_bytes=size_bytes,
-                number=pair.posted,
+                number=pair.numbered,
             )
         )
+        pair.started += 1
         if message_id != NO_IMMEDIATE:
-            pair.posted += 1
+            pair.numbered += 1
         self._due[pair] = None
 
     def hand_over(self) -> bool:
@@ -466,7 +457,11 @@ class VerbsEngine(PortEngine):
         is_last = message.unsent_bytes == 0
         if message.handed_ns < 0:
             message.handed_ns = now_ns
-            message.wait_ns = now_ns - max(message.posted_ns, pair.room_ns)
+            due_ns = max(message.posted_ns, pair.room_ns)
+            # Parts of one message wait at the same time.
+            if message.context is None or message.context is not pair.last_context:
+                message.wait_ns = now_ns - due_ns
+            pair.last_context = message.context
         immediate = message.message_id if is_last else NO_IMMEDIATE
         if immediate == NO_IMMEDIATE and pair.has_nic_peer:
             immediate = MORE_FOLLOWS
@@ -482,14 +477,21 @@ class VerbsEngine(PortEngine):
             pair.pending.popleft()
 
     def take_completions(self) -> bool:
-        """Take all completions, and arm the descriptor; return whether there were any.
+        """Take completions, and arm the descriptor; return whether there were any.
+
+        If there are more than can be taken at once, `is_behind` is set, and the
+        descriptor is not armed.
 
         Raises:
             RunFailed: If the device no longer works.
         """
-        found = False
+        found = self.is_behind = False
+        self._empty_polls += 1
+        if self._empty_polls % _POLLS_PER_DRAIN == 0:
+            # An event may arrive after its completion, and remain in the descriptor.
+            self._must_arm = True
         try:
-            while True:
+            for _ in range(_MAX_POLLS):
                 done = self._completions.poll()
                 if done:
                     found = self._must_arm = True
@@ -500,9 +502,10 @@ class VerbsEngine(PortEngine):
                     self._must_arm = False
                     self._completions.arm()
                 else:
-                    break
+                    return found
         except OSError as error:
             raise RunFailed(self._where, f"{self._nic.name}: {error}") from None
+        self.is_behind = True
         return found
 
     def _take(self, done: tuple[int, int, bool, int, int, int], now_ns: int) -> None:
@@ -581,47 +584,39 @@ class VerbsEngine(PortEngine):
     def _post_receives(self, pair: _Pair, count: int) -> None:
         if self._transport.verb != "send":
             pair.device.post_receives(count, 0)
-            return
-        if not self._verifies:
+        elif pair.index is None:
             pair.device.post_receives(
-                count, 0, offset=self._sent_bytes, size_bytes=self._piece_bytes
+                count, 0, offset=self._layout.scratch_offset, size_bytes=PIECE_BYTES
             )
-            return
-        for buffer in self._free_buffers(pair, count):
-            pair.device.post_receives(
-                1,
-                buffer,
-                offset=self._slot_offset(pair, buffer),
-                size_bytes=self._piece_bytes,
-            )
-
-    def _free_buffers(self, pair: _Pair, count: int) -> list[int]:
-        """Return the next buffers; those of one queue pair are used in turn."""
-        first = pair.next_buffer
-        pair.next_buffer = (first + count) % self._buffers
-        return [(first + each) % self._buffers for each in range(count)]
+        else:
+            for _ in range(count):
+                slot = pair.next_slot
+                pair.next_slot = (slot + 1) % self._layout.slots
+                pair.device.post_receives(
+                    1,
+                    slot,
+                    offset=self._layout.slot_offset(pair.index, slot),
+                    size_bytes=self._layout.piece_bytes,
+                )
 
     def _wrong_packets(self, pair: _Pair, number: int, size_bytes: int) -> int:
         """Return how many packets of the last piece have a wrong payload.
 
         Payload from sockets has another pattern, and is not verified.
         """
-        every = self._transport.verify_every
-        if not self._verifies or not pair.has_nic_peer or pair.received % every:
+        is_due = pair.received % max(1, self._transport.verify_every) == 0
+        if pair.index is None or not pair.has_nic_peer or not is_due:
             return 0
         is_send = self._transport.verb == "send"
-        place = self._slot_offset(pair, number if is_send else pair.received)
-        start = pattern_start(pair.plan.receive_psn, pair.received)
-        expected = memoryview(pattern(self._sent_bytes))[start : start + size_bytes]
-        found = self._view[place : place + size_bytes]
-        mtu = pair.path_mtu
-        self._verified_packets += max(1, -(-size_bytes // mtu))
-        if found == expected:
-            return 0
-        wrong = sum(
-            found[at : at + mtu] != expected[at : at + mtu]
-            for at in range(0, size_bytes, mtu)
+        slot = number if is_send else pair.received % self._layout.slots
+        place = self._layout.slot_offset(pair.index, slot)
+        packets, wrong = wrong_packets(
+            self._view[place : place + size_bytes],
+            psn=pair.plan.receive_psn,
+            message=pair.received,
+            path_mtu=pair.path_mtu,
         )
+        self._verified_packets += packets
         self._wrong_payloads += wrong
         return wrong
 
@@ -637,7 +632,11 @@ class VerbsEngine(PortEngine):
             wrong_payloads=self._wrong_payloads,
         )
 
-    # The rest of a port: what the NIC does itself.
+    def received_bytes(self, qpn: int) -> int:
+        """Return the payload that a queue pair has received: see `PortEngine`."""
+        return self._pairs[qpn].total_received_bytes
+
+    # Methods of a port for what the NIC does itself.
 
     def take_event(self) -> Event | None:
         """Return the oldest pending event, whose `owner` is set, or None."""
@@ -652,21 +651,35 @@ class VerbsEngine(PortEngine):
 
     def next_wakeup_ns(self) -> int:
         """Return when there is something to do apart from completions, or `NEVER`."""
-        return 0 if self._due or self._taken else NEVER
+        return 0 if self._due or self._taken or self.is_behind else NEVER
 
 
-def check_pieces_of_sockets(
-    transport: TransportPlan, where: str, slot_bytes: int
+def check_sockets(
+    plan: QueuePairPlan, transport: TransportPlan, where: str, slot_bytes: int
 ) -> None:
-    """Check that a message of a socket fits the memory of a queue pair on a NIC.
+    """Check that sockets at the other end of a queue pair can talk to a NIC.
 
     Raises:
-        PlanError: If a message may be too long.
+        PlanError: If a message may be too long, or the NIC would drop all packets.
     """
+    peer = f"the socket at {plan.remote_address}"
+    if plan.remote_udp_port != UDP_PORT:
+        raise PlanError(
+            where,
+            f"NICs send to UDP port {UDP_PORT}, but {peer} listens on "
+            f"{plan.remote_udp_port}",
+            "remove udp_port from the fabric, and turn RoCE off where sockets are used",
+        )
+    if transport.icrc == "off":
+        raise PlanError(
+            where,
+            f"NICs drop packets without an ICRC, as {peer} sends them",
+            "remove transport.icrc",
+        )
     if transport.verb == "write" and 0 < transport.message_bytes <= slot_bytes:
         return
     raise PlanError(
         where,
-        "sockets send to this NIC, and a message of theirs may not fit its memory",
+        f"{peer} may send messages that do not fit the memory of the NIC",
         f"set verb: write and transport.queue_pairs.message_size: {slot_bytes}",
     )

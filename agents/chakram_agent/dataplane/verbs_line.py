@@ -44,7 +44,9 @@ class VerbsLine(Line):
 
     def send(self, now_ns: int) -> bool:
         """Hand messages to the NIC, and return whether there were any."""
-        return self._verbs.hand_over()
+        if self._verbs.is_behind:
+            self._verbs.take_completions()
+        return self._verbs.hand_over() or self._verbs.is_behind
 
 
 def open_verbs_line(

@@ -334,7 +334,12 @@ class _Judge:
     def _after_ns(self, message: Message) -> int:
         """Return the time of a message from departure to arrival or the last ACK."""
         end_ns = message.received_ns or message.last_acked_ns
-        return 0 if message.departed_ns is None else end_ns - message.departed_ns
+        if message.departed_ns is not None:
+            return end_ns - message.departed_ns
+        # An RDMA NIC sent it: all time after it was handed over.
+        waited_ns = max(0, message.posted_ns - message.ready_ns)
+        handed_ns = max(0, message.generator_wait_ns - waited_ns)
+        return end_ns - message.posted_ns - handed_ns
 
     def _way_ns(self, message: Message) -> int | None:
         """Return the time of a message on an unloaded network, or None if unknown."""

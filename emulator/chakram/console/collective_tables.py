@@ -258,7 +258,7 @@ def redop(op: CollectiveOp) -> str:
     return "sum" if op in SUMMED else "none"
 
 
-def _verification(found: Verification) -> list[str]:
+def _verification(found: Verification, *, on_nics: bool) -> list[str]:
     """Return the results of payload and ICRC checks."""
     if not found.packets:
         return ["# Out of bounds values : N/A (not checked)"]
@@ -266,6 +266,9 @@ def _verification(found: Verification) -> list[str]:
     share = "every packet checked"
     if found.every > 1:
         share = f"{found.packets} packets checked, 1 in {found.every}"
+    if on_nics:
+        # Of long messages, only the last piece.
+        share = f"{found.packets} packets checked"
     verdict = "FAILED" if found.wrong_payloads else "OK"
     lines = [
         f"# Out of bounds values : {found.wrong_payloads} {verdict} ({what} of {share})"
@@ -285,7 +288,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
             f"{100 * summary.generator_wait_share:.1f} % of a row's time"
         )
     yield from [
-        *_verification(facts.verification),
+        *_verification(facts.verification, on_nics=bool(facts.nics)),
         f"# Avg bus bandwidth    : {average}",
         "#",
     ]

@@ -105,10 +105,11 @@ def _port_lines(
             *_times(row.fct),
             MISSING if row.fairness is None else f"{row.fairness:.4f}",
             time_text(row.skew_ns),
-            str(row.retransmitted),
-            str(row.marked),
-            str(row.cnp),
-            MISSING if row.drops is None else str(row.drops),
+            _count(row.retransmitted),
+            # Marks are counted where retransmissions are.
+            MISSING if row.retransmitted is None else str(row.marked),
+            _count(row.cnp),
+            _count(row.drops),
         ]
         for row in listed
     ]
@@ -144,8 +145,8 @@ def _pair_lines(
             time_text(row.fair_ns),
             percent_text(row.fair_share),
             *_times(row.fct),
-            str(row.retransmitted),
-            str(row.cnp),
+            _count(row.retransmitted),
+            _count(row.cnp),
         ]
         for row in listed
     ]
@@ -212,3 +213,7 @@ def _gigabits(rate_bps: float | None) -> str:
         return MISSING
     gigabits = rate_bps / 1e9
     return f"{gigabits:.2f}" if gigabits >= 10 else f"{gigabits:.4f}"
+
+
+def _count(count: int | None) -> str:
+    return MISSING if count is None else str(count)

@@ -61,6 +61,8 @@ def source_port_advice(
 ) -> Advice | str:
     """Return source ports that would balance the uplinks, or why there are none."""
     ecmp = fabric.ecmp_hash(results.manifest.seed)
+    if results.manifest.nics:
+        return "RDMA NICs choose their source ports"
     if isinstance(ecmp, DrawnPaths):
         return "the hash of these switches is unknown"
     if transport is None or transport.within_hosts:

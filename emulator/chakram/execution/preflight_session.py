@@ -10,7 +10,13 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.execution.session import Session
-from chakram.foundation.errors import ChakramError, PlanError, RunFailed, RunInterrupted
+from chakram.foundation.errors import (
+    ChakramError,
+    ConfigError,
+    PlanError,
+    RunFailed,
+    RunInterrupted,
+)
 from chakram.plan.bound_queue_pairs import as_sockets, is_verbs
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
@@ -151,6 +157,24 @@ class _Collector:
         """Ignore NICs, because a preflight uses sockets."""
 
 
+def _refuse_shared_namespaces(ports: Iterable[PortPlan]) -> None:
+    """Refuse a host with several NICs in one namespace, where sockets skip the fabric.
+
+    Raises:
+        ConfigError: If there is such a host.
+    """
+    seen: dict[tuple[str, str | None], PortPlan] = {}
+    for port in filter(is_verbs, ports):
+        other = seen.setdefault((port.agent, port.netns), port)
+        if other is not port:
+            raise ConfigError(
+                "preflight",
+                f"{other.host} and {port.host} share a network namespace, so that "
+                "sockets on them would not reach each other through the fabric",
+                "move each interface into a separate namespace, and name it with netns",
+            )
+
+
 @dataclass
 class Preflight:
     """One preflight with connected agents.
@@ -186,6 +210,7 @@ class Preflight:
                 "sockets test the ports of RDMA NICs, from another UDP port than 4791: "
                 "what switches do with 4791 alone is not tested"
             )
+            _refuse_shared_namespaces(self.ports)
             self.ports = [as_sockets(port) for port in self.ports]
 
     async def run(self) -> PreflightReport:

@@ -490,7 +490,11 @@ class Run:
     def _verification(self) -> dict[str, object]:
         """Return how packets were verified, and the results of the verification."""
         transport = self._resolved.transport
-        found = self._observer.counted(_VERIFIED) if self._directory.has_wrong else {}
+        found = (
+            self._observer.counted(_VERIFIED)
+            if self._directory.verifies_payload
+            else {}
+        )
         return {
             "every": transport.verify_every,
             # A NIC checks ICRCs itself.

@@ -213,7 +213,10 @@ class Session:
 
     async def _connect_and_arm(self, agents: Sequence[str]) -> None:
         """Connect the queue pairs on RDMA NICs, and then schedule the start."""
-        if all(await asyncio.gather(*map(self._connect, agents))):
+        async with asyncio.TaskGroup() as tasks:
+            connecting = [tasks.create_task(self._connect(agent)) for agent in agents]
+        is_aborted = self._state.phase is not state.Phase.ARMING
+        if not is_aborted and all(each.result() for each in connecting):
             self._arm_all(agents)
 
     async def _connect(self, agent: str) -> bool:

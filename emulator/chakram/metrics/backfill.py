@@ -194,6 +194,8 @@ class _Replay:
         state.set_start_time((self.epoch_ns + self.start_ns) * 1e-9)
         state.set_state("running")
         planned = {job: each.get("iterations") for job, each in jobs.items()}
+        if manifest.nics:
+            state.set_nics(results.ports())
         state.set_jobs(
             {job: each["ranks"] for job, each in jobs.items()},
             {job: count for job, count in planned.items() if count is not None},

@@ -19,7 +19,7 @@ from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalogue
 from chakram.plan.bound_queue_pairs import is_verbs
-from chakram.plan.plan import AgentPlan, Plan
+from chakram.plan.plan import Plan, PortPlan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
 from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
 from chakram.records import counter_slots as layout
@@ -99,6 +99,7 @@ class MetricsState:
         self._ranks_of_job: dict[str, int] = {}
         self._nic_agents: set[str] = set()
         self._host_of_nic: dict[int, str] = {}
+        self._of_nics: dict[int, Mapping[str, int]] = {}
         self._waits: dict[tuple[object, ...], list[int]] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
         if info is not None:
@@ -138,28 +139,21 @@ class MetricsState:
     def set_plan(self, plan: Plan) -> None:
         """Set jobs and agents from the plan, before any record arrives."""
         jobs = Counter(rank.program.job for rank in plan.ranks())
-        self.set_nics(plan.agents)
+        self.set_nics(plan.ports())
         self.set_jobs(jobs, plan.planned_iterations())
         for agent in plan.agents:
             self.set_agent_up(agent.agent, True)
 
-    def set_nics(self, plans: Iterable[AgentPlan]) -> None:
-        """Set which ports are on RDMA NICs, whose packets are not counted."""
-        plans = list(plans)
+    def set_nics(self, ports: Iterable[PortPlan]) -> None:
+        """Set which ports of a run are on RDMA NICs, whose packets are not counted."""
+        ports = list(ports)
+        hosts = catalogue.host_labels(port.host for port in ports)
         with self._lock:
-            self._nic_agents = {
-                plan.agent
-                for plan in plans
-                if plan.ports and all(map(is_verbs, plan.ports))
+            self._nic_agents = {port.agent for port in ports} - {
+                port.agent for port in ports if not is_verbs(port)
             }
-            hosts = catalogue.host_labels(
-                port.host for plan in plans for port in plan.ports
-            )
             self._host_of_nic = {
-                port.number: hosts[port.host]
-                for plan in plans
-                for port in plan.ports
-                if is_verbs(port)
+                port.number: hosts[port.host] for port in ports if is_verbs(port)
             }
 
     def set_nic(self, port: int, counts: Mapping[str, int]) -> None:
@@ -168,8 +162,15 @@ class MetricsState:
             host = self._host_of_nic.get(port)
             if host is None:
                 return
+            self._of_nics[port] = counts
             for name in counts.keys() & NIC_COUNTERS.keys():
-                self._set("chakram_nic_events_total", (host, name), counts[name])
+                # Hosts beyond the limit share a label.
+                total = sum(
+                    each.get(name, 0)
+                    for other, each in self._of_nics.items()
+                    if self._host_of_nic.get(other) == host
+                )
+                self._set("chakram_nic_events_total", (host, name), total)
 
     def set_jobs(self, ranks: Mapping[str, int], planned: Mapping[str, int]) -> None:
         """Set the number of ranks per job, and the planned iterations of some jobs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from chakram.foundation.errors import PlanError
 from chakram.foundation.field_bounds import AtMost, OneOf, Within
-from chakram.plan.plan import CREDIT_CHANNELS, Number24
+from chakram.plan.plan import Number24
 from chakram.plan.transport import PATH_MTUS
 from chakram.program.operations import POINT_TO_POINT
 
@@ -69,14 +69,14 @@ class BoundPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
-    """What an agent returns when it has made its queue pairs."""
+    """The queue pairs on NICs that an agent has created."""
 
     bound: Annotated[tuple[BoundQueuePair, ...], AtMost(1 << 22)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """What an agent needs to connect its queue pairs."""
+    """The remote ends of an agent's queue pairs, to connect them."""
 
     peers: Annotated[tuple[BoundPeer, ...], AtMost(1 << 22)] = ()
 
@@ -134,7 +134,7 @@ def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
 def payload_slots(
     ranks: Iterable[RankPlan], transport: TransportPlan, settings: RunSettings
 ) -> int:
-    """Return the slots per queue pair that a NIC needs to verify WRITEs; 0: it cannot.
+    """Return the slots per queue pair to verify WRITEs; 0: they cannot be verified.
 
     Credits prevent that a slot is overwritten before it has been verified.
     Point-to-point messages have none.
@@ -142,9 +142,7 @@ def payload_slots(
     if transport.verify_every == 0 or transport.verb != "write":
         return 0
     has_others = any(
-        pair.group == POINT_TO_POINT and pair.channel < CREDIT_CHANNELS
-        for rank in ranks
-        for pair in rank.queue_pairs
+        pair.group == POINT_TO_POINT for rank in ranks for pair in rank.queue_pairs
     )
     return 0 if has_others else settings.credits
 

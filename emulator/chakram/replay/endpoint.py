@@ -478,7 +478,7 @@ class Endpoint:
         return (
             self._computing_calls
             + sum(
-                pair.responder.bytes_received
+                self.engine.received_bytes(pair.qpn)
                 for pair in self.engine.queue_pairs()
                 if not self._is_of_background(pair.qpn)
             )

@@ -229,8 +229,9 @@ def _arrows(
         lines = []
         for number, row in enumerate(zip(*part, strict=True), first + 1):
             pid, tid, time_us, size, step, again = row
+            resent = "null" if again < 0 else again
             more = (
-                f',"args":{{"bytes":{size},"step":{step},"sent_again":{again}}}'
+                f',"args":{{"bytes":{size},"step":{step},"sent_again":{resent}}}'
                 if tail
                 else ',"bp":"e"'
             )

@@ -131,6 +131,14 @@ class PortEngine:
         """Return all queue pairs, in the order in which they were added."""
         return self._queue_pairs.all()
 
+    def received_bytes(self, qpn: int) -> int:
+        """Return the payload that queue pair *qpn* has accepted.
+
+        Raises:
+            KeyError: If there is no such queue pair.
+        """
+        return self._queue_pairs.of(qpn).responder.bytes_received
+
     def post_send(
         self,
         qpn: int,

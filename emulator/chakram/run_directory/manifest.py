@@ -187,8 +187,8 @@ class RunManifest:
             it.
         preflight: Result and findings of the preflight before the run. Empty if there
             was no preflight.
-        nics: By port, the RDMA device (``device``) and the counts of its hardware
-            counters during the run (``counters``), for ports on NICs.
+        nics: For ports on RDMA NICs: the ``device``, the number of the ``port``, and
+            the ``settings`` and ``counters`` that its agent has reported.
     """
 
     run_id: str

@@ -28,7 +28,7 @@ BLANK = {
 """
 
 
-OF_NICS = "window, pacing and congestion control of NICs are their own"
+NIC_TRANSPORT_NOTE = "NICs use their own windows, pacing and congestion control"
 
 
 def blank_of(plan: Plan) -> dict[str, tuple[str, ...]]:

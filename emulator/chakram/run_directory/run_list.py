@@ -138,8 +138,9 @@ def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:
     for row in grouped.to_pylist():
         op = CollectiveOp(row["collective"])
         factor = float(bus_factor(op, nranks=row["nranks"]))
-        packets += row["packets_sum"]
-        again += row["retransmitted_sum"]
+        # A NIC counts no packets for Chakram.
+        packets += row["packets_sum"] or 0
+        again += row["retransmitted_sum"] or 0
         if factor:
             bus_bytes += row["size_bytes_sum"] * factor
             time_ns += row["duration_ns_sum"]

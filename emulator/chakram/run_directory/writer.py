@@ -52,7 +52,7 @@ from chakram.run_directory.growing_table import PartedTable
 from chakram.run_directory.lock import RunLock, boot_id
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.nic_columns import (
-    OF_NICS,
+    NIC_TRANSPORT_NOTE,
     blank_of,
     blanked,
     nic_ranks,
@@ -219,7 +219,7 @@ class RunDirectory:
         )
         if any(on_nic):
             self._blank = blank_of(plan)
-            transport = f"{self.manifest.transport}; {OF_NICS}"
+            transport = f"{self.manifest.transport}; {NIC_TRANSPORT_NOTE}"
             self.update(nics=nics_of(plan), transport=transport)
         self._operation_tables = OperationTables(plan, operations, warmup=warmup)
         self._sample_tables = SampleTables(plan, names=ports)
@@ -291,8 +291,8 @@ class RunDirectory:
             self._tables["ranks"].append(records_table(ranks, RANKS))
 
     @property
-    def has_wrong(self) -> bool:
-        """Whether the ports verify payload, if they can."""
+    def verifies_payload(self) -> bool:
+        """Whether wrong payload would be noticed on all ports."""
         return "wrong" not in self._blank.get("collectives", ())
 
     def _append(self, name: str, table: pa.Table) -> None:

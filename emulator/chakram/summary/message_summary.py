@@ -64,8 +64,8 @@ class SentMessage(NamedTuple):
     posted_ns: int
     acked_ns: int
     fair_ns: int | None = None
-    retransmitted: int = 0
-    cnp: int = 0
+    retransmitted: int | None = 0
+    cnp: int | None = 0
     ways: tuple[tuple[str, ...], ...] | None = None
 
     @property
@@ -157,9 +157,9 @@ class PortSummary:
     fairness_min: float | None
     skew_ns: float | None
     skew_max_ns: float | None
-    retransmitted: int
+    retransmitted: int | None
     marked: int
-    cnp: int
+    cnp: int | None
     drops: int | None
 
 
@@ -201,8 +201,8 @@ class PairSummary:
     mean_ns: float
     fair_ns: float | None
     fair_share: float | None
-    retransmitted: int
-    cnp: int
+    retransmitted: int | None
+    cnp: int | None
     paths: tuple[tuple[str, ...], ...] = ()
     met: tuple[SharedPath, ...] = ()
 

@@ -202,9 +202,9 @@ class _Maker:
             fairness_min=min(fairness, default=None),
             skew_ns=sum(skews_ns) / len(skews_ns) / dilation if skews_ns else None,
             skew_max_ns=max(skews_ns) / dilation if skews_ns else None,
-            retransmitted=sum(each.retransmitted for each in messages),
+            retransmitted=_total(each.retransmitted for each in messages),
             marked=sum(self._marked.get((job, src, dst), 0) for src, dst in pairs),
-            cnp=sum(each.cnp for each in messages),
+            cnp=_total(each.cnp for each in messages),
             drops=self._drops.get((port.host, "down" if receives else "up")),
         )
 
@@ -240,8 +240,8 @@ class _Maker:
             mean_ns=taken_ns / len(messages) / self._dilation,
             fair_ns=None if due_ns is None else due_ns / len(messages) / self._dilation,
             fair_share=due_ns / taken_ns if due_ns and taken_ns else None,
-            retransmitted=sum(each.retransmitted for each in messages),
-            cnp=sum(each.cnp for each in messages),
+            retransmitted=_total(each.retransmitted for each in messages),
+            cnp=_total(each.cnp for each in messages),
             paths=tuple(path for path, _ in taken.most_common()),
         )
 
@@ -321,3 +321,13 @@ def _among_peers(
         firsts_ns = [first_ns for _, _, first_ns in peers.values()]
         skews_ns.append(max(firsts_ns) - min(firsts_ns))
     return fairness, skews_ns
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return a sum, or None if a count is unknown, as on RDMA NICs."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

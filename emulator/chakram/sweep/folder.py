@@ -82,7 +82,8 @@ _COUNTS = (
     "ecn_marked_packets",
     "unfinished_collectives",
 )
-"""Keys of a cell's document whose values tables add up over repetitions."""
+"""Keys of a cell's document whose values tables add up over repetitions.  Counts of
+packets are null if NICs send them."""
 
 
 def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
@@ -200,7 +201,7 @@ def _is_whole(document: Mapping[str, Any], source: str) -> bool:
     rate = document.get("average_bus_bandwidth", "")
     bound = document.get("generator_bound", "")
     return (
-        all(type(document.get(name)) is int for name in _COUNTS)
+        all(isinstance(document.get(name, ""), int | None) for name in _COUNTS)
         and isinstance(rate, int | float | None)
         and isinstance(bound, dict | None)
         and (not bound or {type(bound.get(x)) for x in ("of", "collectives")} == {int})

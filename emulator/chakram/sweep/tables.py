@@ -186,7 +186,7 @@ def cell_results(
         found = documents[cell.number]
         own = times[cell.number]
         base = None if cell.baseline is None else times.get(cell.baseline)
-        packets = sum(each["packets"] for each in found)
+        packets = sum(each["packets"] or 0 for each in found)
         bound = [each["generator_bound"] for each in found if each["generator_bound"]]
         verdicts = sum(each["of"] for each in bound)
         busbw = [
@@ -216,7 +216,7 @@ def cell_results(
 def _share(
     documents: Sequence[Mapping[str, Any]], name: str, packets: int
 ) -> float | None:
-    return sum(each[name] for each in documents) / packets if packets else None
+    return sum(each[name] or 0 for each in documents) / packets if packets else None
 
 
 def _iteration(cell: Cell, documents: Sequence[Mapping[str, Any]]) -> Times | None:

@@ -1,4 +1,4 @@
-"""Four hosts whose ports are on one Soft-RoCE device: agents inside the guest.
+"""Hosts whose ports are on one Soft-RoCE device: agents inside the guest.
 
 The controller runs outside, in the namespace of the guest's tap.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,13 +18,22 @@ from typing import Any
 import yaml
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
-from tests.interop.softroce.machine import GUEST, HOST, Machine
+from tests.interop.softroce.machine import GUEST, Machine
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = ("h1", "h2", "h3", "h4")
 PREFIX = {4: "198.18.8.{}/24", 6: "2001:2:0:8::{}/64"}
 _FIRST_PORT = 7411
 _LIMIT_S = 400
+_START_LIMIT_S = 300
+
+
+_ARE_READY = """
+kill -0 $(cat /run/nic/pids) || { cat /run/nic/*.log >&2; exit 1; }
+for log in /run/nic/*.log; do
+    grep -q ready $log || exit 0
+done
+echo ready
+"""
 
 
 class NicHosts:
@@ -33,9 +43,10 @@ class NicHosts:
         folder: Folder of this test, for certificates, experiments and runs.
     """
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
+    def __init__(self, machine: Machine, folder: Path, count: int) -> None:
         self._machine = machine
         self.folder = folder
+        self.names = [f"h{number}" for number in range(1, 1 + count)]
 
     def experiment(self, *, version: int = 4, **keys: Any) -> dict[str, Any]:
         """Return an experiment on the hosts, with these keys in addition."""
@@ -46,7 +57,7 @@ class NicHosts:
                 "agent": f"{GUEST[4]}:{_FIRST_PORT + number}",
                 "ports": [{"open": "verbs:rxe0", "address": address(1 + number)}],
             }
-            for number, name in enumerate(NAMES)
+            for number, name in enumerate(self.names)
         ]
         names = {"ca": "ca.pem", "cert": "controller.pem", "key": "controller.key"}
         return {
@@ -111,17 +122,18 @@ class NicHosts:
 
 
 @contextmanager
-def nic_hosts(machine: Machine, folder: Path) -> Iterator[NicHosts]:
-    """Start the agents in the guest, and end them afterwards."""
-    hosts = NicHosts(machine, folder)
-    named = [part for name in NAMES for part in ("--agent", f"{name}={GUEST[4]}")]
+def nic_hosts(machine: Machine, folder: Path, count: int) -> Iterator[NicHosts]:
+    """Start *count* agents in the guest, and end them afterwards."""
+    hosts = NicHosts(machine, folder, count)
+    names = " ".join(hosts.names)
+    named = [part for name in hosts.names for part in ("--agent", f"{name}={GUEST[4]}")]
     made = hosts.chakram("certs", "--out", str(folder / "certs"), *named)
     assert made.returncode == 0, made.stdout
     machine.execute(
         "\n".join(
             f"ip address replace {form.format(number)} dev eth0 {more}"
             for form, more in ((PREFIX[4], ""), (PREFIX[6], "nodad"))
-            for number in range(1, 1 + len(NAMES))
+            for number in range(1, 1 + count)
         )
     )
     certs = folder / "certs"
@@ -131,7 +143,7 @@ def nic_hosts(machine: Machine, folder: Path) -> Iterator[NicHosts]:
         mkdir -p /run/nic; rm -f /run/nic/*
         ulimit -l unlimited
         number={_FIRST_PORT}
-        for name in {" ".join(NAMES)}; do
+        for name in {names}; do
             {sys.executable} -m chakram_agent serve --listen {GUEST[4]}:$number \\
                 --tls-ca {certs}/ca.pem --tls-cert {certs}/$name.pem \\
                 --tls-key {certs}/$name.key \\
@@ -139,21 +151,14 @@ def nic_hosts(machine: Machine, folder: Path) -> Iterator[NicHosts]:
             echo $! >> /run/nic/pids
             number=$((number + 1))
         done
-        for name in {" ".join(NAMES)}; do
-            until grep -q ready /run/nic/$name.log; do
-                kill -0 $(cat /run/nic/pids) || {{ cat /run/nic/*.log >&2; exit 1; }}
-                sleep 0.2
-            done
-        done
         """
     )
     machine.execute(start)
     try:
+        until_s = time.monotonic() + _START_LIMIT_S
+        while "ready" not in machine.execute(_ARE_READY):
+            assert time.monotonic() < until_s, machine.execute("cat /run/nic/*.log")
+            time.sleep(0.5)
         yield hosts
     finally:
         machine.execute("kill $(cat /run/nic/pids); rm /run/nic/pids")
-
-
-def peer_address(version: int) -> str:
-    """Return the address of the tap, where sockets send from."""
-    return HOST[version]

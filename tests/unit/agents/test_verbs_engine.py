@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import deque
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -20,14 +21,11 @@ from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.rdma.nic_rates import Nic, open_device
 from chakram.replay.endpoint import Endpoint
-from chakram.roce.constants import NEVER
+from chakram.roce.constants import NEVER, NO_IMMEDIATE
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram_agent.dataplane import verbs_engine
-from chakram_agent.dataplane.verbs_engine import (
-    PIECE_BYTES,
-    VerbsEngine,
-    timeout_code,
-)
+from chakram_agent.dataplane.nic_payload import PIECE_BYTES, PayloadLayout
+from chakram_agent.dataplane.verbs_engine import VerbsEngine, timeout_code
 from chakram_agent.dataplane.verbs_line import open_verbs_line
 from tests.plans import ring_plan
 
@@ -214,10 +212,14 @@ class Ends:
         for number, engine in enumerate(self.engines):
             engine.connect({each.qpn: each for each in peers if each.port == number})
 
-    def post(self, message_id: int, size_bytes: int, number: int = 0) -> None:
-        engine = self.engines[number]
-        pair = engine.queue_pair(self.qpns[number])
-        engine.post_on(pair, message_id, size_bytes, self.now_ns, context=message_id)
+    def post(self, message_id: int, size_bytes: int, *, context: object = None) -> None:
+        """Post a message at the first port."""
+        pair = self.engines[0].queue_pair(self.qpns[0])
+        if context is None:
+            context = message_id
+        self.engines[0].post_on(
+            pair, message_id, size_bytes, self.now_ns, context=context
+        )
 
     def events(self) -> list[Event]:
         """Let everything arrive, and return the events of both ends."""
@@ -229,6 +231,11 @@ class Ends:
                 while (event := engine.take_event()) is not None:
                     found.append(event)
         return found
+
+    def use_roce_port(self) -> None:
+        """Let the peers of the first port listen where NICs send to."""
+        for pair in self.engines[0].counted_pairs():
+            pair.plan = replace(pair.plan, remote_udp_port=4791)
 
     @property
     def device(self) -> DeviceQueuePair:
@@ -393,9 +400,13 @@ def test_timeout_codes_are_never_shorter(timeout_ns: int, code: int) -> None:
 
 def test_sockets_may_send_no_more_than_a_slot() -> None:
     ends = Ends()
+    with pytest.raises(PlanError, match="NICs send to UDP port 4791"):
+        ends.engines[0].connect({})
+    ends.use_roce_port()
     with pytest.raises(PlanError, match=r"message_size: 1048576"):
         ends.engines[0].connect({})
     fitting = Ends(TransportPlan(message_bytes=1 << 20, path_mtu=1024))
+    fitting.use_roce_port()
     fitting.engines[0].connect({})
     plan = fitting.plan.ranks[0].queue_pairs[0]
     assert FABRIC.pairs[102].settings["remote_qpn"] == plan.remote_qpn
@@ -403,6 +414,7 @@ def test_sockets_may_send_no_more_than_a_slot() -> None:
 
 def test_sockets_with_a_larger_mtu_are_refused() -> None:
     ends = Ends(TransportPlan(message_bytes=1 << 20, path_mtu=4096))
+    ends.use_roce_port()
     with pytest.raises(PlanError, match=r"set transport\.path_mtu: 1024"):
         ends.engines[0].connect({})
 
@@ -413,6 +425,78 @@ def refused(plan: AgentPlan) -> str:
             plan.ports[0], [plan.ranks[0]], plan.transport, plan.settings, lambda: 0
         )
     return str(caught.value)
+
+
+def test_sockets_without_icrc_are_refused() -> None:
+    ends = Ends(TransportPlan(message_bytes=1 << 20, path_mtu=1024, icrc="off"))
+    ends.use_roce_port()
+    with pytest.raises(PlanError, match="drop packets without an ICRC"):
+        ends.engines[0].connect({})
+
+
+def test_ports_with_different_slots_agree_on_the_payload() -> None:
+    few, many = PayloadLayout(slots=2, pairs=1), PayloadLayout(slots=64, pairs=1000)
+    assert few.piece_bytes == PIECE_BYTES
+    assert many.piece_bytes == 4096
+    assert PayloadLayout(slots=0, pairs=9).piece_bytes == PIECE_BYTES
+    ends = [
+        (layout.slot_offset(index, slot), layout.piece_bytes)
+        for layout in (many,)
+        for index in (0, 999)
+        for slot in (0, 63)
+    ]
+    assert ends[0][0] == many.scratch_offset + PIECE_BYTES
+    assert ends[-1][0] + ends[-1][1] == many.size_bytes
+
+
+def test_pieces_of_a_send_do_not_touch_its_buffers() -> None:
+    ends = Ends(TransportPlan(verb="send"))
+    ends.connect()
+    for number in range(300):
+        ends.post(number, PIECE_BYTES + 5)
+    assert received(ends.events()) == [(at, PIECE_BYTES + 5, 0) for at in range(300)]
+
+
+def test_parts_of_a_message_wait_once_for_the_generator() -> None:
+    ends = Ends()
+    ends.connect()
+    for _ in range(3):
+        ends.post(NO_IMMEDIATE, 64, context=ends)
+    ends.post(5, 64, context=ends)
+    ends.now_ns = 20
+    done = [each for each in ends.events() if isinstance(each, SendCompleted)]
+    assert [each.generator_wait_ns for each in done] == [20, 0, 0, 0]
+    (sender,), (receiver,) = (each.counted_pairs() for each in ends.engines)
+    sent = sender.statistics()
+    assert (sent.messages_posted, sent.messages_completed) == (4, 4)
+    assert receiver.statistics().messages_received == 1
+
+
+def test_a_flood_of_completions_is_taken_in_portions() -> None:
+    ends = Ends()
+    ends.connect()
+    queue = ends.device.completions
+    portion = [(0, 0, False, 0, -1, 100)]
+    engine = ends.engines[0]
+    queue.poll = lambda: portion  # type: ignore[method-assign]
+    taken: list[int] = []
+    engine._take = lambda each, now_ns: taken.append(1)  # type: ignore[method-assign]
+    assert engine.take_completions()
+    assert len(taken) == 16
+    assert engine.is_behind
+    assert engine.next_wakeup_ns() == 0
+    queue.poll = list  # type: ignore[method-assign, assignment]
+    assert not engine.take_completions()
+    assert not engine.is_behind
+    assert queue.armed == 2
+
+
+def test_late_events_of_the_descriptor_are_drained() -> None:
+    ends = Ends()
+    ends.connect()
+    for _ in range(200):
+        ends.engines[0].take_completions()
+    assert 3 <= ends.device.completions.armed <= 5
 
 
 def test_what_only_sockets_can_do_is_refused() -> None:

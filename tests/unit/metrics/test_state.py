@@ -456,7 +456,8 @@ def on_nics(agent: str, **changes: Any) -> AgentPlan:
 
 def test_packets_of_nics_are_not_counted_and_their_counters_are() -> None:
     state = MetricsState("r1")
-    state.set_nics([on_nics("n0"), ring_plan(agent="s0")])
+    sockets = [replace(port, number=7) for port in ring_plan(agent="s0").ports[:1]]
+    state.set_nics([*on_nics("n0").ports, *sockets])
     state.set_nic(1, {"cnp_rx": 3, "ack_timeout": 0, "unknown": 4})
     state.set_nic(7, {"cnp_rx": 5})
     values = counters(**dict.fromkeys(COUNTER_NAMES, 1))
@@ -514,7 +515,7 @@ def full_state(agents: int) -> MetricsState:
         )
     )
     state.set_hosts({"h0": dict.fromkeys(HOST_COUNTERS, 1)})
-    state.set_nics([on_nics("n0")])
+    state.set_nics(on_nics("n0").ports)
     state.set_nic(0, {"cnp_rx": 3})
     state.set_nics([])
     state.set_queue_pair_rates([1.0, 2.0])

@@ -28,7 +28,7 @@ class PortSettings(Model):
     """One port of a host."""
 
     open: PortSpecification
-    """Kind and interface; agents support udp."""
+    """udp: and an interface, or verbs: and an RDMA device."""
     address: InterfaceAddress
     """Address with prefix length; all ports have the same family."""
     netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])

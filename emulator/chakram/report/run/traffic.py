@@ -358,9 +358,11 @@ def slowest_flows(data: RunData) -> Parts:
                 format_time(each["fct_ns"]),
                 f"{slow[at]:.3g}" if each["bound_ns"] > 0 else MISSING,
                 format_rate(8e9 * each["bytes"] / max(1, each["fct_ns"])),
-                format_rate(rate) if rate > 0 else "no limit",
-                str(each["retransmitted"]),
-                str(each["cnp"]),
+                MISSING if rate < 0 else format_rate(rate) if rate else "no limit",
+                *(
+                    MISSING if each[name] < 0 else str(each[name])
+                    for name in ("retransmitted", "cnp")
+                ),
             )
         )
     order = (
