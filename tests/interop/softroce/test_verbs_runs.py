@@ -114,6 +114,41 @@ def test_collectives_arrive_whole_and_in_order(hosts: NicHosts) -> None:
     assert hosts.objects() == before
 
 
+def test_every_view_of_a_run_on_nics_can_be_made(hosts: NicHosts) -> None:
+    trace = {"synth": "permutation", "ranks": HOSTS, "size": "100KiB", "repeats": 3}
+    messages = job() | {"trace": trace}
+    experiment = hosts.experiment(jobs=[messages], transport=TRANSPORT)
+    experiment["fabric"] |= FABRIC
+    done = hosts.run(experiment)
+    assert done.returncode == 0, done.stdout
+    run = str(last_run(hosts).path)
+    runs, folder = str(hosts.folder / "runs"), str(hosts.folder / "views")
+    for command in (
+        ("show", run),
+        ("show", run, "--json"),
+        ("runs", runs),
+        ("compare", run, run),
+        ("why", run),
+        ("timeline", run, "--out", f"{folder}.timeline.json"),
+        ("report", run, "--out", f"{folder}.html"),
+        ("report", run, run, "--out", f"{folder}.comparison.html"),
+        ("export", "fct", run, "--out", folder),
+        ("export", "p2p", run, "--out", folder),
+        ("export", "openmetrics", run, "--out", folder),
+        ("validate", run),
+    ):
+        viewed = hosts.chakram(*command)
+        assert viewed.returncode == 0, viewed.stdout
+        assert "unexpected" not in viewed.stdout
+    exported = "\n".join(
+        each.read_text() for each in (hosts.folder / "views").glob("*.om")
+    )
+    assert "chakram_job_collectives_total" in exported
+    assert "chakram_job_packets_total" not in exported
+    report = (hosts.folder / "views.html").read_text()
+    assert "RDMA NICs sent the packets" in report
+
+
 def mixed(hosts: NicHosts, address: str, version: int, **keys: Any) -> dict[str, Any]:
     """Return an experiment on a NIC in the guest and sockets beside it."""
     experiment = hosts.experiment(
