@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from chakram.rdma.hardware_counters import SYSFS
@@ -80,6 +81,9 @@ def gids_of(device: str, sysfs: Path = SYSFS) -> list[tuple[int, str, str, str]]
             address = _text(path)
             kind = _text(port / "gid_attrs" / "types" / path.name)
             if kind and address.strip("0:"):
+                with suppress(ValueError):
+                    parsed = IPv6Address(address)
+                    address = str(parsed.ipv4_mapped or parsed)
                 interface = _text(port / "gid_attrs" / "ndevs" / path.name)
                 found.append((int(path.name), address, kind, interface))
     return found

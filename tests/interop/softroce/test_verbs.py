@@ -92,6 +92,5 @@ def test_bandwidth_is_that_of_perftest(machine: Machine) -> None:
         for each in found["trials"]
         if each["size_bytes"] == 65_536 and each["perftest_bps"]
     }
-    # ib_write_bw posts one message at a time.
-    assert ratios
-    assert max(ratios.values()) > 0.9, ratios
+    assert len(ratios) == 3
+    assert min(ratios.values()) > 0.9, ratios

@@ -89,4 +89,9 @@ def test_gids_are_listed_by_index_without_empty_ones(places: dict[str, Path]) ->
         (1, "IB/RoCE v1", "ens1f0np0"),
         (10, "RoCE v2", ""),
     ]
+    assert [address for _, address, _, _ in found] == [
+        "fe80::ac0:ebff:fe00:1",
+        "198.18.1.1",
+        "198.18.1.2",
+    ]
     assert gids_of("mlx5_9", places["sysfs"]) == []
