@@ -710,4 +710,4 @@ def _are_checked(manifest: RunManifest) -> bool:
     verification = manifest.verification
     if manifest.nics and not verification.get("packets", 0):
         return False
-    return verification.get("every", 0) != 0
+    return bool(verification.get("every", 0))
