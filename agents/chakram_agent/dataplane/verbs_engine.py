@@ -18,7 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
@@ -32,7 +32,7 @@ from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.rdma.hardware_counters import counted, read_counters
 from chakram.rdma.nic_rates import Nic, find_nic, open_device
 from chakram.rdma.nic_settings import nic_settings
-from chakram.roce.constants import NEVER, NO_IMMEDIATE, UDP_PORT
+from chakram.roce.constants import NEVER, NO_IMMEDIATE
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.port import PortEngine
 from chakram_agent.dataplane.nic_payload import (
@@ -42,12 +42,16 @@ from chakram_agent.dataplane.nic_payload import (
     pattern_start,
     wrong_packets,
 )
+from chakram_agent.dataplane.nic_queue_pair import (
+    NicQueuePair,
+    PostedMessage,
+    check_sockets,
+)
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan, QueuePairPlan, RankPlan, RunSettings
+    from chakram.plan.plan import PortPlan, RankPlan, RunSettings
     from chakram.plan.transport import TransportPlan
-    from chakram.rdma.libibverbs import QueuePair as DeviceQueuePair
-    from chakram.records.counter_definitions import PortStatistics, QueuePairStatistics
+    from chakram.records.counter_definitions import PortStatistics
     from chakram.roce.burst import Burst
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.send_order import SendOrder
@@ -72,78 +76,6 @@ def timeout_code(timeout_ns: int) -> int:
     if timeout_ns == 0:
         return 0
     return min(31, max(1, (-(-timeout_ns // _TIMEOUT_UNIT_NS) - 1).bit_length()))
-
-
-@dataclass(slots=True, eq=False)
-class _Message:
-    """A message that is not completely acknowledged."""
-
-    message_id: int
-    size_bytes: int
-    posted_ns: int
-    context: object
-    unsent_bytes: int
-    number: int
-    handed_ns: int = -1
-    wait_ns: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Pair:
-    """A queue pair of the plan, and the one of the device that carries its messages."""
-
-    plan: QueuePairPlan
-    owner: object
-    planned: QueuePair
-    device: DeviceQueuePair
-    index: int | None
-    """Index among the verified queue pairs; None: its payload is not verified."""
-    path_mtu: int
-    piece_bytes: int
-    slot_bytes: int = 0
-    slots: int = 1
-    has_nic_peer: bool = False
-    is_connected: bool = False
-    has_failed: bool = False
-    room: int = 0
-    room_ns: int = 0
-    """Since when there has been room in the send queue."""
-    last_context: object = None
-    """Context of the last message that the NIC got."""
-    started: int = 0
-    numbered: int = 0
-    """Posted messages with immediate data, which the receiver counts, too."""
-    pending: deque[_Message] = field(default_factory=deque)
-    flying: deque[tuple[_Message, bool]] = field(default_factory=deque)
-    """Messages of the posted pieces, and whether the piece is their last."""
-    received: int = 0
-    received_bytes: int = 0
-    """Of the message that arrives."""
-    consumed: int = 0
-    next_slot: int = 0
-    """Slot of the next receive of a SEND."""
-    completed: int = 0
-    flushed: int = 0
-    total_sent_bytes: int = 0
-    total_received_bytes: int = 0
-
-    @property
-    def qpn(self) -> int:
-        """Number of the queue pair in the plan."""
-        return self.plan.qpn
-
-    def statistics(self) -> QueuePairStatistics:
-        """Return the counters; those of packets are 0, as the NIC has them."""
-        return replace(
-            self.planned.statistics(),
-            bytes_sent=self.total_sent_bytes,
-            bytes_received=self.total_received_bytes,
-            messages_posted=self.started,
-            messages_completed=self.completed,
-            messages_received=self.received,
-            messages_flushed=self.flushed,
-            failure="the NIC reports an error" if self.has_failed else None,
-        )
 
 
 class VerbsEngine(PortEngine):
@@ -217,9 +149,9 @@ class VerbsEngine(PortEngine):
         self._index_of = {qpn: index for index, qpn in enumerate(verified)}
         self._layout = PayloadLayout(slots=slots, pairs=len(verified))
         self._planned: dict[int, QueuePair] = {}
-        self._pairs: dict[int, _Pair] = {}
-        self._pair_of_device: dict[int, _Pair] = {}
-        self._due: dict[_Pair, None] = {}
+        self._pairs: dict[int, NicQueuePair] = {}
+        self._pair_of_device: dict[int, NicQueuePair] = {}
+        self._due: dict[NicQueuePair, None] = {}
         self._taken: deque[Event] = deque()
         self._must_arm = True
         self._verified_packets = self._wrong_payloads = 0
@@ -265,7 +197,7 @@ class VerbsEngine(PortEngine):
                     receive_depth=self._receives,
                 )
                 self._open.callback(made.close)
-                pair = _Pair(
+                pair = NicQueuePair(
                     plan=plan,
                     owner=self._planned[plan.qpn].owner,
                     planned=self._planned[plan.qpn],
@@ -289,7 +221,7 @@ class VerbsEngine(PortEngine):
         self._view[: len(pattern())] = pattern()
         self.bound = tuple(map(self._bound, self._pairs.values()))
 
-    def _bound(self, pair: _Pair) -> BoundQueuePair:
+    def _bound(self, pair: NicQueuePair) -> BoundQueuePair:
         is_written = pair.index is not None and self._transport.verb == "write"
         offset = self._layout.scratch_offset
         if is_written and pair.index is not None:
@@ -322,7 +254,7 @@ class VerbsEngine(PortEngine):
         # The loop waits for the descriptor, which does nothing before it is armed.
         self.take_completions()
 
-    def _connect(self, pair: _Pair, peer: BoundPeer | None) -> None:
+    def _connect(self, pair: NicQueuePair, peer: BoundPeer | None) -> None:
         plan, transport = pair.plan, self._transport
         mtu = min(transport.path_mtu, self._nic.path_mtu)
         qpn, address, key = plan.remote_qpn, 0, 0
@@ -406,7 +338,7 @@ class VerbsEngine(PortEngine):
         """Post a message: see `PortEngine`.  It leaves with the next `hand_over`."""
         pair = self._pairs[queue_pair.qpn]
         pair.pending.append(
-            _Message(
+            PostedMessage(
                 message_id=message_id,
                 size_bytes=size_bytes,
                 posted_ns=now_ns,
@@ -449,7 +381,7 @@ class VerbsEngine(PortEngine):
                 ) from None
         return True
 
-    def _add_piece(self, rows: array[int], pair: _Pair, now_ns: int) -> None:
+    def _add_piece(self, rows: array[int], pair: NicQueuePair, now_ns: int) -> None:
         """Add the next piece of a queue pair to a list of work requests."""
         message = pair.pending[0]
         piece_bytes = min(pair.piece_bytes, message.unsent_bytes)
@@ -518,7 +450,7 @@ class VerbsEngine(PortEngine):
         else:
             self._acknowledge(pair, now_ns)
 
-    def _fail(self, pair: _Pair, status: int, now_ns: int) -> None:
+    def _fail(self, pair: NicQueuePair, status: int, now_ns: int) -> None:
         """Report the first error of a queue pair; the others only follow from it."""
         from chakram.rdma.libibverbs import status_text
 
@@ -531,7 +463,7 @@ class VerbsEngine(PortEngine):
         event.owner = pair.owner
         self._taken.append(event)
 
-    def _acknowledge(self, pair: _Pair, now_ns: int) -> None:
+    def _acknowledge(self, pair: NicQueuePair, now_ns: int) -> None:
         message, is_last = pair.flying.popleft()
         if pair.room == 0:
             pair.room_ns = now_ns
@@ -558,7 +490,12 @@ class VerbsEngine(PortEngine):
         self._taken.append(event)
 
     def _receive(
-        self, pair: _Pair, number: int, size_bytes: int, immediate: int, now_ns: int
+        self,
+        pair: NicQueuePair,
+        number: int,
+        size_bytes: int,
+        immediate: int,
+        now_ns: int,
     ) -> None:
         pair.received_bytes += size_bytes
         pair.total_received_bytes += size_bytes
@@ -581,7 +518,7 @@ class VerbsEngine(PortEngine):
             self._post_receives(pair, pair.consumed)
             pair.consumed = 0
 
-    def _post_receives(self, pair: _Pair, count: int) -> None:
+    def _post_receives(self, pair: NicQueuePair, count: int) -> None:
         if self._transport.verb != "send":
             pair.device.post_receives(count, 0)
         elif pair.index is None:
@@ -599,7 +536,7 @@ class VerbsEngine(PortEngine):
                     size_bytes=self._layout.piece_bytes,
                 )
 
-    def _wrong_packets(self, pair: _Pair, number: int, size_bytes: int) -> int:
+    def _wrong_packets(self, pair: NicQueuePair, number: int, size_bytes: int) -> int:
         """Return how many packets of the last piece have a wrong payload.
 
         Payload from sockets has another pattern, and is not verified.
@@ -620,7 +557,7 @@ class VerbsEngine(PortEngine):
         self._wrong_payloads += wrong
         return wrong
 
-    def counted_pairs(self) -> tuple[_Pair, ...]:
+    def counted_pairs(self) -> tuple[NicQueuePair, ...]:
         """Return the queue pairs with their statistics."""
         return tuple(self._pairs.values())
 
@@ -652,34 +589,3 @@ class VerbsEngine(PortEngine):
     def next_wakeup_ns(self) -> int:
         """Return when there is something to do apart from completions, or `NEVER`."""
         return 0 if self._due or self._taken or self.is_behind else NEVER
-
-
-def check_sockets(
-    plan: QueuePairPlan, transport: TransportPlan, where: str, slot_bytes: int
-) -> None:
-    """Check that sockets at the other end of a queue pair can talk to a NIC.
-
-    Raises:
-        PlanError: If a message may be too long, or the NIC would drop all packets.
-    """
-    peer = f"the socket at {plan.remote_address}"
-    if plan.remote_udp_port != UDP_PORT:
-        raise PlanError(
-            where,
-            f"NICs send to UDP port {UDP_PORT}, but {peer} listens on "
-            f"{plan.remote_udp_port}",
-            "remove udp_port from the fabric, and turn RoCE off where sockets are used",
-        )
-    if transport.icrc == "off":
-        raise PlanError(
-            where,
-            f"NICs drop packets without an ICRC, as {peer} sends them",
-            "remove transport.icrc",
-        )
-    if transport.verb == "write" and 0 < transport.message_bytes <= slot_bytes:
-        return
-    raise PlanError(
-        where,
-        f"{peer} may send messages that do not fit the memory of the NIC",
-        f"set verb: write and transport.queue_pairs.message_size: {slot_bytes}",
-    )
