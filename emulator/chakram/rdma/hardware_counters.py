@@ -49,10 +49,23 @@ _WORDS = {"bytes_tx": "port_xmit_data", "bytes_rx": "port_rcv_data"}
 """Counters of the port in units of four bytes, for drivers without the others."""
 
 
+_READ = frozenset(
+    (
+        *_WORDS.values(),
+        *(
+            name
+            for alternatives in COUNTERS.values()
+            for own in alternatives
+            for name in own
+        ),
+    )
+)
+
+
 def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
     """Return the raw counters of the first port of a device, by the driver's name.
 
-    Counters that cannot be read are omitted.
+    Counters that cannot be read are omitted, and so are those without a name here.
     """
     port = sysfs / device / "ports" / "1"
     found = {}
@@ -62,11 +75,12 @@ def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
         except OSError:
             continue
         for path in paths:
+            if path.name not in _READ:
+                continue
             try:
                 found[path.name] = int(path.read_text())
             except (OSError, ValueError):
                 continue
-    found.pop("lifespan", None)
     return found
 
 
