@@ -46,7 +46,6 @@ class NicQueuePair:
     slot_bytes: int = 0
     slots: int = 1
     has_nic_peer: bool = False
-    is_connected: bool = False
     has_failed: bool = False
     room: int = 0
     room_ns: int = 0

@@ -301,7 +301,6 @@ class VerbsEngine(PortEngine):
                 f"{plan.remote_address}: {error}",
                 "check the addresses and the route between both ends",
             ) from None
-        pair.is_connected = True
 
     def hardware_counters(self) -> dict[str, int]:
         """Return the counts of the device since `connect`, by the names of OTG."""
