@@ -88,6 +88,16 @@ _Verification = Annotated[
         wrong_payloads=_Count,
     ),
 ]
+_Nic = Annotated[
+    Mapping[str, Any],
+    _members(
+        *("device", "port"),
+        device=str,
+        port=_Count,
+        settings=dict[str, str],
+        counters=dict[str, int],
+    ),
+]
 _Experiment = Annotated[
     Mapping[str, Any],
     _members(fabric=dict[str, Any], transport=dict[str, Any] | None),
@@ -231,7 +241,7 @@ class RunManifest:
     rows: Mapping[str, _Count] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     preflight: _Preflight = field(default_factory=dict)
-    nics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    nics: Mapping[str, _Nic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

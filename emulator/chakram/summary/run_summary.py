@@ -140,7 +140,7 @@ class RunFacts:
             text = ", ".join(some) or "all counters are 0"
             if counters is None:
                 text = "its counters are unknown"
-            found.append((f"NIC {each.get('device', '?')} of {port}", text))
+            found.append((f"NIC {each['device']} of {port}", text))
         return found
 
 
