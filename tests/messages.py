@@ -21,8 +21,8 @@ def message(
     *,
     size_bytes: int = 125_000,
     fair_us: int | None = None,
-    retransmitted: int = 0,
-    cnp: int = 0,
+    retransmitted: int | None = 0,
+    cnp: int | None = 0,
     path: tuple[str, ...] | None = None,
     job: str = JOB,
 ) -> SentMessage:

@@ -336,10 +336,9 @@ class _Judge:
         end_ns = message.received_ns or message.last_acked_ns
         if message.departed_ns is not None:
             return end_ns - message.departed_ns
-        # An RDMA NIC sent it: all time after it was handed over.
-        waited_ns = max(0, message.posted_ns - message.ready_ns)
-        handed_ns = max(0, message.generator_wait_ns - waited_ns)
-        return end_ns - message.posted_ns - handed_ns
+        # An RDMA NIC sent it, so this begins when the message was handed over.
+        waited_ns = max(message.posted_ns - message.ready_ns, message.generator_wait_ns)
+        return end_ns - message.ready_ns - waited_ns
 
     def _way_ns(self, message: Message) -> int | None:
         """Return the time of a message on an unloaded network, or None if unknown."""

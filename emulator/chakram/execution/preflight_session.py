@@ -157,7 +157,7 @@ class _Collector:
         """Ignore NICs, because a preflight uses sockets."""
 
 
-def _refuse_shared_namespaces(ports: Iterable[PortPlan]) -> None:
+def refuse_shared_namespaces(ports: Iterable[PortPlan]) -> None:
     """Refuse a host with several NICs in one namespace, where sockets skip the fabric.
 
     Raises:
@@ -210,7 +210,7 @@ class Preflight:
                 "sockets test the ports of RDMA NICs, from another UDP port than 4791: "
                 "what switches do with 4791 alone is not tested"
             )
-            _refuse_shared_namespaces(self.ports)
+            refuse_shared_namespaces(self.ports)
             self.ports = [as_sockets(port) for port in self.ports]
 
     async def run(self) -> PreflightReport:

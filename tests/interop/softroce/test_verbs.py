@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.interop.softroce.machine import GUEST, LIMIT_S, Machine
+from tests.support import require
 
 pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
@@ -81,8 +82,8 @@ def test_doctor_measures_what_a_device_can_send(machine: Machine) -> None:
 
 @pytest.mark.soak
 def test_bandwidth_is_that_of_perftest(machine: Machine) -> None:
-    if shutil.which("ib_write_bw") is None:
-        pytest.skip("perftest is not installed")
+    is_missing = shutil.which("ib_write_bw") is None
+    require("perftest", "perftest is not installed" if is_missing else None)
     found = output(
         machine, "-m chakram doctor --nic rxe0 --duration 1 --json 2>/dev/null"
     )

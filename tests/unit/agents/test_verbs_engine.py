@@ -36,6 +36,9 @@ class Fabric:
     """All memory and queue pairs of the devices."""
 
     def __init__(self) -> None:
+        self.empty()
+
+    def empty(self) -> None:
         self.pairs: dict[int, DeviceQueuePair] = {}
         self.memory: dict[int, Memory] = {}
         self.next_address = 1 << 20
@@ -153,7 +156,7 @@ class DeviceQueuePair:
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the binding, which needs a device."""
-    FABRIC.__init__()  # type: ignore[misc]
+    FABRIC.empty()
     module: Any = ModuleType("chakram.rdma.libibverbs")
     module.Memory, module.CompletionQueue = Memory, CompletionQueue
     module.QueuePair = DeviceQueuePair

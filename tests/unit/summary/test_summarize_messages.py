@@ -118,6 +118,16 @@ def test_pairs_begin_with_the_slowest() -> None:
     assert second.goodput_bps == pytest.approx(2e6 / 2.2e-3)
 
 
+def test_counts_of_nics_are_unknown() -> None:
+    messages = [
+        message(0, 1, 0, 1000, retransmitted=3, cnp=1),
+        message(0, 1, 2000, 1000, retransmitted=None, cnp=None),
+    ]
+    found = summary(messages)
+    for row in (*found.pairs, *found.senders, *found.receivers):
+        assert row.retransmitted is row.cnp is None
+
+
 def test_slowest_messages_list_the_messages_that_they_share_ports_with() -> None:
     up, other = ("leaf0:up0", "spine0:down1"), ("leaf0:up1", "spine1:down1")
     messages = [

@@ -116,6 +116,8 @@ def test_one_repetition_has_the_error_that_it_states() -> None:
     [
         ({"packets": 0}, "retransmitted_share", None),
         ({"packets": 0}, "marked_share", None),
+        ({"packets": None, "retransmitted_packets": None}, "retransmitted_share", None),
+        ({"packets": None, "ecn_marked_packets": None}, "marked_share", None),
         ({"generator_bound": None}, "generator_bound_share", None),
         (
             {"generator_bound": {"collectives": 0, "of": 0}},

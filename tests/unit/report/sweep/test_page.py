@@ -562,6 +562,17 @@ def test_a_damaged_sweep_is_refused(tmp_path: Path, key: str, value: object) -> 
         read_sweep(folder)
 
 
+def test_a_result_of_nics_has_no_counts_of_packets(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path)
+    run, *_ = read_sweep(folder).runs
+    path = next((folder / "cells").glob("0000-0.json"))
+    outcome = json.loads(path.read_text())
+    names = ("packets", "retransmitted_packets", "ecn_marked_packets")
+    outcome["document"] |= dict.fromkeys(names)
+    path.write_text(json.dumps(outcome))
+    assert kept_outcome(folder, run) is not None
+
+
 @pytest.mark.parametrize("gone", ["packets", "generator_bound", "results", "run"])
 def test_a_damaged_result_is_none(tmp_path: Path, gone: str) -> None:
     folder = made_sweep(tmp_path)
