@@ -16,6 +16,7 @@ import pytest
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import pb
+from chakram.foundation.errors import RunFailed
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.records.counter_slots import slot
@@ -28,7 +29,7 @@ from chakram_agent.shared_counters import SharedCounters
 from chakram_agent.stall_lease import LAPSED, LEASE_NS, LEASE_SENTENCE
 from tests.integration.test_agent_probes import probes as probe_plan
 from tests.plans import ring_plan
-from tests.waiting import PATIENCE_S, Stopwatch, wait_until
+from tests.waiting import PATIENCE_S, Stopwatch
 
 pytestmark = pytest.mark.usefixtures("frozen_again")
 
@@ -346,17 +347,21 @@ def test_agent_that_reads_nothing_stops_the_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # More than any single report has.
-    most_bytes = 1_000_000
-    monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", most_bytes)
+    monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", 1_000_000)
+    refused = threading.Event()
+
+    class Refusal(RunFailed):
+        def __init__(self, *args: str) -> None:
+            super().__init__(*args)
+            refused.set()
+
+    monkeypatch.setattr(pipe_module, "RunFailed", Refusal)
     plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6), input_bytes=4096)
     with running() as talk:
         talk.set_up(plan)
         talk.wait_for("ready")
         talk.arm()
-        # It works on until the bound is reached.
-        wait_until(
-            lambda: talk.far_end.queued_bytes > most_bytes,
-            "what the agent leaves lying",
-        )
+        # Reading earlier would make room, and the shard would go on.
+        assert refused.wait(PATIENCE_S)
         failed = talk.wait_for("failed").failed
         assert "the agent did not accept " in failed.error.found
