@@ -12,6 +12,7 @@ import yaml
 
 from chakram.config.experiment import parse_experiment
 from chakram.fabric.fabric_types.inventory_file import Inventory
+from chakram.telemetry.mapping import TelemetryMapping
 from tests.documented import (
     COMMANDS,
     CONFIGS,
@@ -100,6 +101,9 @@ def test_an_experiment_on_a_page_is_right(fence: Any) -> None:
         return
     if "hosts" in data:
         assert Inventory.model_validate(data)
+        return
+    if "subscribe" in data:
+        assert TelemetryMapping.model_validate(data)
         return
     whole = data
     if "version" not in data:

@@ -47,6 +47,7 @@ KEPT: Mapping[tuple[str, str], str] = {
     "amount sent follows from the stretched rate",
     ("Metrics", "linger_ns"): "how long to wait for a scraper, in real time",
     ("StopIf", "duration_ns"): "a limit in real time",
+    ("TelemetrySettings", "interval_ns"): "how often to ask switches, in real time",
     ("Experiment", "hang_timeout_ns"): "a limit in real time; the default is at least "
     "four stretched timeouts",
 }

@@ -159,7 +159,7 @@ def counted_at_ports(results: RunResults, *names: str) -> list[int]:
 def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
     """Return the pauses of each fabric port: traffic class, start and end in ns."""
     names = ("port", "traffic_class", "time_ns", "paused_ns")
-    table = results.table("link_samples", *names)
+    table = results.table("link_samples", *names).drop_null()
     begin_ns, _ = _begin_and_end(results)
     samples: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for port, number, time_ns, paused_ns in zip(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.preparation.link_records import directions_of
+from chakram.records.run_records import LAB
 
 if TYPE_CHECKING:
     from chakram.fabric.labs.link_counters import LabCounters
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _NOTABLY_LATE_NS = 10_000_000
+_COMPARED = ("bytes", "drops", "marked", "pauses")
 _OF_PORTS = {
     "marked": "marked_packets",
     "pauses": "pfc_received",
@@ -53,10 +55,45 @@ def link_records(
                 bytes_before=bytes_before,
                 bytes_after=bytes_after,
                 drops=drops,
+                observed=LAB,
                 **counted,
             )
         )
     return records
+
+
+def merged(
+    counted: Sequence[LinkRecord], reported: Sequence[LinkRecord]
+) -> list[LinkRecord]:
+    """Return what switches reported of links, and what the lab counted of others."""
+    by_port = {record.port: record for record in reported}
+    known = {record.port for record in counted}
+    return [
+        *(by_port.get(record.port, record) for record in counted),
+        *(record for record in reported if record.port not in known),
+    ]
+
+
+def disagreements(
+    counted: Sequence[LinkRecord], reported: Sequence[LinkRecord]
+) -> list[str]:
+    """Return a warning if switches reported other values than the lab counted."""
+    by_port = {record.port: record for record in counted}
+    wrong = [
+        f"{record.link} {record.direction}: the switch reported {told} {name}, the lab "
+        f"counted {found}"
+        for record in reported
+        if (own := by_port.get(record.port)) is not None
+        for name in _COMPARED
+        # The lab also counts what hosts drop.
+        if not (name == "drops" and (record.kind, record.direction) == ("host", "up"))
+        if (told := getattr(record, name)) is not None
+        if told != (found := getattr(own, name))
+    ]
+    if not wrong:
+        return []
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return [f"TELEMETRY IS WRONG: {wrong[0]}{more}"]
 
 
 def switch_banners(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from array import array
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
@@ -14,7 +15,12 @@ from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import disagreement
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
-from chakram.execution.fabric_counters import link_records, switch_banners
+from chakram.execution.fabric_counters import (
+    disagreements,
+    link_records,
+    merged,
+    switch_banners,
+)
 from chakram.execution.observer import Observer
 from chakram.execution.preflight_run import preflight_failed
 from chakram.execution.preflight_session import Preflight
@@ -24,6 +30,7 @@ from chakram.foundation.errors import ChakramError, FabricError
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.link_fault_times import LinkFaults
+from chakram.preparation.link_records import directions_of
 from chakram.preparation.predictions import (
     FEW_EVENTS,
     alone_events,
@@ -52,6 +59,7 @@ from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReadi
 from chakram.run_directory.message_columns import MessageColumns, paths_of_sockets
 from chakram.run_directory.nic_columns import nic_ends, with_counters
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
+from chakram.telemetry.collector import Collector
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -193,6 +201,7 @@ class Run:
         self._link_faults: LinkFaults | None = None
         self._table: OperationTable | None = None
         self._uncounted: tuple[str, ...] = ()
+        self._collector: Collector | None = None
         self.reference = Reference()
         self.error: ChakramError | None = None
 
@@ -244,6 +253,7 @@ class Run:
                     await agents.connect(place)
                 )
             agents.check(clients)
+            await self._open_telemetry(stack, world)
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
             await self._predict(plan, world)
@@ -252,6 +262,9 @@ class Run:
                 await self._preflight(plan, clients, clocks)
             own_source = await time_source() if pings.is_needed else None
             self._begin(plan, world, clients, clocks, own_source)
+            if self._collector is not None:
+                self._progress.phase("waiting for counters of switches")
+                await self._collector.begin()
             before = await world.counters()
             sample_bin_ns = experiment.records.sample_bin_ns
             if experiment.fabric.is_modelled:
@@ -283,13 +296,41 @@ class Run:
                 launcher.cancel()
                 await asyncio.gather(watch, launcher, return_exceptions=True)
                 await self._count_links(world, before)
+                if self._collector is not None:
+                    self._progress.phase("waiting for counters of switches")
+                    await self._collector.end()
                 # An error here must not hide how the run ended.
                 with suppress(FabricError):
                     if experiment.faults.links:
                         await world.disturb_links(())
-                    if experiment.fabric.is_modelled:
-                        self._directory.add_link_samples(await world.link_samples())
+                    self._directory.add_link_samples(await self._samples(world))
             self._progress.phase("collecting")
+
+    async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
+        """Begin to read the switches, if the experiment wants their counters."""
+        if world.telemetry is None or world.topology is None:
+            return
+        self._progress.phase("connecting to switches")
+        collector = Collector(world.telemetry, world.topology)
+        self._collector = await stack.enter_async_context(collector)
+
+    async def _samples(self, world: World) -> array[int]:
+        """Return the samples of links, as rows of ``LINK_SAMPLE_FIELDS``."""
+        if self._collector is not None and world.topology is not None:
+            return self._collector.samples(port_names(world.topology))
+        if self._experiment.fabric.is_modelled:
+            return await world.link_samples()
+        return array("q")
+
+    def _links(self, before: LabCounters, after: LabCounters) -> list[LinkRecord]:
+        """Return the traffic of the links so far."""
+        topology = self._world.topology if self._world is not None else None
+        if topology is None:
+            return []
+        counted = link_records(topology, before, after)
+        if self._collector is None:
+            return counted
+        return merged(counted, self._collector.links(directions_of(topology)))
 
     async def _begin_faults(self, start_ns: int) -> None:
         """Schedule the link faults whose start time is known."""
@@ -376,14 +417,18 @@ class Run:
     async def _watch_links(self, world: World, before: LabCounters) -> None:
         """Keep the metrics of the links up to date, if they are exported."""
         topology = world.topology
-        if self._live is None or topology is None or not before.links:
+        collector = self._collector
+        is_counted = before.links or collector is not None
+        if self._live is None or topology is None or not is_counted:
             return
         # Export zeros first, because rates need the first value of a counter.
-        self._show_links(link_records(topology, before, before))
+        self._show_links(self._links(before, before))
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
             counters = await self._read_counters(world)
-            self._show_links(link_records(topology, before, counters))
+            if collector is not None:
+                self._metrics.set_reported(collector.classes())
+            self._show_links(self._links(before, counters))
 
     def _show_links(self, links: Sequence[LinkRecord]) -> None:
         for link in links:
@@ -502,6 +547,15 @@ class Run:
             **{name: found.get(name, 0) for name in _VERIFIED},
         }
 
+    def _telemetry_banners(self) -> list[str]:
+        """Return warnings about what the switches reported."""
+        collector, world = self._collector, self._world
+        if collector is None or world is None or world.topology is None:
+            return []
+        counted = link_records(world.topology, *self._counters)
+        reported = collector.links(directions_of(world.topology))
+        return [*collector.banners(), *disagreements(counted, reported)]
+
     def finish(self, error: ChakramError | None) -> None:
         """Close the run directory, with *error* if the run is incomplete."""
         try:
@@ -510,9 +564,9 @@ class Run:
             error = error or failure
         self.error = error
         before, after = self._counters
-        topology = self._world.topology if self._world is not None else None
         captures = self._world.captures if self._world is not None else None
-        links = link_records(topology, before, after) if topology else []
+        links = self._links(before, after)
+        collector = self._collector
         faults = self._experiment.faults
         injected = self._observer.counted(_INJECTED)
         invalid = self._observer.counted(_INVALID)
@@ -532,12 +586,14 @@ class Run:
                 paths_of_sockets(self.reference.ways, self._nic_ends),
             ),
             nics=with_counters(self._directory.manifest.nics, self._observer.nics),
+            switches={} if collector is None else collector.described(),
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
                 *self._uncounted,
                 *switch_banners(before.process, after.process, self._late_ns),
+                *self._telemetry_banners(),
                 *self.reference.notes,
                 *(
                     injected_banners(

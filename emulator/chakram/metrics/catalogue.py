@@ -507,6 +507,9 @@ _AGENT_METRICS = _scoped(
 )
 
 
+NO_REASON = "not reported"
+"""Reason of drops that a switch counts without a reason."""
+
 _OF_A_CLASS = (_LINK, _DIRECTION, _CLASS)
 
 _SWITCH_METRICS = _scoped(
@@ -535,10 +538,11 @@ _SWITCH_METRICS = _scoped(
     _counter(
         "chakram_switch_dropped_packets_total",
         "Packets dropped at the port that sends into one direction of a link, or at "
-        "the port where they arrived. No series without drops.",
+        "the port where they arrived. No series without drops. Switches that are read "
+        "through gNMI give no reason.",
         _LINK,
         _DIRECTION,
-        _words("reason", tuple(DROP_REASONS.values())),
+        _words("reason", (*DROP_REASONS.values(), NO_REASON)),
     ),
     _counter(
         "chakram_switch_lost_frames_total",

@@ -70,6 +70,15 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
 slot, and the factor to the metric's unit."""
 
 
+_REPORTED = (
+    ("chakram_switch_queue_bytes", "queue_bytes", 1),
+    ("chakram_switch_marked_packets_total", "marked", 1),
+    ("chakram_switch_pause_frames_total", "pauses_received", 1),
+    ("chakram_switch_paused_seconds_total", "paused_ns", 1e-9),
+)
+"""Metrics of traffic classes that switches report: name, counter, and factor."""
+
+
 class MetricsState:
     """The metrics of one run. Different threads may update and read them.
 
@@ -337,6 +346,27 @@ class MetricsState:
         with self._lock:
             for name, labels, value in values:
                 self._set(f"chakram_switch_{name}", labels, value)
+
+    def set_reported(
+        self, classes: Iterable[tuple[str, str, int, Mapping[str, int]]]
+    ) -> None:
+        """Set the counters that switches reported.
+
+        Args:
+            classes: Link, direction, class (negative for a whole port) and counters.
+        """
+        with self._lock:
+            for link, direction, klass, counters in classes:
+                place: Labels = (link, direction, str(klass))
+                if klass < 0:
+                    drops = counters.get("drops")
+                    if drops:
+                        name = "chakram_switch_dropped_packets_total"
+                        self._set(name, (link, direction, catalogue.NO_REASON), drops)
+                    continue
+                for name, counter, factor in _REPORTED:
+                    if counter in counters:
+                        self._set(name, place, counters[counter] * factor)
 
     # ---- agents --------------------------------------------------------------------
 

@@ -208,7 +208,8 @@ LINK_SAMPLE_FIELDS = (
 )
 """Columns of a sample of one traffic class at one port of the fabric.
 
-All counts begin at the start of the run.  Queue lengths are not counts.
+All counts begin at the start of the run.  Queue lengths are not counts.  -1 means that
+a switch does not report the value, or reports it for all classes together.
 """
 
 SHARE_UNIT = 1 << 20

@@ -166,6 +166,12 @@ class RankRecord:
     idle_ns: int
 
 
+SIMULATED, LAB, SWITCH = "simulated", "lab", "switch"
+OBSERVED = (SIMULATED, LAB, SWITCH)
+"""Where the traffic of a link was observed: in a simulation, by the lab that contains
+the link, or by the switch under test, which reported it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRecord:
     """Traffic in one direction of a link during a run.
@@ -179,6 +185,7 @@ class LinkRecord:
     kept the link down.  ``port`` is the port at which this direction begins.
     ``rate_bps`` is the rate in the experiment, None if unlimited or unknown.  Ports of
     a switch with the same ``equal_cost`` are alternatives for the same packets.
+    ``observed`` is where the values were observed, one of ``OBSERVED``.
     """
 
     link: str
@@ -194,6 +201,7 @@ class LinkRecord:
     port: str | None = None
     rate_bps: int | None = None
     equal_cost: str | None = None
+    observed: str | None = None
 
     @property
     def bytes(self) -> int:

@@ -248,8 +248,18 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
     links = links_over_time(data)
     if isinstance(links, str):
         return [("PFC pause events, queues", f"{MISSING}: {links}")]
-    events = sum(each.pauses for each in pause_events(data.results))
-    rested_ns = sum(link.paused_ns or 0 for link in data.summary.links) / data.dilation
+    if "paused_ns" in links.counted:
+        events = sum(each.pauses for each in pause_events(data.results))
+        rested_ns = sum(link.paused_ns or 0 for link in data.summary.links)
+        pauses = (
+            f"{events} {data.seen('b')}, {format_time(rested_ns / data.dilation)} in "
+            "total over ports and classes; several between two samples count as one"
+        )
+    elif "pauses" in links.counted:
+        frames = sum(link.pauses or 0 for link in data.summary.links)
+        pauses = f"{frames} frames {data.seen('b')}, which include those of zero quanta"
+    else:
+        pauses = f"{MISSING}: the switches do not report them"
     hosts = {
         link.port
         for link in data.summary.links
@@ -260,11 +270,7 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
     at = int(highest.argmax())
     p95 = percentiles(links.queue_max_bytes[at], (95,))[0]
     return [
-        (
-            "PFC pause events with non-zero quanta",
-            f"{events} {data.seen('b')}, {format_time(rested_ns)} in total over ports "
-            "and classes; several between two samples count as one",
-        ),
+        ("PFC pause events with non-zero quanta", pauses),
         (
             "longest queue of a switch",
             f"{about_size(int(highest[at]))} at {links.ports[at]} {data.seen('b')}, "

@@ -280,7 +280,9 @@ def _series(data: RunData) -> dict[str, tuple[str, Any]]:
         longest = sampled.queue_max_bytes.max(axis=1)
         for at in np.argsort(-longest, kind="stable")[:_QUEUES].tolist():
             if longest[at]:
-                name = f"queue at {sampled.ports[at]}, class {sampled.classes[at]}"
+                name = f"queue at {sampled.ports[at]}"
+                if sampled.classes[at] >= 0:
+                    name += f", class {sampled.classes[at]}"
                 series[name] = "bytes", sampled.queue_max_bytes[at].astype(float)
     return series
 

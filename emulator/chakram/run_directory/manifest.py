@@ -98,6 +98,24 @@ _Nic = Annotated[
         counters=dict[str, int],
     ),
 ]
+_Switch = Annotated[
+    Mapping[str, Any],
+    _members(
+        "mapping",
+        address=str | None,
+        mapping=str,
+        interval_ns=_Count,
+        refresh_ns=_Count,
+        clock_ahead_ns=int | None,
+        clock_bound_ns=_Count | None,
+        updates=_Count,
+        ignored=_Count,
+        restarts=_Count,
+        gaps=list[dict[str, Any]],
+        resets=list[dict[str, Any]],
+        facts=dict[str, Any],
+    ),
+]
 _Experiment = Annotated[
     Mapping[str, Any],
     _members(fabric=dict[str, Any], transport=dict[str, Any] | None),
@@ -199,6 +217,13 @@ class RunManifest:
             was no preflight.
         nics: For ports on RDMA NICs: the ``device``, the number of the ``port``, and
             the ``settings`` and ``counters`` that its agent has reported.
+        switches: For switches whose counters were read: ``address`` and ``mapping``;
+            ``interval_ns`` between samples and ``refresh_ns``, the largest age of a
+            counter; ``clock_ahead_ns`` and ``clock_bound_ns``, how far the switch's
+            clock is ahead of this machine's monotonic clock, and the largest error of
+            that; the numbers of ``updates``, ``ignored`` values and ``restarts``;
+            ``gaps`` and ``resets`` with ports and times on the clock of the tables; and
+            ``facts`` that the switch told.
     """
 
     run_id: str
@@ -242,6 +267,7 @@ class RunManifest:
     digests: Mapping[str, str] = field(default_factory=dict)
     preflight: _Preflight = field(default_factory=dict)
     nics: Mapping[str, _Nic] = field(default_factory=dict)
+    switches: Mapping[str, _Switch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

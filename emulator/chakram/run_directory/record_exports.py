@@ -177,7 +177,7 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
         ResultsError: If there are no samples, or no measured message.
     """
     columns = ["time_ns", "port", "traffic_class", *names]
-    table = results.table("link_samples", *columns)
+    table = results.table("link_samples", *columns).drop_null()
     # Even runs without sampling have a final sample.
     if pc.count_distinct(table["time_ns"]).as_py() < 2:
         raise ResultsError(

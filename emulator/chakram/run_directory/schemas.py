@@ -165,7 +165,7 @@ LINKS = pa.schema(
         ),
         ("port", pa.string()),
         ("rate_bps", pa.int64()),
-        ("equal_cost", pa.string()),
+        *_of_type(pa.string(), "equal_cost", "observed"),
     ]
 )
 """One row per direction of a link."""
@@ -459,6 +459,10 @@ class SampleTables:
         """Return the table of *rows* (of ``LINK_SAMPLE_FIELDS``)."""
         made = arrays(rows, row_layout.LINK_SAMPLE_FIELDS)
         made["port"] = pc.take(self._names, made["port"])
+        for name in row_layout.LINK_SAMPLE_FIELDS[2:]:
+            if (pc.min(made[name]).as_py() or 0) < 0:
+                known = pc.greater_equal(made[name], 0)
+                made[name] = pc.if_else(known, made[name], None)
         return in_order(made, LINK_SAMPLES)
 
 

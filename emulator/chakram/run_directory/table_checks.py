@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
+from chakram.records.run_records import OBSERVED
 from chakram.run_directory import schemas
 from chakram.run_directory.nic_columns import BLANK
 from chakram.run_directory.operation_tables import END_CAUSES, KINDS
@@ -46,7 +48,8 @@ _MAY_BE_NULL = {
     | {"slip_ns", "wrong", "critical_src", "critical_dst", "critical_step"}
     | {"critical_posted_ns", "critical_last_acked_ns"},
     "links": {"drops", "marked", "pauses", "paused_ns", "down_ns", "port", "rate_bps"}
-    | {"equal_cost"},
+    | {"equal_cost", "observed"},
+    "link_samples": {"traffic_class", *LINK_SAMPLE_FIELDS[3:]},
     "faults": {"link", "direction", "start_ns", "end_ns", "recovered_ns", "packets"},
     "operations": {"group", "k", "stream", "nominal_ns", "cause_number", "held_by"}
     | {"end_cause", "end_rank", "end_number"},
@@ -80,6 +83,7 @@ _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("operations", "end_cause"): frozenset(END_CAUSES),
     ("links", "kind"): frozenset(("host", "uplink")),
     ("links", "direction"): frozenset(("up", "down")),
+    ("links", "observed"): frozenset(OBSERVED),
 }
 """Allowed strings, by table and column."""
 

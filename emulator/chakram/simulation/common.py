@@ -13,6 +13,7 @@ from chakram.execution.interrupts import interrupting_signals
 from chakram.execution.outcome import RunOutcome
 from chakram.foundation.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.preparation.link_records import directions_of
+from chakram.records.run_records import SIMULATED
 from chakram.run_directory.manifest import COMPLETE, FAILED
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.writer import RunDirectory
@@ -85,7 +86,9 @@ def ended(
             name: found.get(each.port or "", 0)
             for name, found in (counted or {}).items()
         }
-        links.append(replace(each, bytes_after=carried, **more_counts))
+        links.append(
+            replace(each, bytes_after=carried, observed=SIMULATED, **more_counts)
+        )
     directory.finish(COMPLETE, ended=datetime.now(UTC), links=links, **more)
     summary = open_run(directory.path).summary()
     return RunOutcome(directory=directory.path, summary=summary, error=None)

@@ -1,62 +1,168 @@
-"""Counters of a port under their SONiC names."""
+"""Counters of a port under the names of SONiC and OpenConfig, as switches serve them.
+
+Switches count the FCS of packets in bytes, and the model does not. So the bytes here
+have 4 more per packet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from chakram.switch.packet_outcomes import DROP_REASONS
+from chakram.switch.packet_outcomes import (
+    CORRUPTED,
+    DROP_REASONS,
+    HEADROOM_FULL,
+    INGRESS_LIMIT,
+    NO_ROUTE,
+)
 from chakram.switch.settings import CLASSES
 
-if TYPE_CHECKING:
-    from chakram.switch.port import Port
+AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
+"""Drop reasons that a port counts for packets that arrive. It counts the others for
+packets that it sends."""
 
+FCS_BYTES = 4
+"""Length of the frame check sequence of a packet."""
+
+UP = "up"
+"""Name of the counter that is 1 as long as a port is up."""
+
+Counted = Mapping[str, Sequence[int]]
+"""Counters from ``chakram.switch.port.Port.counted``."""
 
 _PORT = "SAI_PORT_STAT_"
 _QUEUE = "SAI_QUEUE_STAT_"
-_GROUP = "SAI_INGRESS_PRIORITY_GROUP_STAT_"
 _WATCHDOG = "PFC_WD_QUEUE_STATS_DEADLOCK_"
 
 
-def port_counters(port: Port, now_ns: int) -> Mapping[str, int]:
-    """Return the current counters of a port.
+def drops(counted: Counted, *, at_ingress: bool) -> int:
+    """Return the drops of packets that arrive at a port, or that it sends."""
+    return sum(
+        counted["drops_by_reason"][reason]
+        for reason in DROP_REASONS
+        if (reason in AT_INGRESS) == at_ingress
+    )
 
-    Counters of a queue or priority group end with its number: ``...:3``. Two kinds of
-    counters are not in SONiC: ``paused_ns:3``, the total pause time of a queue, and
-    ``dropped: ...``, the drops by reason.
-    """
-    counted = port.counted(now_ns)
+
+def sonic_port(counted: Counted) -> dict[str, int]:
+    """Return the counters of a port as in the COUNTERS table of SONiC."""
     values = {
-        f"{_PORT}IF_IN_OCTETS": sum(counted["received_bytes"]),
-        f"{_PORT}IF_OUT_OCTETS": sum(counted["sent_bytes"]),
+        f"{_PORT}IF_IN_OCTETS": _octets(counted, "received"),
+        f"{_PORT}IF_OUT_OCTETS": _octets(counted, "sent"),
         f"{_PORT}IF_IN_UCAST_PKTS": sum(counted["received_packets"]),
         f"{_PORT}IF_OUT_UCAST_PKTS": sum(counted["sent_packets"]),
+        f"{_PORT}IF_IN_DISCARDS": drops(counted, at_ingress=True),
+        f"{_PORT}IF_OUT_DISCARDS": drops(counted, at_ingress=False),
     }
     for klass in range(CLASSES):
         values[f"{_PORT}PFC_{klass}_RX_PKTS"] = counted["pfc_received"][klass]
         values[f"{_PORT}PFC_{klass}_TX_PKTS"] = counted["pfc_sent"][klass]
-        for name, key in (
-            (f"{_QUEUE}PACKETS", "sent_packets"),
-            (f"{_QUEUE}BYTES", "sent_bytes"),
-            (f"{_QUEUE}DROPPED_PACKETS", "drop_packets"),
-            (f"{_QUEUE}DROPPED_BYTES", "drop_bytes"),
-            (f"{_QUEUE}WRED_ECN_MARKED_PACKETS", "marked_packets"),
-            (f"{_QUEUE}WRED_DROPPED_PACKETS", "wred_drops"),
-            (f"{_QUEUE}CURR_OCCUPANCY_BYTES", "queue_bytes"),
-            (f"{_QUEUE}WATERMARK_BYTES", "peak_bytes"),
-            (f"{_WATCHDOG}DETECTED", "storms"),
-            (f"{_WATCHDOG}RESTORED", "restored"),
-            ("paused_ns", "paused_ns"),
-        ):
-            values[f"{name}:{klass}"] = counted[key][klass]
-        if port.ingress:
-            incoming = port.ingress[klass]
-            values[f"{_GROUP}SHARED_WATERMARK_BYTES:{klass}"] = incoming.peak_bytes
-            values[f"{_GROUP}XOFF_ROOM_WATERMARK_BYTES:{klass}"] = (
-                incoming.headroom_peak_bytes
-            )
-        outgoing = port.egress[klass]
-        values[f"{_QUEUE}SHARED_WATERMARK_BYTES:{klass}"] = outgoing.peak_bytes
-    for reason, text in DROP_REASONS.items():
-        values[f"dropped: {text}"] = counted["drops_by_reason"][reason]
     return values
+
+
+def sonic_queue(counted: Counted, klass: int) -> dict[str, int]:
+    """Return the counters of a queue as in the COUNTERS table of SONiC.
+
+    SONiC does not have ``CHAKRAM_PAUSED_NS``, the total pause time of a queue.
+    """
+    packets = counted["sent_packets"][klass]
+    return {
+        f"{_QUEUE}PACKETS": packets,
+        f"{_QUEUE}BYTES": counted["sent_bytes"][klass] + FCS_BYTES * packets,
+        f"{_QUEUE}DROPPED_PACKETS": counted["drop_packets"][klass],
+        f"{_QUEUE}DROPPED_BYTES": counted["drop_bytes"][klass],
+        f"{_QUEUE}WRED_ECN_MARKED_PACKETS": counted["marked_packets"][klass],
+        f"{_QUEUE}WRED_DROPPED_PACKETS": counted["wred_drops"][klass],
+        f"{_QUEUE}CURR_OCCUPANCY_BYTES": counted["queue_bytes"][klass],
+        f"{_QUEUE}SHARED_WATERMARK_BYTES": counted["peak_bytes"][klass],
+        f"{_WATCHDOG}DETECTED": counted["storms"][klass],
+        f"{_WATCHDOG}RESTORED": counted["restored"][klass],
+        "CHAKRAM_PAUSED_NS": counted["paused_ns"][klass],
+    }
+
+
+def openconfig_interface(counted: Counted) -> dict[str, int]:
+    """Return ``interface/state/counters`` of openconfig-interfaces."""
+    return {
+        "in-octets": _octets(counted, "received"),
+        "in-pkts": sum(counted["received_packets"]),
+        "in-discards": drops(counted, at_ingress=True),
+        "out-octets": _octets(counted, "sent"),
+        "out-pkts": sum(counted["sent_packets"]),
+        "out-discards": drops(counted, at_ingress=False),
+    }
+
+
+def openconfig_queue(counted: Counted, klass: int) -> dict[str, int]:
+    """Return ``queue/state`` of openconfig-qos, version 2.2."""
+    packets = counted["sent_packets"][klass]
+    return {
+        "transmit-pkts": packets,
+        "transmit-octets": counted["sent_bytes"][klass] + FCS_BYTES * packets,
+        "dropped-pkts": counted["drop_packets"][klass],
+        "ecn-marked-pkts": counted["marked_packets"][klass],
+        "max-queue-len": counted["peak_bytes"][klass],
+    }
+
+
+def switch_tree(ports: Mapping[str, Counted]) -> dict[str, Any]:
+    """Return what a switch counts, as nested objects that SONiC and OpenConfig define.
+
+    An entry of a list of OpenConfig is a member ``name[key=value]``. SONiC's values are
+    text, as its server sends them.
+
+    Args:
+        ports: Counters of its ports, by name.
+    """
+    tables: dict[str, Any] = {}
+    states: dict[str, Any] = {}
+    interfaces: dict[str, Any] = {}
+    queues: dict[str, Any] = {}
+    for name, counted in ports.items():
+        is_up = bool(counted[UP][0])
+        tables[name] = {
+            **_texts(sonic_port(counted)),
+            "Queues": {
+                f"{name}:{klass}": _texts(sonic_queue(counted, klass))
+                for klass in range(CLASSES)
+            },
+        }
+        states[name] = {"netdev_oper_status": "up" if is_up else "down"}
+        interfaces[f"interface[name={name}]"] = {
+            "state": {
+                "counters": openconfig_interface(counted),
+                "oper-status": "UP" if is_up else "DOWN",
+            }
+        }
+        queues[f"interface[interface-id={name}]"] = {
+            "output": {
+                "queues": {
+                    f"queue[name={klass}]": {"state": openconfig_queue(counted, klass)}
+                    for klass in range(CLASSES)
+                }
+            }
+        }
+    return {
+        "COUNTERS": tables,
+        "PORT_TABLE": states,
+        "interfaces": interfaces,
+        "qos": {"interfaces": queues},
+    }
+
+
+def description_tree(facts: Mapping[str, str]) -> dict[str, Any]:
+    """Return how a switch describes itself, as SONiC and OpenConfig do."""
+    return {
+        "DEVICE_METADATA": {"localhost": dict(facts)},
+        "system": {"state": dict(facts)},
+    }
+
+
+def _octets(counted: Counted, way: str) -> int:
+    packets = sum(counted[f"{way}_packets"])
+    return sum(counted[f"{way}_bytes"]) + FCS_BYTES * packets
+
+
+def _texts(values: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from chakram.formats.ns3 import PauseEvent
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.report import bmwg_page
 from chakram.report.bmwg_page import deviations
 from chakram.report.run.data import RunData
@@ -283,7 +284,7 @@ def test_pauses_and_queues_of_switches_are_told(
     found = LinksOverTime(
         ports=("h0:eth0", "s0:h0", "s0:h1"), classes=(3, 3, 3), busy=none,
         queue_max_bytes=queues, marked=none, drops=none, pauses=none, paused=none,
-        bin_ns=1.0,
+        bin_ns=1.0, counted=frozenset(LINK_SAMPLE_FIELDS),
     )  # fmt: skip
     monkeypatch.setattr(bmwg_page, "links_over_time", lambda data: found)
     events = [

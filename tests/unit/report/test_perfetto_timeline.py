@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.report import perfetto_timeline
 from chakram.report.perfetto_timeline import write_timeline
 from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
@@ -307,7 +308,7 @@ def test_the_longest_queues_are_counted(
     found = LinksOverTime(
         ports=("a:0", "b:0", "c:0", "d:0"), classes=(0, 3, 0, 1), busy=none,
         queue_max_bytes=queues, marked=none, drops=none, pauses=none, paused=none,
-        bin_ns=data.bin_ns,
+        bin_ns=data.bin_ns, counted=frozenset(LINK_SAMPLE_FIELDS),
     )  # fmt: skip
     monkeypatch.setattr(perfetto_timeline, "links_over_time", lambda data: found)
     series = counters(read(data)[0])

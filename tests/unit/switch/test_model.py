@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.predict.simulator.switch_fabric import buffer_cycle
-from chakram.switch.counters import port_counters
+from chakram.switch.counters import sonic_port, sonic_queue
 from chakram.switch.faults import LinkFault
 from chakram.switch.headroom import LinkEnd, headroom_bytes
 from chakram.switch.keyed_random import packet_number
@@ -98,19 +98,21 @@ def test_counters_have_the_names_of_sonic() -> None:
     for _ in range(3):
         wires.send(1, 1, 0)
     wires.run(10_000)
-    counters = port_counters(wires.model.port(0), wires.now_ns)
-    assert counters["SAI_PORT_STAT_PFC_3_RX_PKTS"] == 1
-    assert counters["SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3"] == 3_000
-    assert counters["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES:3"] == 3_000
-    assert counters["paused_ns:3"] == 10_000
-    incoming = port_counters(wires.model.port(1), wires.now_ns)
-    assert incoming["SAI_PORT_STAT_IF_IN_OCTETS"] == 3_000
-    assert incoming["SAI_INGRESS_PRIORITY_GROUP_STAT_SHARED_WATERMARK_BYTES:3"] == 3_000
+    paused = wires.model.port(0).counted(wires.now_ns)
+    assert sonic_port(paused)["SAI_PORT_STAT_PFC_3_RX_PKTS"] == 1
+    queue = sonic_queue(paused, 3)
+    assert queue["SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES"] == 3_000
+    assert queue["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES"] == 3_000
+    assert queue["CHAKRAM_PAUSED_NS"] == 10_000
+    incoming = sonic_port(wires.model.port(1).counted(wires.now_ns))
+    # Switches count the FCS of each packet.
+    assert incoming["SAI_PORT_STAT_IF_IN_OCTETS"] == 3 * (1_000 + 4)
     wires.obey(0, 3, 0)
     wires.run()
-    counters = port_counters(wires.model.port(0), wires.now_ns)
-    assert counters["SAI_QUEUE_STAT_PACKETS:3"] == 3
-    assert counters["SAI_QUEUE_STAT_WATERMARK_BYTES:3"] == 3_000
+    queue = sonic_queue(wires.model.port(0).counted(wires.now_ns), 3)
+    assert queue["SAI_QUEUE_STAT_PACKETS"] == 3
+    assert queue["SAI_QUEUE_STAT_BYTES"] == 3 * (1_000 + 4)
+    assert queue["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES"] == 3_000
 
 
 def lossless(ends: Sequence[LinkEnd]) -> SwitchSettings:

@@ -39,6 +39,7 @@ from chakram.topology.topology import Topology
 if TYPE_CHECKING:
     from chakram.fabric.capture.capture_session import Captures
     from chakram.fabric.labs.lab import LabHandle
+    from chakram.telemetry.targets import TelemetryPlan
 
 __all__ = [
     "ROCE_UDP_PORT",
@@ -172,6 +173,7 @@ class World:
         notes: Facts that readers of the results should know, one sentence each.
         lab: The lab of fabric type ``namespaces``, or None.
         captures: Packet captures in the lab, or None.
+        telemetry: What to read from its switches, or None.
     """
 
     ports: tuple[PortPlan, ...]
@@ -181,6 +183,7 @@ class World:
     notes: tuple[str, ...] = ()
     lab: LabState | None = field(default=None, repr=False)
     captures: Captures | None = field(default=None, repr=False)
+    telemetry: TelemetryPlan | None = None
 
     async def counters(self) -> LabCounters:
         """Return the counters of the lab, which are empty if there is no lab."""

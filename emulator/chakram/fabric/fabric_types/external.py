@@ -36,6 +36,7 @@ from chakram.fabric.fabric_types.link_settings import (
     SwitchesSettings,
     with_given_queues,
 )
+from chakram.fabric.fabric_types.telemetry_settings import TelemetrySettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
@@ -92,12 +93,19 @@ class ExternalFabric(FabricKind):
         ("HostSettings", "login"): _EXTERNAL,
         ("PortSettings", "open"): _EXTERNAL,
         ("PortSettings", "netns"): _EXTERNAL,
+        ("ExternalFabric", "telemetry"): _EXTERNAL,
         ("ExternalFabric", "topology"): (SIMULATE,),
         ("ExternalFabric", "links"): (SIMULATE,),
         ("ExternalFabric", "ecmp"): (SIMULATE,),
         ("ExternalFabric", "switches"): (SIMULATE,),
         ("Faults", "links"): (SIMULATE,),
         **used_in(_EXTERNAL, "TlsSettings"),
+        **used_in(
+            ("external", "namespaces"),
+            "TelemetrySettings",
+            "TargetSettings",
+            "OtlpSettings",
+        ),
         **used_in(
             (SIMULATE, *_EXTERNAL), "PortDefaults", "HostSettings", "PortSettings"
         ),
@@ -146,6 +154,9 @@ class ExternalFabric(FabricKind):
     crc32: by a CRC of addresses and ports, as in switch chips; ns3: by the hash of
     ns-3."""
 
+    telemetry: TelemetrySettings | None = None
+    """Counters to read from the switches. Needs topology."""
+
     @model_validator(mode="before")
     @classmethod
     def _read_inventory(cls, data: Any, info: ValidationInfo) -> Any:
@@ -193,9 +204,25 @@ class ExternalFabric(FabricKind):
         mistakes += _check_mtus(self)
         mistakes += _check_isolation(self)
         mistakes += _check_tls(self)
+        topology = None if mistakes else self.to_topology()
         if self.switches is not None:
-            mistakes += self.switches.check(None if mistakes else self.to_topology())
-        return mistakes
+            mistakes += self.switches.check(topology)
+        return mistakes + self._check_telemetry(topology)
+
+    def _check_telemetry(self, topology: Topology | None) -> list[Mistake]:
+        if self.telemetry is None:
+            return []
+        needed = ("topology", self.topology), ("targets", self.telemetry.targets)
+        mistakes = [
+            Mistake(
+                location=("fabric", "telemetry"),
+                found=f"needs {key}",
+                hint="so that the counters of a port belong to a link",
+            )
+            for key, value in needed
+            if not value
+        ]
+        return mistakes + self.telemetry.check(topology)
 
     def _check_shape(self, topology: TopologySettings) -> list[Mistake]:
         mistakes = topology.check()
@@ -348,6 +375,7 @@ class ExternalFabric(FabricKind):
 
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
         """Return the ports and agents of the existing fabric."""
+        topology = self.to_topology()
         return World(
             ports=self.planned_ports(self.nports),
             agents=tuple(
@@ -359,7 +387,10 @@ class ExternalFabric(FabricKind):
                 )
                 for host in self.hosts
             ),
-            topology=self.to_topology(),
+            topology=topology,
+            telemetry=None
+            if self.telemetry is None or topology is None
+            else self.telemetry.to_plan(topology),
         )
 
 

@@ -24,6 +24,10 @@ from chakram.fabric.fabric_types.base import (
     used_in,
 )
 from chakram.fabric.fabric_types.link_settings import LinksSettings, SwitchesSettings
+from chakram.fabric.fabric_types.telemetry_settings import (
+    TelemetrySettings,
+    lab_plan,
+)
 from chakram.fabric.fabric_types.topology_settings import TopologySettings
 from chakram.foundation.errors import FabricError
 from chakram.plan.plan import HEARS_PAUSES, PortPlan
@@ -40,6 +44,7 @@ from chakram.topology.addressing import (
 if TYPE_CHECKING:
     from chakram.fabric.labs.lab import LabHandle
     from chakram.fabric.labs.lab_spec import LabState
+    from chakram.telemetry.targets import TelemetryPlan
     from chakram.topology.topology import Topology
 
 
@@ -55,6 +60,7 @@ class NamespaceFabric(LocalFabric):
         ("Experiment", "lab"): _RUN,
         ("NamespaceFabric", "switch"): _RUN,
         ("NamespaceFabric", "capture"): _RUN,
+        ("NamespaceFabric", "telemetry"): _RUN,
         **used_in((SIMULATE, *_RUN), *SWITCHED_SECTIONS),
         **used_in(
             (SIMULATE,), "RingShape", "TorusShape", "FullyConnectedShape", "Moment"
@@ -85,6 +91,8 @@ class NamespaceFabric(LocalFabric):
     """UDP port that ports receive on."""
     capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
     """Hosts to capture packets of."""
+    telemetry: TelemetrySettings | None = None
+    """Counters to read from the switches through gNMI. Needs switch: model."""
 
     def check(self) -> list[Mistake]:
         """Check shape, addresses, captures and MTU."""
@@ -93,6 +101,7 @@ class NamespaceFabric(LocalFabric):
             mistakes = _check_room(self)
         if self.switches is not None:
             mistakes += self.switches.check(None if mistakes else self.to_topology())
+        mistakes += _check_telemetry(self)
         return mistakes + _check_captures(self) + super().check()
 
     @property
@@ -256,6 +265,7 @@ class NamespaceFabric(LocalFabric):
         profile = self.switching(request.seed).profile
         pauses = self.switch == "model" and profile.name != "fifo"
         hears = HEARS_PAUSES if pauses else ""
+        telemetry = await self._telemetry(stack, request, state, topology)
         return World(
             ports=tuple(
                 PortPlan(
@@ -279,7 +289,35 @@ class NamespaceFabric(LocalFabric):
             notes=state.notes,
             lab=state,
             captures=captures,
+            telemetry=telemetry,
         )
+
+    async def _telemetry(
+        self,
+        stack: AsyncExitStack,
+        request: WorldRequest,
+        state: LabState,
+        topology: Topology,
+    ) -> TelemetryPlan | None:
+        """Start the gNMI servers of the switches, if their counters are to be read."""
+        if self.telemetry is None:
+            return None
+        from chakram.fabric.modelled_switch.gnmi_session import serving
+        from chakram.telemetry.mapping import read_mapping
+
+        addresses = await stack.enter_async_context(
+            serving(
+                state,
+                dict.fromkeys(topology.switches, "127.0.0.1:0"),
+                {
+                    "platform": "chakram switch model",
+                    "profile": self.switching(request.seed).profile.name,
+                },
+                request.logs / "gnmi.log",
+            )
+        )
+        mapping = read_mapping("sonic")
+        return lab_plan(mapping, addresses, topology, self.telemetry.interval_ns)
 
     async def _lab(self, stack: AsyncExitStack, request: WorldRequest) -> LabState:
         """Find the running lab with that name, or build a lab only for this run."""
@@ -361,6 +399,31 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
             )
         ]
     return []
+
+
+def _check_telemetry(fabric: NamespaceFabric) -> list[Mistake]:
+    """Check that there are switches to read, which need no description."""
+    telemetry = fabric.telemetry
+    if telemetry is None:
+        return []
+    where: Location = ("fabric", "telemetry")
+    if not fabric.is_modelled:
+        return [
+            Mistake(
+                location=where,
+                found="needs switch: model; the kernel's switches have no gNMI server",
+                hint="remove telemetry, or set switch: model",
+            )
+        ]
+    return [
+        Mistake(
+            location=(*where, key),
+            found="is not used in a lab, whose own switches are read",
+            hint=f"remove {key}",
+        )
+        for key, value in (("targets", telemetry.targets), ("otlp", telemetry.otlp))
+        if value
+    ]
 
 
 def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:

@@ -33,15 +33,9 @@ from chakram.fabric.modelled_switch.live_switch import LiveSwitch
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.switch.counters import UP, drops
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.faults import LinkFault
-from chakram.switch.packet_outcomes import (
-    CORRUPTED,
-    DROP_REASONS,
-    HEADROOM_FULL,
-    INGRESS_LIMIT,
-    NO_ROUTE,
-)
 from chakram.topology.addressing import plan_addresses
 from chakram.topology.topology import Topology
 
@@ -54,9 +48,6 @@ _MEMORY_BYTES = 1 << 29
 _MOST_PLACES = 1 << 16
 _SPARE_PLACES = 16
 _NUMBERS_PER_ANSWER = 200_000
-# Drop reasons counted by the port that receives from a link. The sending port counts
-# the others.
-_AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
 
 
 class LabSwitches:
@@ -171,8 +162,9 @@ def lab_counters(
 ) -> dict[str, Any]:
     """Return the counters of a model's ports, as fields of ``LabCounters``."""
     counted = {
-        end: fabric.model.port(number).counted(now_ns)
+        end: port.counted(now_ns) | {UP: [int(port.is_up)]}
         for number, end in enumerate(fabric.ends)
+        for port in (fabric.model.port(number),)
     }
     links = {}
     for link in topology.links:
@@ -195,10 +187,7 @@ def _of_link(
     return {
         "bytes": sum(near["sent_bytes"]),
         "packets": sum(near["sent_packets"]),
-        "drops": sum(
-            (far if reason in _AT_INGRESS else near)["drops_by_reason"][reason]
-            for reason in DROP_REASONS
-        ),
+        "drops": drops(near, at_ingress=False) + drops(far, at_ingress=True),
     }
 
 

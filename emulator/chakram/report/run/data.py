@@ -385,15 +385,16 @@ class RunData:
     ) -> dict[str, NDArray[np.int64]] | None:
         """Return the growth of counters between samples, or None without samples.
 
+        A counter without a value does not grow. Without any value of the first counter,
+        there are no samples.
+
         Returns:
             Columns with a row per interval: the keys, ``start_ns``, ``end_ns``, the
             growth of each counter, and *values* unchanged.
         """
         found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
-        if not found.num_rows or any(
-            found[name].null_count == found.num_rows for name in counters
-        ):
+        if found[counters[0]].null_count == found.num_rows:
             return None
         columns: dict[str, NDArray[np.int64]] = {}
         for name in (*keys, "time_ns", *counters, *values):
@@ -410,16 +411,18 @@ class RunData:
         if np.count_nonzero(first) == len(order):
             return None  # there is only the final sample of each key
         time_ns = (columns.pop("time_ns") - self.origin_ns) / self.dilation
-        before = {
-            name: np.where(first, 0, np.roll(columns[name], 1)) for name in counters
-        }
+        grown = {}
+        for name in counters:
+            before = np.where(first, 0, np.roll(columns[name], 1))
+            known = (columns[name] >= 0) & (before >= 0)
+            grown[name] = np.where(known, columns[name] - before, 0)
         start_ns = np.where(first, 0, np.roll(time_ns, 1))
         return {
             **{key: columns[key] for key in keys},
             # If an interval begins before the run, count its growth from the start.
             "start_ns": np.where(time_ns > 0, np.maximum(start_ns, 0), start_ns),
             "end_ns": time_ns,
-            **{name: columns[name] - before[name] for name in counters},
+            **grown,
             **{name: columns[name] for name in values},
         }
 

@@ -28,6 +28,7 @@ class LinksOverTime:
         pauses: Pause frames that the port received in the time bin.
         paused: Fraction of the time bin in which the class was paused.
         bin_ns: Length of a time bin.
+        counted: Columns of the samples with values.
     """
 
     ports: tuple[str, ...]
@@ -39,6 +40,14 @@ class LinksOverTime:
     pauses: NDArray[np.float64]
     paused: NDArray[np.float64]
     bin_ns: float
+    counted: frozenset[str]
+
+    def name(self, at: int) -> str:
+        """Return the name of a series: its port, and its class if there are several."""
+        port, traffic_class = self.ports[at], self.classes[at]
+        if len(set(self.classes)) == 1 or traffic_class < 0:
+            return port
+        return f"{port} class {traffic_class}"
 
 
 def links_over_time(data: RunData) -> LinksOverTime | str:
@@ -52,7 +61,8 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
         ):
             return "its links were not sampled (records.sample_bin)"
         return "these switches cannot be observed (simulated and modeled ones can)"
-    names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
+    samples = data.results.table("link_samples")
+    names = samples.unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
     _, first, rows = np.unique(
         mixed_keys([found[key] for key in keys]), return_index=True, return_inverse=True
@@ -77,6 +87,11 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
         pauses=grown["pauses"],
         paused=grown["paused_ns"] / (data.bin_ns * data.dilation),
         bin_ns=data.bin_ns,
+        counted=frozenset(
+            name
+            for name in samples.column_names
+            if samples[name].null_count < samples.num_rows
+        ),
     )
 
 

@@ -34,16 +34,16 @@ def switch_blocks(
     bin_time = format_time(data.bin_ns)
     found, seen = links_over_time(data), data.seen("b")
     if isinstance(found, LinksOverTime):
-        names = [
-            f"{port} class {each}" if len(set(found.classes)) > 1 else port
-            for port, each in zip(found.ports, found.classes, strict=True)
-        ]
+        names = [found.name(at) for at in range(len(found.ports))]
         queues = _highest(names, found.queue_max_bytes)
         text = f"Packets waiting at ports {seen}: of {len(names)} ports and classes, "
         text += f"the {len(queues)} with the longest queues."
         drawn.append(("queues", f"Longest queue in {bin_time}", "bytes", queues, text))
         if not queues:
-            unknown.append(("queues", "all queues were always empty"))
+            why = "all queues were always empty"
+            if "queue_max_bytes" not in found.counted:
+                why = "the switches do not report them"
+            unknown.append(("queues", why))
         text, title = f"At the ports that marked them {seen}.", "Packets marked CE in "
         marked = _highest(names, found.marked)
         drawn.append(("marks", f"{title}{bin_time}, by port", "packets", marked, text))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from bokeh.models import Range1d, Step
 
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.report.blocks import Facts, Table
 from chakram.report.page import Plot, Section
 from chakram.report.run import queues as run_queues
@@ -55,6 +56,7 @@ def series(
         pauses=none,
         paused=none if paused is None else np.array(paused),
         bin_ns=1000.0,
+        counted=frozenset(LINK_SAMPLE_FIELDS),
     )
 
 

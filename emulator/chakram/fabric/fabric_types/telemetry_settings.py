@@ -1,0 +1,282 @@
+"""Settings of the counters that a run reads from switches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import ConfigError
+from chakram.settings.addresses import ListenAddress
+from chakram.settings.located_errors import Location, Mistake
+from chakram.settings.quantities import (
+    FilePath,
+    Model,
+    Name,
+    Time,
+    resolved_path,
+)
+from chakram.telemetry.mapping import BUILT_IN, TelemetryMapping, read_mapping
+from chakram.telemetry.targets import (
+    Credentials,
+    OtlpListener,
+    Target,
+    TelemetryPlan,
+)
+
+if TYPE_CHECKING:
+    from chakram.topology.topology import Topology
+
+
+LOOPBACK = ("127.", "localhost:", "[::1]:")
+_PASSWORD_BYTES = 4096
+_AT: Location = ("fabric", "telemetry")
+
+
+class TargetSettings(Model):
+    """A switch whose counters are read."""
+
+    switch: Name
+    """Name of the switch in the topology."""
+    address: ListenAddress | None = Field(default=None, examples=["192.0.2.7:8080"])
+    """Its gNMI server. Default: none; the switch sends OTLP."""
+    mapping: str = Field(default="sonic", min_length=1, max_length=4096)
+    """What its counters mean: sonic, openconfig, or a file."""
+    ports: Mapping[str, str] = Field(
+        default_factory=dict, examples=[{"Ethernet0": "leaf0-h0"}]
+    )
+    """Links by the switch's names of its ports: name of the link, or of the port in the
+    topology. Default: the ports have the topology's names."""
+    device: str | None = Field(default=None, max_length=255)
+    """Attribute value by which OTLP names the switch. Default: the only switch."""
+    ca: FilePath | None = Field(default=None, examples=["certs/switch-ca.pem"])
+    """Certificate authority of the switch. Default: no TLS, only for this machine."""
+    cert: FilePath | None = Field(default=None, examples=["certs/client.pem"])
+    """Own certificate."""
+    key: FilePath | None = Field(default=None, examples=["certs/client.key"])
+    """Private key of cert."""
+    server_name: str | None = Field(default=None, max_length=255)
+    """Name in the certificate of the switch. Default: that of address."""
+    username: str | None = Field(default=None, max_length=255)
+    """User."""
+    password_env: str | None = Field(default=None, examples=["SWITCH_PASSWORD"])
+    """Environment variable that contains the password."""
+    password_file: FilePath | None = Field(default=None, examples=["switch.password"])
+    """File that contains the password."""
+
+    @field_validator("mapping")
+    @classmethod
+    def _located(cls, value: str, info: ValidationInfo) -> str:
+        return value if value in BUILT_IN else str(resolved_path(value, info))
+
+    def credentials(self) -> Credentials:
+        """Return the credentials.
+
+        Raises:
+            ConfigError: If the password cannot be read.
+        """
+        password = None
+        if self.password_env is not None:
+            password = os.environ.get(self.password_env)
+            if password is None:
+                raise ConfigError(
+                    "fabric.telemetry",
+                    f"the environment variable {self.password_env} is not set",
+                    f"set it to the password for {self.switch}",
+                )
+        elif self.password_file is not None:
+            password = (
+                read_bounded(
+                    self.password_file, limit_bytes=_PASSWORD_BYTES, error=ConfigError
+                )
+                .decode("utf-8", "replace")
+                .strip()
+            )
+        return Credentials(
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            server_name=self.server_name,
+            username=self.username,
+            password=password,
+        )
+
+
+class OtlpSettings(Model):
+    """Where switches send OTLP metrics to."""
+
+    listen: ListenAddress = Field(examples=["192.0.2.1:4317"])
+    """Address to listen on for OTLP over gRPC."""
+    cert: FilePath | None = Field(default=None, examples=["certs/collector.pem"])
+    """Certificate. Default: no TLS."""
+    key: FilePath | None = Field(default=None, examples=["certs/collector.key"])
+    """Private key of cert."""
+    ca: FilePath | None = Field(default=None, examples=["certs/switch-ca.pem"])
+    """Authority of the switches that may send. Default: any switch."""
+
+
+class TelemetrySettings(Model):
+    """Counters of the switches under test, read during a run."""
+
+    interval_ns: Time = Field(
+        default=10**9, alias="interval", ge=10**6, le=3600 * 10**9
+    )
+    """Time between two samples, in real time. Some switches need at least 1s."""
+    targets: tuple[TargetSettings, ...] = Field(default=(), max_length=4096)
+    """The switches. With switch: model, all of them are read without this key."""
+    otlp: OtlpSettings | None = None
+    """Receiver of OTLP metrics."""
+
+    def check(self, topology: Topology | None) -> list[Mistake]:
+        """Return the mistakes within the section.
+
+        Args:
+            topology: The fabric; None if it is unknown or invalid.
+        """
+        mistakes: list[Mistake] = []
+        seen: set[str] = set()
+        for index, each in enumerate(self.targets):
+            at: Location = (*_AT, "targets", index)
+            mistakes += self._check_target(each, at)
+            if each.switch in seen:
+                mistakes.append(
+                    Mistake(
+                        location=(*at, "switch"),
+                        found=f"{each.switch} is listed twice",
+                        hint="list every switch once",
+                    )
+                )
+            seen.add(each.switch)
+            if topology is not None:
+                mistakes += _check_ports(each, topology, at)
+        return mistakes
+
+    def _check_target(self, target: TargetSettings, at: Location) -> list[Mistake]:
+        found: list[tuple[str, str, str]] = []
+        if target.address is None and self.otlp is None:
+            found.append(("address", "is missing", "e.g. 192.0.2.7:8080"))
+        is_remote = target.address is not None and not target.address.startswith(
+            LOOPBACK
+        )
+        if is_remote and target.ca is None:
+            found.append(
+                (
+                    "ca",
+                    f"is missing, but {target.address} is on another machine",
+                    "name the certificate authority of the switch",
+                )
+            )
+        if (target.cert is None) != (target.key is None):
+            found.append(("cert", "needs key, and key needs cert", "set both"))
+        if target.password_env is not None and target.password_file is not None:
+            found.append(
+                ("password_file", "is set beside password_env", "remove one of them")
+            )
+        try:
+            read_mapping(target.mapping)
+        except ConfigError as error:
+            found.append(("mapping", str(error), f"use {', '.join(BUILT_IN)}"))
+        return [
+            Mistake(location=(*at, key), found=text, hint=hint)
+            for key, text, hint in found
+        ]
+
+    def to_plan(self, topology: Topology) -> TelemetryPlan:
+        """Return what a run reads.
+
+        Raises:
+            ConfigError: If a password or mapping cannot be read.
+        """
+        otlp = self.otlp
+        return TelemetryPlan(
+            targets=tuple(
+                Target(
+                    switch=each.switch,
+                    address=each.address,
+                    mapping_name=each.mapping,
+                    mapping=read_mapping(each.mapping),
+                    ports=located_ports(each, topology),
+                    interval_ns=self.interval_ns,
+                    device=each.device,
+                    credentials=each.credentials(),
+                )
+                for each in self.targets
+            ),
+            otlp=None
+            if otlp is None
+            else OtlpListener(
+                address=otlp.listen, cert=otlp.cert, key=otlp.key, ca=otlp.ca
+            ),
+        )
+
+
+def located_ports(target: TargetSettings, topology: Topology) -> dict[str, str]:
+    """Return the switch's names of its ports, by their names in the topology."""
+    ends = {}
+    for link in topology.links_of(target.switch):
+        end = link.end_at(target.switch)
+        ends[link.name] = ends[end.port] = ends[str(end)] = str(end)
+    if not target.ports:
+        return {
+            str(end): end.port
+            for link in topology.links_of(target.switch)
+            for end in (link.end_at(target.switch),)
+        }
+    return {ends[place]: name for name, place in target.ports.items()}
+
+
+def lab_plan(
+    mapping: TelemetryMapping,
+    addresses: Mapping[str, str],
+    topology: Topology,
+    interval_ns: int,
+) -> TelemetryPlan:
+    """Return what a run reads from a lab's modeled switches.
+
+    They answer with their counters of this moment, and at any interval.
+    """
+    quick = mapping.model_copy(update={"refresh_ns": 0, "least_interval_ns": 0})
+    return TelemetryPlan(
+        targets=tuple(
+            Target(
+                switch=switch,
+                address=address,
+                mapping_name="sonic",
+                mapping=quick,
+                ports=located_ports(TargetSettings(switch=switch), topology),
+                interval_ns=interval_ns,
+            )
+            for switch, address in addresses.items()
+        )
+    )
+
+
+def _check_ports(
+    target: TargetSettings, topology: Topology, at: Location
+) -> list[Mistake]:
+    if target.switch not in topology.switches:
+        names = ", ".join(topology.switches[:5])
+        return [
+            Mistake(
+                location=(*at, "switch"),
+                found=f"{target.switch} is not a switch of the topology",
+                hint=f"its switches are {names}"
+                + (", ..." if len(topology.switches) > 5 else ""),
+            )
+        ]
+    known: set[str] = set()
+    for link in topology.links_of(target.switch):
+        end = link.end_at(target.switch)
+        known |= {link.name, end.port, str(end)}
+    return [
+        Mistake(
+            location=(*at, "ports", name),
+            found=f"{place} is neither a link nor a port of {target.switch}",
+            hint="use names of chakram fabric show",
+        )
+        for name, place in target.ports.items()
+        if place not in known
+    ]

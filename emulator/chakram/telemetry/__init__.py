@@ -1,0 +1,1 @@
+"""Counters that the switches under test report through gNMI and OTLP."""

@@ -1,0 +1,286 @@
+"""Counters of one switch over a run: totals, samples, resets and gaps.
+
+All times are those of the device's clock, in ns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from chakram.telemetry.mapping import ALL_CLASSES, GAUGES, Reading
+
+UNKNOWN = -1
+"""Value of a counter that the switch does not report."""
+
+SAMPLED = (
+    "sent_bytes",
+    "sent_packets",
+    "received_bytes",
+    "received_packets",
+    "queue_bytes",
+    "queue_max_bytes",
+    "marked",
+    "drops",
+    "pauses_received",
+    "pauses_sent",
+    "paused_ns",
+)
+"""Counters of a sample, after its time, port and class."""
+
+ROW = 3 + len(SAMPLED)
+"""Numbers per sample."""
+
+_HALF_OF_32_BITS = 1 << 31
+_WIDTH_32 = 1 << 32
+_MOST_ROWS = 400_000
+_MOST_EVENTS = 1_000
+
+Key = tuple[str, int, str]
+"""Port, class (or ``ALL_CLASSES``) and counter."""
+
+
+@dataclass(slots=True)
+class _Counter:
+    raw: int
+    total: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Counters at one moment.
+
+    Attributes:
+        totals: Value of each counter that is known at that moment.
+        resets: Number of resets by port, without ports that were never reset.
+    """
+
+    totals: Mapping[Key, int] = field(default_factory=dict)
+    resets: Mapping[str, int] = field(default_factory=dict)
+
+    def value(self, port: str, traffic_class: int, counter: str) -> int | None:
+        """Return the value of a counter, or None if unknown."""
+        return self.totals.get((port, traffic_class, counter))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without samples of a port.
+
+    Attributes:
+        port: The port.
+        start_ns: Time of the last sample before.
+        end_ns: Time of the first sample after.
+    """
+
+    port: str
+    start_ns: int
+    end_ns: int
+
+
+class CounterHistory:
+    """The counters of one switch.
+
+    Args:
+        ports: Ports to record, by the device's names. Others are ignored.
+        bits: Width of the counters.
+        spacing_ns: Shortest time between two samples that are kept.
+        gap_ns: Time without a sample of a port that is a gap.
+
+    Attributes:
+        updates: Number of values that were recorded.
+        gaps: Gaps so far.
+        resets: Ports and times of counters that went back.
+        down: Ports that are down, and since when.
+        outages: Ports that were down, with both times.
+    """
+
+    def __init__(
+        self, ports: Iterable[str], *, bits: int, spacing_ns: int, gap_ns: int
+    ) -> None:
+        self.updates = 0
+        self.gaps: list[Gap] = []
+        self.resets: list[tuple[str, int]] = []
+        self.down: dict[str, int] = {}
+        self.outages: list[Gap] = []
+        self._bits = bits
+        self._spacing_ns = spacing_ns
+        self._gap_ns = gap_ns
+        self._numbers = {port: number for number, port in enumerate(ports)}
+        self._names = list(self._numbers)
+        self._counters: dict[Key, _Counter] = {}
+        self._resets: Counter[str] = Counter()
+        self._seen_ns: dict[str, int] = {}
+        self._sampled_ns: dict[tuple[str, int], int] = {}
+        self._kept: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
+        self._rows = array("q")
+
+    def add(self, time_ns: int, readings: Iterable[Reading]) -> None:
+        """Record readings that were taken at one time."""
+        touched: dict[tuple[str, int], None] = {}
+        for reading in readings:
+            if reading.port not in self._numbers:
+                continue
+            if self._count(time_ns, reading):
+                touched[reading.port, reading.traffic_class] = None
+        for port in dict.fromkeys(port for port, _ in touched):
+            seen_ns = self._seen_ns.get(port, time_ns)
+            if time_ns - seen_ns > self._gap_ns and len(self.gaps) < _MOST_EVENTS:
+                self.gaps.append(Gap(port, seen_ns, time_ns))
+            self._seen_ns[port] = max(seen_ns, time_ns)
+        for port, traffic_class in touched:
+            self._sample(time_ns, port, traffic_class)
+
+    def set_state(self, time_ns: int, port: str, *, is_down: bool) -> None:
+        """Record that a port is up or down."""
+        if port not in self._numbers:
+            return
+        if is_down:
+            self.down.setdefault(port, time_ns)
+        elif port in self.down:
+            since_ns = self.down.pop(port)
+            if len(self.outages) < _MOST_EVENTS:
+                self.outages.append(Gap(port, since_ns, time_ns))
+
+    def unseen(self) -> list[str]:
+        """Return the ports without any reading."""
+        return [port for port in self._names if port not in self._seen_ns]
+
+    def is_complete(self, after_ns: int) -> bool:
+        """Return whether all ports, and all known counters, are newer than a time."""
+        return len(self._seen_ns) == len(self._names) and all(
+            each.time_ns >= after_ns for each in self._counters.values()
+        )
+
+    def mark(self, after_ns: int) -> Mark:
+        """Return the counters that were reported at or after a time."""
+        return Mark(
+            {
+                key: each.total
+                for key, each in self._counters.items()
+                if each.time_ns >= after_ns
+            },
+            Counter(self._resets),
+        )
+
+    def samples(self) -> Iterator[tuple[int, str, int, dict[str, int]]]:
+        """Yield time, port, class and counters of each sample, without unknown ones."""
+        rows = self._rows
+        for at in range(0, len(rows), ROW):
+            values = rows[at + 3 : at + ROW]
+            known = {
+                name: value
+                for name, value in zip(SAMPLED, values, strict=True)
+                if value != UNKNOWN
+            }
+            yield rows[at], self._names[rows[at + 1]], rows[at + 2], known
+
+    def _count(self, time_ns: int, reading: Reading) -> bool:
+        """Update a counter, and return whether the reading was not older than it."""
+        key = reading.port, reading.traffic_class, reading.counter
+        value = reading.value
+        known = self._counters.get(key)
+        self.updates += 1
+        if known is None:
+            self._counters[key] = _Counter(value, value, time_ns)
+            return True
+        if time_ns < known.time_ns:
+            return False
+        if reading.counter in GAUGES:
+            known.total = value
+        elif value >= known.raw:
+            known.total += value - known.raw
+        elif self._wraps(known.raw, value):
+            known.total += value - known.raw + _WIDTH_32
+        else:
+            self._resets[reading.port] += 1
+            known.total += value
+            if len(self.resets) < _MOST_EVENTS:
+                self.resets.append((reading.port, time_ns))
+        known.raw = value
+        known.time_ns = time_ns
+        return True
+
+    def _wraps(self, before: int, after: int) -> bool:
+        return (
+            self._bits == 32
+            and _HALF_OF_32_BITS <= before < _WIDTH_32
+            and after < _HALF_OF_32_BITS
+        )
+
+    def _sample(self, time_ns: int, port: str, traffic_class: int) -> None:
+        """Keep a sample of a port or class, if it has changed and is not too close.
+
+        When a port changes again after a time without changes, the end of that time is
+        kept as well, so that the change falls into the last interval.
+        """
+        key = port, traffic_class
+        before_ns = self._sampled_ns.get(key)
+        if before_ns is not None and time_ns - before_ns < self._spacing_ns:
+            return
+        self._sampled_ns[key] = time_ns
+        values = tuple(
+            UNKNOWN if found is None else found.total
+            for name in SAMPLED
+            for found in (self._counters.get((port, traffic_class, name)),)
+        )
+        kept = self._kept.get(key)
+        if kept is not None and kept[1] == values:
+            return
+        if kept is not None and before_ns is not None and kept[0] < before_ns:
+            self._keep(before_ns, port, traffic_class, kept[1])
+        self._kept[key] = time_ns, values
+        self._keep(time_ns, port, traffic_class, values)
+        if len(self._rows) >= _MOST_ROWS * ROW:
+            self._thin()
+
+    def _keep(
+        self, time_ns: int, port: str, traffic_class: int, values: tuple[int, ...]
+    ) -> None:
+        self._rows.extend((time_ns, self._numbers[port], traffic_class, *values))
+
+    def _thin(self) -> None:
+        """Drop every second sample of each class, and keep fewer from now on."""
+        self._spacing_ns = max(1, self._spacing_ns) * 2
+        kept = array("q")
+        turn: dict[tuple[int, int], bool] = {}
+        for at in range(0, len(self._rows), ROW):
+            key = self._rows[at + 1], self._rows[at + 2]
+            turn[key] = not turn.get(key, False)
+            if turn[key]:
+                kept.extend(self._rows[at : at + ROW])
+        self._rows = kept
+
+
+def both(before: Mark, after: Mark, port: str, counter: str) -> tuple[int, int] | None:
+    """Return a counter of a port at two moments, or None if that is not known.
+
+    Without a counter of the whole port, the result is the sum over its classes. The
+    counter is not known if any counter of the port was reset in between, or if not all
+    of its values are known at both moments.
+    """
+    if before.resets.get(port) != after.resets.get(port):
+        return None
+    sums: list[tuple[int, int]] = []
+    for traffic_class in (ALL_CLASSES, *range(8)):
+        first = before.value(port, traffic_class, counter)
+        last = after.value(port, traffic_class, counter)
+        if first is None and last is None:
+            continue
+        if first is None or last is None:
+            return None
+        sums.append((first, last))
+        if traffic_class == ALL_CLASSES:
+            break
+    if not sums:
+        return None
+    return sum(first for first, _ in sums), sum(last for _, last in sums)
+
+
+def grown(before: Mark, after: Mark, port: str, counter: str) -> int | None:
+    """Return how far a counter of a port grew, or None if that is not known."""
+    found = both(before, after, port, counter)
+    return None if found is None else found[1] - found[0]

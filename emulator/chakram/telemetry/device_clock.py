@@ -1,0 +1,81 @@
+"""How far the clock of a switch is ahead of the clock of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that the switch has answered with its time.
+
+    Attributes:
+        sent_ns: Time of the request on the clock of this machine.
+        device_ns: Time in the answer.
+        received_ns: Time of the answer on the clock of this machine.
+    """
+
+    sent_ns: int
+    device_ns: int
+    received_ns: int
+
+    @property
+    def round_trip_ns(self) -> int:
+        """Time between request and answer."""
+        return self.received_ns - self.sent_ns
+
+    @property
+    def ahead_ns(self) -> int:
+        """Estimate of the device's lead, with an error of half a round trip."""
+        return self.device_ns - (self.sent_ns + self.received_ns) // 2
+
+
+@dataclass(slots=True)
+class DeviceClock:
+    """The clock of one switch.
+
+    Attributes:
+        best: The quickest exchange of each burst of requests.
+        advances: Whether the device's time passed between two exchanges.
+        assumed_ns: Lead of a clock that was not measured.
+    """
+
+    best: list[Exchange] = field(default_factory=list)
+    advances: bool = True
+    assumed_ns: int = 0
+
+    def add(self, exchanges: Sequence[Exchange]) -> None:
+        """Record a burst of exchanges."""
+        if not exchanges:
+            return
+        first, last = exchanges[0], exchanges[-1]
+        if len(exchanges) > 1:
+            self.advances = last.device_ns > first.device_ns
+        self.best.append(min(exchanges, key=lambda each: each.round_trip_ns))
+
+    @property
+    def ahead_ns(self) -> int:
+        """How far the device is ahead: the mean of the bursts."""
+        if not self.best:
+            return self.assumed_ns
+        return sum(each.ahead_ns for each in self.best) // len(self.best)
+
+    @property
+    def bound_ns(self) -> int | None:
+        """Largest error of ``ahead_ns``, or None if the clock was not measured.
+
+        Every burst bounds the lead at its own time. A clock that drifts adds half of
+        the difference between bursts.
+        """
+        if not self.best or not self.advances:
+            return None
+        ahead_ns = self.ahead_ns
+        return max(
+            abs(each.ahead_ns - ahead_ns) + (each.round_trip_ns + 1) // 2
+            for each in self.best
+        )
+
+    def to_device(self, local_ns: int) -> int:
+        """Return the device's time at a time of this machine."""
+        return local_ns + self.ahead_ns

@@ -1,0 +1,143 @@
+"""Messages of gNMI: paths, values and subscriptions.
+
+Specification: openconfig/reference, rpc/gnmi/gnmi-specification.md, version 0.10.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chakram.foundation.errors import ConfigError
+from chakram.telemetry.mapping import Elements, decode_json, path_of_port
+
+if TYPE_CHECKING:
+    from chakram.telemetry.mapping import TelemetryMapping
+
+
+MISSING = ConfigError(
+    "fabric.telemetry",
+    "the Python package gnmi-pb is not installed",
+    'install it: pip install "chakram[telemetry]"',
+)
+
+try:
+    from gnmi_pb import gnmi_pb2, gnmi_pb2_grpc
+except (ImportError, RuntimeError):  # absent, or made for a newer grpcio
+    gnmi_pb2 = gnmi_pb2_grpc = None
+
+pb: Any = gnmi_pb2
+"""The messages."""
+pb_grpc: Any = gnmi_pb2_grpc
+"""The service."""
+
+_KEYED = re.compile(r"^([^\[]+)((?:\[[^=\]]+=[^\]]*\])*)$")
+_KEY = re.compile(r"\[([^=\]]+)=([^\]]*)\]")
+
+
+def require_gnmi() -> None:
+    """Check that the messages can be used.
+
+    Raises:
+        ConfigError: If the package is not installed.
+    """
+    if pb is None:
+        raise MISSING
+
+
+def encode_path(elements: Iterable[str], target: str | None = None) -> Any:
+    """Return a ``Path`` with these elements."""
+    path = pb.Path(target=target or "")
+    for element in elements:
+        keyed = _KEYED.match(element)
+        if keyed is None:
+            path.elem.add(name=element)
+            continue
+        added = path.elem.add(name=keyed[1])
+        for key, value in _KEY.findall(keyed[2]):
+            added.key[key] = value
+    return path
+
+
+def decode_path(*paths: Any) -> Elements:
+    """Return the elements of a prefix and a path."""
+    return tuple(
+        each.name + "".join(f"[{key}={each.key[key]}]" for key in sorted(each.key))
+        for path in paths
+        for each in path.elem
+    )
+
+
+def decode_value(value: Any) -> object:
+    """Return the content of a ``TypedValue`` as plain data.
+
+    Raises:
+        ValueError: If its JSON cannot be read.
+    """
+    kind = value.WhichOneof("value")
+    match kind:
+        case "json_val" | "json_ietf_val":
+            return decode_json(getattr(value, kind))
+        case "leaflist_val":
+            return [decode_value(each) for each in value.leaflist_val.element]
+        case "decimal_val":
+            return value.decimal_val.digits / 10**value.decimal_val.precision
+        case "bytes_val" | "proto_bytes" | "any_val" | None:
+            return None
+        case _:
+            return getattr(value, kind)
+
+
+def updates(notification: Any) -> Iterator[tuple[Elements, object]]:
+    """Yield path and content of each value in a ``Notification``.
+
+    A value that cannot be read is yielded as the error.
+    """
+    for update in notification.update:
+        elements = decode_path(notification.prefix, update.path)
+        try:
+            yield elements, decode_value(update.val)
+        except ValueError as error:
+            yield elements, error
+
+
+def encoding_of(mapping: TelemetryMapping) -> int:
+    """Return the number of the encoding that a mapping asks for."""
+    return int(pb.Encoding.Value(mapping.encoding.upper()))
+
+
+def counter_subscription(
+    mapping: TelemetryMapping, ports: Sequence[str], interval_ns: int
+) -> Any:
+    """Return the request for samples of all counters of some ports."""
+    subscribed = pb.SubscriptionList(
+        mode=pb.SubscriptionList.STREAM, encoding=encoding_of(mapping)
+    )
+    if mapping.target:
+        subscribed.prefix.CopyFrom(encode_path((), mapping.target))
+    for port in ports:
+        for path in mapping.subscribe:
+            subscribed.subscription.add(
+                path=encode_path(path_of_port(path, port)),
+                mode=pb.SAMPLE,
+                sample_interval=interval_ns,
+            )
+    return pb.SubscribeRequest(subscribe=subscribed)
+
+
+def state_subscription(mapping: TelemetryMapping, ports: Sequence[str]) -> Any:
+    """Return the request for changes of the state of some ports."""
+    state = mapping.state
+    subscribed = pb.SubscriptionList(
+        mode=pb.SubscriptionList.STREAM, encoding=encoding_of(mapping)
+    )
+    if state is not None:
+        if state.target:
+            subscribed.prefix.CopyFrom(encode_path((), state.target))
+        for port in ports:
+            subscribed.subscription.add(
+                path=encode_path(path_of_port(state.subscribe, port)),
+                mode=pb.ON_CHANGE,
+            )
+    return pb.SubscribeRequest(subscribe=subscribed)

@@ -1,0 +1,233 @@
+"""Records of links from the counters of the switches at their ends."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chakram.records.run_records import SWITCH
+from chakram.telemetry.counter_history import UNKNOWN, Mark, both, grown
+from chakram.telemetry.mapping import ALL_CLASSES
+
+if TYPE_CHECKING:
+    from chakram.records.run_records import LinkRecord
+    from chakram.telemetry.counter_history import CounterHistory
+    from chakram.topology.topology import Topology
+
+
+FCS_BYTES = 4
+"""Bytes per packet that switches count and links of Chakram do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchCounters:
+    """What one switch counted during a run.
+
+    Attributes:
+        ports: The device's name of each port, by its name in the topology.
+        before: Counters before the run.
+        after: Counters after the run.
+        history: All counters.
+        fcs_bytes: Bytes per packet that are counted beyond those of links.
+        ahead_ns: How far the device's clock is ahead of this machine's.
+    """
+
+    ports: Mapping[str, str]
+    before: Mark
+    after: Mark
+    history: CounterHistory
+    fcs_bytes: int
+    ahead_ns: int
+
+
+class _End:
+    """One end of a link: a port of a switch that reports."""
+
+    def __init__(self, counters: SwitchCounters, device_port: str) -> None:
+        self.counters = counters
+        self.port = device_port
+
+    def grown(self, counter: str) -> int | None:
+        return grown(self.counters.before, self.counters.after, self.port, counter)
+
+    def octets(self, way: str) -> tuple[int, int] | None:
+        """Return the bytes before and after, without FCS if packets are counted."""
+        counted = self.counters
+        marks = counted.before, counted.after
+        octets = both(*marks, self.port, f"{way}_bytes")
+        if octets is None:
+            return None
+        packets = both(*marks, self.port, f"{way}_packets") or (0, 0)
+        first, last = (
+            nbytes - counted.fcs_bytes * count
+            for nbytes, count in zip(octets, packets, strict=True)
+        )
+        return first, last
+
+    def down_ns(self) -> int:
+        """Return for how long the port was down."""
+        history = self.counters.history
+        return sum(
+            each.end_ns - each.start_ns
+            for each in history.outages
+            if each.port == self.port
+        )
+
+
+def link_records(
+    directions: Sequence[LinkRecord],
+    topology: Topology,
+    switches: Mapping[str, SwitchCounters],
+) -> list[LinkRecord]:
+    """Return the traffic of link directions, without those of unknown bytes.
+
+    The port that sends into a link counts its bytes, drops and marks, and the pause
+    frames that it received. A host does not report, so the port at the far end counts
+    the bytes that arrived, the drops on arrival, and the pause frames that it sent.
+
+    Args:
+        directions: Records without traffic (``preparation.link_records``).
+        topology: The fabric.
+        switches: What its switches counted, by name.
+    """
+    ends = _ends(switches)
+    far_of = {
+        str(near): str(far)
+        for link in topology.links
+        for near, far in ((link.a, link.b), (link.b, link.a))
+    }
+    records = []
+    for record in directions:
+        port = record.port or ""
+        near, far = ends.get(port), ends.get(far_of.get(port, ""))
+        counted = near.octets("sent") if near else None
+        if counted is None and far is not None:
+            counted = far.octets("received")
+        if counted is None:
+            continue
+        drops = [
+            each
+            for end, name in ((near, "drops"), (far, "ingress_drops"))
+            if end is not None
+            for each in (end.grown(name),)
+        ]
+        pauses = near.grown("pauses_received") if near else None
+        if pauses is None and far is not None:
+            pauses = far.grown("pauses_sent")
+        records.append(
+            replace(
+                record,
+                bytes_before=counted[0],
+                bytes_after=counted[1],
+                drops=_sum(drops),
+                marked=near.grown("marked") if near else None,
+                pauses=pauses,
+                paused_ns=near.grown("paused_ns") if near else None,
+                down_ns=max(end.down_ns() for end in (near, far) if end) or None,
+                observed=SWITCH,
+            )
+        )
+    return records
+
+
+def link_samples(
+    ports: Sequence[str],
+    topology: Topology,
+    switches: Mapping[str, SwitchCounters],
+    *,
+    start_ns: int,
+    end_ns: int,
+) -> array[int]:
+    """Return samples as rows of ``LINK_SAMPLE_FIELDS``, with ``UNKNOWN`` for null.
+
+    Args:
+        ports: Names of the fabric's ports, in the order of their numbers.
+        topology: The fabric.
+        switches: What its switches counted, by name.
+        start_ns: Beginning of the run on the clock of this machine.
+        end_ns: Its end.
+    """
+    numbers = {port: number for number, port in enumerate(ports)}
+    hosts = set(topology.hosts)
+    host_port = {
+        str(link.b): str(link.a) for link in topology.links if link.a.node in hosts
+    }
+    found: list[tuple[int, ...]] = []
+    for counters in switches.values():
+        names = {device: port for port, device in counters.ports.items()}
+        for device_ns, device_port, traffic_class, values in counters.history.samples():
+            time_ns = device_ns - counters.ahead_ns
+            port = names.get(device_port)
+            if port is None or not start_ns <= time_ns <= end_ns:
+                continue
+            since = _Since(counters, device_port, traffic_class, values)
+            if any(name in values for name in _OF_SENDER):
+                found.append((time_ns, numbers[port], traffic_class, *since.sent()))
+            if port in host_port and traffic_class == ALL_CLASSES:
+                at = numbers[host_port[port]]
+                found.append((time_ns, at, traffic_class, *since.received()))
+    rows = array("q")
+    for row in sorted(found):
+        rows.extend(row)
+    return rows
+
+
+_OF_SENDER = ("sent_bytes", "queue_bytes", "marked", "drops", "pauses_received")
+
+
+class _Since:
+    """A sample relative to the beginning of the run."""
+
+    def __init__(
+        self,
+        counters: SwitchCounters,
+        port: str,
+        traffic_class: int,
+        values: Mapping[str, int],
+    ) -> None:
+        self._before = counters.before
+        self._fcs_bytes = counters.fcs_bytes
+        self._key = port, traffic_class
+        self._values = values
+
+    def sent(self) -> tuple[int, ...]:
+        """Return bytes to ``paused_ns`` of the direction that begins at the port."""
+        return (
+            self._octets("sent"),
+            self._values.get("queue_bytes", UNKNOWN),
+            self._values.get("queue_max_bytes", UNKNOWN),
+            self._count("marked"),
+            self._count("drops"),
+            self._count("pauses_received"),
+            self._count("paused_ns"),
+        )
+
+    def received(self) -> tuple[int, ...]:
+        """Return the same of the direction that ends at the port."""
+        unknown = (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+        return self._octets("received"), *unknown, self._count("pauses_sent"), UNKNOWN
+
+    def _count(self, counter: str) -> int:
+        value = self._values.get(counter)
+        first = self._before.value(*self._key, counter)
+        return UNKNOWN if value is None or first is None else max(0, value - first)
+
+    def _octets(self, way: str) -> int:
+        nbytes, packets = self._count(f"{way}_bytes"), self._count(f"{way}_packets")
+        return nbytes if nbytes < 0 else nbytes - self._fcs_bytes * max(0, packets)
+
+
+def _ends(switches: Mapping[str, SwitchCounters]) -> dict[str, _End]:
+    return {
+        port: _End(counters, device_port)
+        for counters in switches.values()
+        for port, device_port in counters.ports.items()
+    }
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """Return the sum of the known values, or None without any."""
+    known = [each for each in values if each is not None]
+    return sum(known) if known else None

@@ -1,0 +1,369 @@
+"""Reader of one switch: what it says of itself, its clock, and its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from time import monotonic_ns, time_ns
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from chakram.foundation.errors import FabricError
+from chakram.telemetry.counter_history import CounterHistory
+from chakram.telemetry.device_clock import DeviceClock, Exchange
+from chakram.telemetry.gnmi_messages import (
+    counter_subscription,
+    encode_path,
+    encoding_of,
+    pb,
+    pb_grpc,
+    require_gnmi,
+    state_subscription,
+    updates,
+)
+from chakram.telemetry.mapping import (
+    Elements,
+    PathMatcher,
+    Reading,
+    path_of_port,
+    split_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chakram.telemetry.mapping import TelemetryMapping
+    from chakram.telemetry.targets import Target
+
+
+log = logging.getLogger(__name__)
+
+GAP_INTERVALS = 3
+"""Intervals without a sample that are a gap, and after which a stream begins again."""
+
+_CALL_S = 5.0
+_FIRST_SAMPLES_S = 15.0
+_CLOCK_REQUESTS = 8
+_LEAST_STALL_S = 2.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_MESSAGE_BYTES = 16 << 20
+_MOST_EXAMPLES = 3
+_REFUSALS = {
+    grpc.StatusCode.UNAUTHENTICATED: "refuses the user or certificate",
+    grpc.StatusCode.PERMISSION_DENIED: "refuses the user or certificate",
+    grpc.StatusCode.UNIMPLEMENTED: "does not support this request",
+    grpc.StatusCode.INVALID_ARGUMENT: "refuses the subscription",
+    grpc.StatusCode.NOT_FOUND: "does not have these paths",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "does not answer in time",
+}
+
+
+class SwitchReader:
+    """Reads one switch for the duration of a run.
+
+    Args:
+        target: The switch.
+
+    Attributes:
+        target: The switch.
+        history: Its counters.
+        clock: Its clock.
+        facts: What it says of itself, by path.
+        ignored: Number of values that could not be used.
+        examples: The first of them.
+        restarts: How often the stream of samples began again.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        interval_ns = target.interval_ns
+        self.history = CounterHistory(
+            target.ports.values(),
+            bits=target.mapping.bits,
+            spacing_ns=interval_ns // 2,
+            gap_ns=GAP_INTERVALS * interval_ns,
+        )
+        self.clock = DeviceClock()
+        self.facts: dict[str, Any] = {}
+        self.ignored = 0
+        self.examples: list[str] = []
+        self.restarts = 0
+        self._matcher = PathMatcher(
+            target.mapping.counters, strip_modules=target.mapping.strip_modules
+        )
+        self._states: dict[Elements, str] = {}
+        self._channel: grpc.aio.Channel | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._arrived = asyncio.Event()
+        self._refused: grpc.aio.AioRpcError | None = None
+
+    @property
+    def where(self) -> str:
+        """Name of the switch for errors."""
+        return f"telemetry of {self.target.switch}"
+
+    async def start(self) -> None:
+        """Connect, read what the switch says of itself, and begin to sample.
+
+        Raises:
+            ConfigError: If a package is missing.
+            FabricError: If the switch does not answer, or refuses.
+        """
+        if self.target.address is None:
+            # It sends OTLP with the time of day.
+            self.clock.assumed_ns = time_ns() - monotonic_ns()
+            return
+        require_gnmi()
+        self._channel = _open_channel(self.target)
+        stub = pb_grpc.gNMIStub(self._channel)
+        try:
+            await stub.Capabilities(pb.CapabilityRequest(), **self._how())
+            await self._read_facts(stub)
+            await self.measure_clock()
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from error
+        self._tasks.append(asyncio.create_task(self._sample(stub)))
+        if self.target.mapping.state is not None:
+            self._tasks.append(asyncio.create_task(self._follow_states(stub)))
+        await self._first_samples()
+
+    async def measure_clock(self) -> None:
+        """Ask for the time of the switch some times in a row."""
+        if self._channel is None:
+            return
+        stub = pb_grpc.gNMIStub(self._channel)
+        mapping = self.target.mapping
+        port = next(iter(self.target.ports.values()))
+        path, target = path_of_port(mapping.subscribe[0], port), mapping.target
+        if mapping.facts:
+            path, target = split_path(mapping.facts[0].path), mapping.facts[0].target
+        request = _get(mapping, path, target)
+        exchanges = []
+        for _ in range(_CLOCK_REQUESTS):
+            sent_ns = monotonic_ns()
+            answer = await stub.Get(request, **self._how())
+            received_ns = monotonic_ns()
+            for notification in answer.notification[:1]:
+                device_ns = notification.timestamp
+                exchanges.append(Exchange(sent_ns, device_ns, received_ns))
+        self.clock.add(exchanges)
+
+    def take(self, at_ns: int, found: Iterable[Reading | str]) -> None:
+        """Record readings with their time on the device's clock."""
+        readings = []
+        for each in found:
+            if isinstance(each, Reading):
+                readings.append(each)
+            else:
+                self._ignore(each)
+        if not readings:
+            return
+        if at_ns <= 0 or not self.clock.advances:
+            # Without a clock, use the time of arrival.
+            at_ns = self.clock.to_device(monotonic_ns())
+        self.history.add(at_ns, readings)
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Stop reading. A second call has no effect."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+
+    # ---- gNMI ------------------------------------------------------------------------
+
+    def _how(self) -> dict[str, Any]:
+        """Return the arguments of every short call."""
+        return {"timeout": _CALL_S, "metadata": self._metadata()}
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        given = self.target.credentials
+        return tuple(
+            (name, value)
+            for name, value in (
+                ("username", given.username),
+                ("password", given.password),
+            )
+            if value is not None
+        )
+
+    async def _read_facts(self, stub: Any) -> None:
+        mapping = self.target.mapping
+        for fact in mapping.facts:
+            request = _get(mapping, split_path(fact.path), fact.target)
+            try:
+                answer = await stub.Get(request, **self._how())
+            except grpc.aio.AioRpcError as error:
+                log.info("no facts path=%s code=%s", fact.path, error.code().name)
+                continue
+            for notification in answer.notification:
+                for elements, value in updates(notification):
+                    if value is not None and not isinstance(value, ValueError):
+                        self.facts["/".join(elements) or fact.path] = value
+
+    async def _first_samples(self) -> None:
+        """Wait until every port has been reported.
+
+        Raises:
+            FabricError: If the subscription is refused, or ports are missing.
+        """
+        limit_s = _FIRST_SAMPLES_S + self.target.interval_ns * 1e-9
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while not self.history.is_complete(0):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    if self._refused is not None:
+                        raise self._failure(self._refused)
+                return
+        missing = self.history.unseen()
+        raise FabricError(
+            self.where,
+            f"{self.target.address} sent no counters of {', '.join(missing[:5])}"
+            + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+            + f" within {limit_s:.0f} s",
+            "are fabric.telemetry's ports and mapping those of this switch?",
+        )
+
+    async def _sample(self, stub: Any) -> None:
+        """Follow the counters, and subscribe again when the stream ends or stalls."""
+        target = self.target
+        interval_ns = max(target.interval_ns, target.mapping.least_interval_ns)
+        ports = list(target.ports.values())
+        request = counter_subscription(target.mapping, ports, interval_ns)
+        stall_s = max(_LEAST_STALL_S, GAP_INTERVALS * interval_ns * 1e-9)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                async for response in self._stream(stub, request, stall_s):
+                    pause_s = _FIRST_PAUSE_S
+                    if response.HasField("update"):
+                        self._take_notification(response.update)
+            except grpc.aio.AioRpcError as error:
+                log.info("stream ended switch=%s %s", target.switch, error.code().name)
+                if error.code() in _REFUSALS:
+                    self._refused = error
+                    self._arrived.set()
+            except TimeoutError:
+                log.info("stream stalled switch=%s", target.switch)
+            self.restarts += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _stream(self, stub: Any, request: Any, stall_s: float | None) -> Any:
+        """Yield the responses to a subscription.
+
+        Raises:
+            TimeoutError: If there is none for *stall_s*.
+        """
+
+        async def requests() -> Any:
+            yield request
+            await asyncio.Event().wait()  # the end of requests would end the stream
+
+        call = stub.Subscribe(requests(), metadata=self._metadata())
+        try:
+            while True:
+                async with asyncio.timeout(stall_s):
+                    response = await call.read()
+                if not isinstance(response, pb.SubscribeResponse):  # the end
+                    return
+                yield response
+        finally:
+            call.cancel()
+
+    def _take_notification(self, notification: Any) -> None:
+        found: list[Reading | str] = []
+        for elements, value in updates(notification):
+            if isinstance(value, ValueError):
+                found.append(f"{'/'.join(elements)}: {value}")
+            else:
+                found += self._matcher.readings(elements, value)
+        self.take(notification.timestamp, found)
+
+    async def _follow_states(self, stub: Any) -> None:
+        """Follow whether ports are up, as long as the switch tells."""
+        target, state = self.target, self.target.mapping.state
+        assert state is not None
+        self._states = {
+            path_of_port(state.subscribe, port): port for port in target.ports.values()
+        }
+        pause_s = _FIRST_PAUSE_S
+        request = state_subscription(target.mapping, list(target.ports.values()))
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                async for response in self._stream(stub, request, None):
+                    pause_s = _FIRST_PAUSE_S
+                    for elements, value in updates(response.update):
+                        port = self._states.get(elements)
+                        if port is not None and isinstance(value, str):
+                            self.history.set_state(
+                                response.update.timestamp,
+                                port,
+                                is_down=value in state.down,
+                            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _ignore(self, what: str) -> None:
+        self.ignored += 1
+        if len(self.examples) < _MOST_EXAMPLES:
+            self.examples.append(what[:200])
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> FabricError:
+        code, text = error.code(), (error.details() or "").strip()
+        address = self.target.address
+        if code in _REFUSALS:
+            found = f"{address} {_REFUSALS[code]} ({text or code.name})"
+            hint = "see fabric.telemetry: credentials, mapping and interval"
+        else:
+            found = f"cannot reach {address} ({text or code.name})"
+            hint = "is its gNMI server on, and are tls and the address right?"
+        return FabricError(self.where, found, hint)
+
+
+def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:
+    """Return the request for the values at a path."""
+    request = pb.GetRequest(path=[encode_path(path)], encoding=encoding_of(mapping))
+    if target:
+        request.prefix.CopyFrom(encode_path((), target))
+    return request
+
+
+def _open_channel(target: Target) -> grpc.aio.Channel:
+    """Return a channel to the gNMI server of a switch.
+
+    Raises:
+        FabricError: If a certificate cannot be read.
+    """
+    given = target.credentials
+    options: list[tuple[str, str | int]] = [
+        ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if given.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", given.server_name))
+    address = target.address or ""
+    if given.ca is None:
+        return grpc.aio.insecure_channel(address, options)
+    try:
+        certificates = [
+            None if path is None else path.read_bytes()
+            for path in (given.ca, given.key, given.cert)
+        ]
+    except OSError as error:
+        raise FabricError(
+            f"telemetry of {target.switch}",
+            f"{error.filename} cannot be read: {error.strerror}",
+            "is the path right?",
+        ) from error
+    credentials = grpc.ssl_channel_credentials(*certificates)
+    return grpc.aio.secure_channel(address, credentials, options)

@@ -1,0 +1,87 @@
+"""What a run reads from one switch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.telemetry.mapping import TelemetryMapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """How to reach a switch that asks who we are.
+
+    Attributes:
+        ca: Certificates to trust; None: an unencrypted connection.
+        cert: Own certificate, or None.
+        key: Its private key, or None.
+        server_name: Name that the switch's certificate has, if not its address.
+        username: User, or None.
+        password: The password, or None.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One switch.
+
+    Attributes:
+        switch: Name of the switch in the topology.
+        address: ``host:port`` of its gNMI server; None: it sends OTLP only.
+        mapping_name: Name or file of the mapping.
+        mapping: The mapping.
+        ports: The device's name of each port, by its name in the topology.
+        interval_ns: Time between two samples.
+        device: Value of an attribute by which OTLP names the switch, or None.
+        credentials: Certificates and password.
+    """
+
+    switch: str
+    address: str | None
+    mapping_name: str
+    mapping: TelemetryMapping
+    ports: Mapping[str, str]
+    interval_ns: int
+    device: str | None = None
+    credentials: Credentials = Credentials()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpListener:
+    """Where switches send OTLP to.
+
+    Attributes:
+        address: ``host:port`` to listen on.
+        cert: Certificate of the receiver; None: unencrypted.
+        key: Its private key.
+        ca: Certificates of switches that may send; None: any.
+    """
+
+    address: str
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryPlan:
+    """All that a run reads from switches.
+
+    Attributes:
+        targets: The switches.
+        otlp: Receiver of OTLP, or None.
+    """
+
+    targets: tuple[Target, ...] = ()
+    otlp: OtlpListener | None = None

@@ -1,0 +1,415 @@
+"""Counters of switches are read through gNMI and OTLP, whatever the switches do."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from chakram.control.certificates import make_certificates
+from chakram.foundation.errors import FabricError
+from chakram.preparation.link_records import directions_of
+from chakram.records.run_records import LinkRecord
+from chakram.telemetry.collector import Collector
+from chakram.telemetry.targets import Credentials, OtlpListener, TelemetryPlan
+from chakram.topology.common_topologies import single_switch
+from tests.gnmi_targets import (
+    ScriptedSwitch,
+    quick_mapping,
+    serving,
+    target_at,
+    update,
+)
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio
+
+TOPOLOGY = single_switch(2, host_rate_bps=10**9)
+PORTS = ["s0:h0", "s0:h1", "h0:eth0", "h1:eth0"]
+DAY_NS = 86_400 * 10**9
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def collecting(*targets: Any, **more: Any) -> AsyncIterator[Collector]:
+    plan = TelemetryPlan(targets=targets, **more)
+    async with Collector(plan, TOPOLOGY) as collector:
+        yield collector
+
+
+def links_of(collector: Collector) -> dict[str, LinkRecord]:
+    return {each.port or "": each for each in collector.links(directions_of(TOPOLOGY))}
+
+
+def history_of(collector: Collector) -> Any:
+    (reader,) = collector._readers.values()
+    return reader.history
+
+
+def send(switch: ScriptedSwitch, packets: int = 10) -> None:
+    """Let 1000-byte packets pass from h0 to h1, some of them marked."""
+    nbytes = packets * 1004
+    switch.add("Ethernet0", IF_IN_OCTETS=nbytes, IF_IN_UCAST_PKTS=packets)
+    switch.add("Ethernet4", IF_OUT_OCTETS=nbytes, IF_OUT_UCAST_PKTS=packets)
+    switch.add("Ethernet4:3", BYTES=nbytes, PACKETS=packets)
+    switch.add("Ethernet4:3", WRED_ECN_MARKED_PACKETS=2)
+
+
+async def test_links_have_what_the_switch_counted_during_the_run() -> None:
+    switch = ScriptedSwitch()
+    send(switch, 500)  # before the run
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        switch.add("Ethernet4", PFC_3_RX_PKTS=3, IF_OUT_DISCARDS=4)
+        switch.add("Ethernet0", PFC_3_TX_PKTS=5, IF_IN_DISCARDS=6)
+        await collector.end()
+        links = links_of(collector)
+        samples = collector.samples(PORTS)
+    assert [links[port].bytes for port in ("h0:eth0", "s0:h1")] == [10_000, 10_000]
+    assert links["s0:h0"].bytes == links["h1:eth0"].bytes == 0
+    assert links["s0:h1"].bytes_before == 500_000
+    down, up = links["s0:h1"], links["h0:eth0"]
+    assert (down.drops, down.marked, down.pauses, down.paused_ns) == (4, 2, 3, None)
+    # The switch says of a host's direction what its own port saw.
+    assert (up.drops, up.marked, up.pauses) == (6, None, 5)
+    assert {each.observed for each in links.values()} == {"switch"}
+    assert collector.banners() == []
+    assert len(samples) > 0
+    (described,) = collector.described().values()
+    assert described["facts"]["DEVICE_METADATA/localhost"]["hwsku"] == "scripted"
+
+
+@pytest.mark.parametrize("ahead_ns", [DAY_NS, -DAY_NS])
+async def test_samples_are_aligned_by_the_clock_of_the_switch(ahead_ns: int) -> None:
+    switch = ScriptedSwitch()
+    switch.ahead_ns = ahead_ns
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        start_ns = time.monotonic_ns()
+        await asyncio.sleep(0.2)
+        sent_ns = time.monotonic_ns()
+        send(switch)
+        await collector.end()
+        end_ns = time.monotonic_ns()
+        samples = collector.samples(PORTS)
+    rows = [samples[at : at + 10].tolist() for at in range(0, len(samples), 10)]
+    grown = [row for row in rows if row[1] == 1 and row[3] > 0]
+    (described,) = collector.described().values()
+    lead_ns = time.time_ns() + ahead_ns - time.monotonic_ns()
+    bound_ns = described["clock_bound_ns"]
+    assert abs(described["clock_ahead_ns"] - lead_ns) <= bound_ns + 10_000_000
+    assert bound_ns < 500_000_000
+    assert {row[3] for row in grown} == {10_000}
+    assert min(row[0] for row in grown) >= sent_ns - bound_ns
+    assert all(start_ns - bound_ns <= row[0] <= end_ns + bound_ns for row in rows)
+
+
+async def test_a_switch_that_stalls_is_asked_again_and_the_gap_is_shown() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        streams = switch.streams
+        switch.is_silent = True
+        await until(lambda: switch.streams > streams)
+        send(switch)
+        switch.is_silent = False
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (banner,) = collector.banners()
+    assert banner.startswith("switch s0: no samples of Ethernet")
+    (described,) = collector.described().values()
+    assert described["restarts"] >= 1
+    gap = described["gaps"][0]
+    assert gap["end_ns"] - gap["start_ns"] > 10**9
+
+
+async def test_totals_are_blank_if_the_switch_is_silent_at_the_end() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        switch.is_silent = True
+        await asyncio.sleep(0.2)  # until the last samples have arrived
+        await collector.end()
+        assert links_of(collector) == {}
+    assert collector.banners()[0] == (
+        "switch s0: counters after the run are missing, so totals of its links are "
+        "blank"
+    )
+
+
+async def test_a_counter_that_is_reset_makes_the_totals_of_its_port_blank() -> None:
+    switch = ScriptedSwitch()
+    send(switch, 100)
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        for name in switch.counts["Ethernet4"]:
+            switch.counts["Ethernet4"][name] = 0
+        send(switch)
+        await collector.end()
+        links = links_of(collector)
+    assert set(links) == {"h0:eth0", "s0:h0"}
+    assert links["h0:eth0"].bytes == 10_000
+    assert (
+        "switch s0: counters of Ethernet4 were reset, so their totals are blank"
+        in collector.banners()
+    )
+
+
+async def test_counters_of_32_bits_wrap() -> None:
+    switch = ScriptedSwitch()
+    for port in ("Ethernet0", "Ethernet4"):
+        switch.counts[port]["SAI_PORT_STAT_IF_OUT_OCTETS"] = (1 << 32) - 4000
+    target = {"mapping": quick_mapping(bits=32)}
+    async with (
+        serving(switch) as address,
+        collecting(target_at(address, **target)) as collector,
+    ):
+        await collector.begin()
+        send(switch)
+        switch.counts["Ethernet4"]["SAI_PORT_STAT_IF_OUT_OCTETS"] %= 1 << 32
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    assert collector.banners() == []
+
+
+async def test_a_switch_that_restarts_is_read_on() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address:
+        context = collecting(target_at(address))
+        collector = await context.__aenter__()
+        await collector.begin()
+    # Its server is gone.
+    send(switch)
+    await asyncio.sleep(0.3)
+    async with serving(switch, address):
+        await until(lambda: switch.streams > 1)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+        await context.__aexit__(None, None, None)
+
+
+NONSENSE = (
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", "many"),
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", -5),
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", 1.5),
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", 1 << 70),
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", True),
+    update("COUNTERS/Ethernet0/SAI_PORT_STAT_IF_OUT_OCTETS", None),
+    update("COUNTERS/Ethernet0", b"{not json"),
+    update("COUNTERS/Ethernet0", b"[" * 100_000),
+    update("COUNTERS/Ethernet0", b'{"a": ' * 90 + b"1" + b"}" * 90),
+    update("COUNTERS/Ethernet99/SAI_PORT_STAT_IF_OUT_OCTETS", 7),
+    update("somewhere/else", {"\x1b[31m": "\ud83d"}),
+    update("COUNTERS/Ethernet0/Queues", [[[]], {"Ethernet0:3": []}]),
+    update("COUNTERS/Ethernet0/Queues", {"Ethernet0:9": {"SAI_QUEUE_STAT_BYTES": 4}}),
+)
+
+
+async def test_nonsense_is_counted_and_ignored() -> None:
+    switch = ScriptedSwitch()
+    switch.extra = lambda: list(NONSENSE)
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (banner,) = collector.banners()
+    assert "values were not counts, e.g. COUNTERS/Ethernet0" in banner
+
+
+@pytest.mark.parametrize("frozen_ns", [1, 1_700_000_000])
+async def test_timestamps_that_do_not_advance_are_not_used(frozen_ns: int) -> None:
+    switch = ScriptedSwitch()
+    switch.frozen_ns = frozen_ns
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (banner,) = collector.banners()
+    assert "its timestamps do not advance" in banner
+    (described,) = collector.described().values()
+    assert described["clock_bound_ns"] is None
+
+
+async def test_a_flood_of_updates_takes_little_memory() -> None:
+    """At 1 ms, 50 copies of 4 subscriptions are 200,000 updates per second."""
+    switch = ScriptedSwitch()
+    switch.updates_at_once = 50
+    target = {"interval_ns": 1_000_000}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with (
+        serving(switch) as address,
+        collecting(target_at(address, **target)) as collector,
+    ):
+        await collector.begin()
+        history = history_of(collector)
+        first = history.updates
+        await until(lambda: history.updates > first + 100_000)
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 * 1024
+
+
+async def test_a_port_that_was_down_is_told() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        history = history_of(collector)
+        switch.down = {"Ethernet4"}
+        await until(lambda: "Ethernet4" in history.down)
+        await asyncio.sleep(0.1)
+        switch.down = set()
+        await until(lambda: history.outages)
+        await collector.end()
+        links = links_of(collector)
+    assert (links["s0:h1"].down_ns or 0) > 50_000_000
+    assert links["s0:h0"].down_ns is None
+    (banner,) = collector.banners()
+    assert banner.startswith("switch s0: port Ethernet4 was down for ")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "refuses the user or certificate"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "refuses the subscription (not for you)"),
+    ],
+)
+async def test_a_refusal_is_told_before_the_run(
+    code: grpc.StatusCode, words: str
+) -> None:
+    switch = ScriptedSwitch()
+    switch.refusal = code
+    async with serving(switch) as address:
+        with pytest.raises(FabricError) as caught:
+            async with collecting(target_at(address)):
+                pass
+    assert words in str(caught.value)
+
+
+async def test_a_missing_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chakram.telemetry.switch_reader._FIRST_SAMPLES_S", 0.3)
+    switch = ScriptedSwitch()
+    ports = {"s0:h0": "Ethernet0", "s0:h1": "Ethernet8"}
+    async with serving(switch) as address:
+        with pytest.raises(FabricError, match="sent no counters of Ethernet8 within"):
+            async with collecting(target_at(address, ports=ports)):
+                pass
+
+
+async def test_an_address_without_a_server_is_one_sentence() -> None:
+    async with serving(ScriptedSwitch()) as address:
+        pass
+    with pytest.raises(FabricError, match=f"cannot reach {address}"):
+        async with collecting(target_at(address)):
+            pass
+
+
+async def test_tls_and_the_password_reach_the_switch(tmp_path: Path) -> None:
+    make_certificates(tmp_path, agents={"switch": ["127.0.0.1"]})
+    switch = ScriptedSwitch()
+    server = grpc.ssl_server_credentials(
+        [tuple((tmp_path / f"switch.{end}").read_bytes() for end in ("key", "pem"))],
+        root_certificates=(tmp_path / "ca.pem").read_bytes(),
+        require_client_auth=True,
+    )  # fmt: skip
+    given = Credentials(
+        ca=tmp_path / "ca.pem",
+        cert=tmp_path / "controller.pem",
+        key=tmp_path / "controller.key",
+        username="monitor",
+        password="secret",
+    )
+    async with serving(switch, credentials=server) as address:
+        async with collecting(target_at(address, credentials=given)):
+            assert switch.metadata["username"] == "monitor"
+            assert switch.metadata["password"] == "secret"
+        with pytest.raises(FabricError, match="cannot reach"):
+            async with collecting(target_at(address)):
+                pass
+    assert "secret" not in repr(given)
+
+
+# ---- OTLP ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def exporting(address: str, device: str) -> AsyncIterator[dict[str, Any]]:
+    """Send gauges of both ports every 20 ms, as OpenTelemetry's exporter does."""
+    exporter = OTLPMetricExporter(f"http://{address}", insecure=True, timeout=2)
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=20)
+    provider = MeterProvider([reader], resource=Resource({"host.name": device}))
+    meter = provider.get_meter("switch")
+    gauges = {
+        name: meter.create_gauge(name)
+        for name in (
+            *("SAI_PORT_STAT_IF_OUT_OCTETS", "SAI_PORT_STAT_IF_OUT_UCAST_PKTS"),
+            "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS",
+        )
+    }
+
+    def report(octets: int, packets: int, marked: int) -> None:
+        for port in ("Ethernet0", "Ethernet4"):
+            name = {"object_name": port}
+            gauges["SAI_PORT_STAT_IF_OUT_OCTETS"].set(octets, name)
+            gauges["SAI_PORT_STAT_IF_OUT_UCAST_PKTS"].set(packets, name)
+            queue = {"object_name": f"{port}|3"}
+            gauges["SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS"].set(marked, queue)
+
+    report(0, 0, 0)
+    try:
+        yield {"report": report}
+    finally:
+        await asyncio.to_thread(provider.shutdown)
+
+
+async def test_metrics_of_opentelemetrys_exporter_arrive() -> None:
+    plan = {"otlp": OtlpListener(address="127.0.0.1:0")}
+    target = target_at(None, device="leaf0.example")
+    async with collecting(target, **plan) as collector:
+        receiver = collector._receiver
+        assert receiver is not None
+        async with exporting(receiver.address, "leaf0.example") as switch:
+            history = history_of(collector)
+            await until(lambda: not history.unseen())
+            await collector.begin()
+            switch["report"](5020, 5, 1)
+            await collector.end()
+        links = links_of(collector)
+    assert (links["s0:h1"].bytes, links["s0:h1"].marked) == (5000, 1)
+    assert "h0:eth0" not in links  # bytes that arrived are not among the metrics
+
+
+async def test_metrics_of_other_switches_are_counted() -> None:
+    plan = {"otlp": OtlpListener(address="127.0.0.1:0")}
+    async with collecting(target_at(None, device="leaf0"), **plan) as collector:
+        receiver = collector._receiver
+        assert receiver is not None
+        async with exporting(receiver.address, "leaf1"):
+            await until(lambda: receiver.strangers > 0)
+        assert history_of(collector).updates == 0
+        assert (
+            "values came from switches that no target names"
+            in (collector.banners()[-1])
+        )

@@ -1,0 +1,157 @@
+"""Counters of a switch become totals, samples, gaps and resets."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from chakram.telemetry import counter_history
+from chakram.telemetry.counter_history import CounterHistory, Gap, grown
+from chakram.telemetry.mapping import ALL_CLASSES, Reading
+
+S = 10**9
+
+
+def history(bits: int = 64, **settings: Any) -> CounterHistory:
+    settings = {"spacing_ns": S // 2, "gap_ns": 3 * S, **settings}
+    return CounterHistory(["p0", "p1"], bits=bits, **settings)
+
+
+def sent(nbytes: int, port: str = "p0", traffic_class: int = ALL_CLASSES) -> Reading:
+    return Reading(port, traffic_class, "sent_bytes", nbytes)
+
+
+def test_what_was_counted_before_is_not_part_of_the_run() -> None:
+    found = history()
+    found.add(S, [sent(100)])
+    before = found.mark(0)
+    found.add(2 * S, [sent(170)])
+    assert grown(before, found.mark(2 * S), "p0", "sent_bytes") == 70
+    assert grown(before, found.mark(0), "p1", "sent_bytes") is None
+
+
+def test_classes_are_summed_if_the_port_has_no_counter() -> None:
+    found = history()
+    found.add(S, [sent(1, traffic_class=0), sent(2, traffic_class=3)])
+    before = found.mark(0)
+    found.add(2 * S, [sent(11, traffic_class=0), sent(22, traffic_class=3)])
+    assert grown(before, found.mark(0), "p0", "sent_bytes") == 30
+    # A class that is missing at the end makes the sum unknown.
+    found.add(3 * S, [sent(12, traffic_class=0)])
+    assert grown(before, found.mark(3 * S), "p0", "sent_bytes") is None
+
+
+def test_classes_do_not_replace_a_counter_of_the_port() -> None:
+    found = history()
+    found.add(S, [sent(5), sent(1, traffic_class=0)])
+    before = found.mark(0)
+    found.add(2 * S, [sent(9, traffic_class=0)])
+    assert grown(before, found.mark(2 * S), "p0", "sent_bytes") is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "first", "last", "expected"),
+    [
+        (32, (1 << 32) - 10, 5, 15),
+        (32, (1 << 31) - 1, 5, None),  # less than half of the range: a reset
+        (32, (1 << 32) - 10, 1 << 31, None),
+        (64, (1 << 32) - 10, 5, None),
+    ],
+)
+def test_wraps_and_resets(
+    bits: int, first: int, last: int, expected: int | None
+) -> None:
+    found = history(bits)
+    found.add(S, [sent(first)])
+    before = found.mark(0)
+    found.add(2 * S, [sent(last)])
+    assert grown(before, found.mark(0), "p0", "sent_bytes") == expected
+    assert found.resets == ([] if expected is not None else [("p0", 2 * S)])
+
+
+def test_a_reset_concerns_all_counters_of_its_port() -> None:
+    found = history()
+    drops = Reading("p0", ALL_CLASSES, "drops", 0)
+    found.add(S, [sent(100), sent(100, "p1"), drops])
+    before = found.mark(0)
+    found.add(2 * S, [sent(1), sent(101, "p1"), drops])
+    after = found.mark(0)
+    assert grown(before, after, "p0", "drops") is None
+    assert grown(before, after, "p1", "sent_bytes") == 1
+
+
+def test_gauges_may_go_back() -> None:
+    found = history()
+    found.add(S, [Reading("p0", 3, "queue_bytes", 100)])
+    found.add(2 * S, [Reading("p0", 3, "queue_bytes", 10)])
+    assert found.mark(0).value("p0", 3, "queue_bytes") == 10
+    assert found.resets == []
+
+
+def test_older_readings_and_unknown_ports_are_left_out() -> None:
+    found = history()
+    found.add(2 * S, [sent(100)])
+    found.add(S, [sent(50), sent(1, "p7")])
+    assert found.mark(0).value("p0", ALL_CLASSES, "sent_bytes") == 100
+    assert found.unseen() == ["p1"]
+
+
+def test_a_mark_has_only_what_is_new_enough() -> None:
+    found = history()
+    found.add(S, [sent(1), sent(1, "p1")])
+    found.add(2 * S, [sent(2)])
+    assert found.is_complete(S)
+    assert not found.is_complete(2 * S)
+    assert found.mark(2 * S).value("p1", ALL_CLASSES, "sent_bytes") is None
+
+
+def test_a_long_time_without_samples_is_a_gap() -> None:
+    found = history()
+    for time_s in (1, 2, 5, 9):
+        found.add(time_s * S, [sent(time_s)])
+    assert found.gaps == [Gap("p0", 5 * S, 9 * S)]
+
+
+def test_samples_are_kept_where_something_changed() -> None:
+    found = history()
+    for time_s, nbytes in ((1, 0), (2, 0), (3, 0), (4, 7), (5, 7), (6, 9)):
+        found.add(time_s * S, [sent(nbytes)])
+    kept = [(row[0] // S, row[3]["sent_bytes"]) for row in found.samples()]
+    # The change lies between the last two of each.
+    assert kept == [(1, 0), (3, 0), (4, 7), (5, 7), (6, 9)]
+
+
+def test_samples_that_are_too_close_are_left_out() -> None:
+    found = history()
+    for number in range(100):
+        found.add(S + number * S // 100, [sent(number)])
+    times = [time_ns for time_ns, *_ in found.samples()]
+    assert times == [S, S + S // 2]
+
+
+def test_many_samples_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counter_history, "_MOST_ROWS", 1000)
+    found = history(spacing_ns=1)
+    tracemalloc.start()
+    for number in range(20_000):
+        found.add(number * S, [sent(number), sent(number, "p1")])
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    rows = list(found.samples())
+    assert 100 < len(rows) < 1000
+    assert most_bytes < 2_000_000
+    # What is left covers the whole time, of both ports.
+    assert {port for _, port, *_ in rows} == {"p0", "p1"}
+    assert rows[0][0] == 0
+    assert rows[-1][0] > 15_000 * S
+
+
+def test_states_become_outages() -> None:
+    found = history()
+    for time_s, is_down in ((1, False), (2, True), (3, True), (5, False), (6, True)):
+        found.set_state(time_s * S, "p0", is_down=is_down)
+    found.set_state(S, "p7", is_down=True)
+    assert found.outages == [Gap("p0", 2 * S, 5 * S)]
+    assert found.down == {"p0": 6 * S}
