@@ -269,4 +269,6 @@ class Proposals:
 
 
 def _knows_paths(run: Rerun) -> bool:
-    return not isinstance(run.ecmp, DrawnPaths)
+    """Return whether the hash of the switches is known, or has no choice."""
+    has_choice = any(map(run.topology.has_choice, run.topology.switches))
+    return not (has_choice and isinstance(run.ecmp, DrawnPaths))

@@ -167,8 +167,14 @@ class CounterHistory:
         )
 
     def samples(self) -> Iterator[tuple[int, str, int, dict[str, int]]]:
-        """Yield time, port, class and counters of each sample, without unknown ones."""
+        """Yield time, port, class and counters of each sample, without unknown ones.
+
+        A watermark is the longest queue since somebody cleared it. In samples, it is
+        the longest queue since the previous sample, if it rose since then. Otherwise,
+        it is the current length, which the queue may have exceeded in between.
+        """
         rows = self._rows
+        marks: dict[tuple[int, int], int] = {}
         for at in range(0, len(rows), ROW):
             values = rows[at + 3 : at + ROW]
             known = {
@@ -176,6 +182,11 @@ class CounterHistory:
                 for name, value in zip(SAMPLED, values, strict=True)
                 if value != UNKNOWN
             }
+            mark, key = known.get("queue_max_bytes"), (rows[at + 1], rows[at + 2])
+            if mark is not None:
+                if mark <= marks.get(key, mark):
+                    known["queue_max_bytes"] = known.get("queue_bytes", 0)
+                marks[key] = mark
             yield rows[at], self._names[rows[at + 1]], rows[at + 2], known
 
     def _count(self, time_ns: int, reading: Reading) -> bool:

@@ -45,6 +45,12 @@ Bytes, packets, ``drops`` and ``marked`` belong to the egress of a port or queue
 BUILT_IN = ("sonic", "openconfig")
 """Names of the mappings that come with Chakram."""
 
+DESCRIBING = (
+    *("mfg-name", "part-no", "hwsku", "platform", "asic_type", "os"),
+    *("version", "software-version", "build_version", "profile"),
+)
+"""Names of facts that identify a switch."""
+
 ALL_CLASSES = -1
 """Class of a counter of a whole port."""
 
@@ -328,8 +334,9 @@ def names_of(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
         each = waiting.pop()
         if isinstance(each, dict):
             for key, value in each.items():
-                if key in keys and isinstance(value, str | int):
-                    found.setdefault(key, str(value))
+                own = _MODULE.sub("", key)
+                if own in keys and isinstance(value, str | int):
+                    found.setdefault(own, str(value))
                 waiting.append(value)
         elif isinstance(each, list):
             waiting += each

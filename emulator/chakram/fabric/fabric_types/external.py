@@ -388,6 +388,10 @@ class ExternalFabric(FabricKind):
                 for host in self.hosts
             ),
             topology=topology,
+            # Without equal-cost paths, any hash selects the right ones.
+            ecmp=None
+            if topology is None or any(map(topology.has_choice, topology.switches))
+            else self.ecmp_hash(request.seed),
             telemetry=None
             if self.telemetry is None or topology is None
             else self.telemetry.to_plan(topology),

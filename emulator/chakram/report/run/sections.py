@@ -16,14 +16,31 @@ from chakram.report.page import Absent, Parts, Plot, section
 from chakram.report.plots import Curve, curves, parts
 from chakram.report.run.rows import RANK_PARTS, ReportRow, line_rates, time_or_missing
 from chakram.report.topology_page import HOSTS_DRAWN, topology_facts, topology_plot
+from chakram.telemetry.mapping import DESCRIBING, names_of
 
 if TYPE_CHECKING:
     from chakram.report.run.data import RunData
+    from chakram.run_directory.manifest import RunManifest
     from chakram.summary.generator_advice import KeepingUp
     from chakram.summary.generator_health import GeneratorSummary
 
 
 _ROWS_SHOWN = 64
+
+
+def switch_facts(manifest: RunManifest) -> list[tuple[str, str]]:
+    """Return what the switches told of themselves, and what nobody told."""
+    told: dict[str, list[str]] = {}
+    for name, switch in manifest.switches.items():
+        known = names_of(switch.get("facts", {}), DESCRIBING)
+        text = ", ".join(f"{key} {known[key]}" for key in DESCRIBING if key in known)
+        told.setdefault(text, []).append(name)
+    share = "unknown: add them when you share this page"
+    missing = "optics, buffers" if any(told) else "ASIC, NOS, optics, buffers"
+    return [
+        *((", ".join(names), f"{text} (b)") for text, names in told.items() if text),
+        (missing, share),
+    ]
 
 
 @section("Device under test", "f", "b")
@@ -33,7 +50,7 @@ def device(data: RunData) -> Parts:
     yield facts(
         ("device under test", manifest.fabric or MISSING),
         ("transport", manifest.transport or MISSING),
-        ("ASIC, NOS, optics, buffers", "unknown: add them when you share this page"),
+        *switch_facts(manifest),
         *topology_facts(topology),
     )
     if isinstance(topology, str):
