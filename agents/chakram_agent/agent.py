@@ -19,6 +19,7 @@ from chakram.control.events import (
     AgentEvent,
     Failed,
     Finished,
+    HostCounters,
     LogLine,
     PhaseChanged,
     Progress,
@@ -36,6 +37,7 @@ from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
+from chakram_agent.host_counters import grown, read_host_counters
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
 from chakram_agent.stall_lease import LEASE_SENTENCE
@@ -171,6 +173,7 @@ class Agent:
         self.stalls = StallMeter(monotonic_ns())
         self.ended_session = self.ended_reason = ""
         self._plan: AgentPlan | None = None
+        self._host_counters: dict[str, int] = {}
         self._shards = Shards(
             policy,
             tasks,
@@ -371,6 +374,7 @@ class Agent:
                 self._end_session(name, reason)
             case events.ReportFinished():
                 self._tell(self._shards.counters())
+                self._tell_host()
                 self._tell(Finished(time_ns=monotonic_ns()))
             case events.ReportFailed(reason=reason):
                 self._tell(
@@ -388,10 +392,18 @@ class Agent:
         plan = self._plan
         if plan is None:
             raise UnexpectedEvent("agent", "there is no plan to start shards for")
+        self._host_counters = read_host_counters(plan.ports)
         self.metering.begin(plan)
         if self._metrics is not None:
             self._metrics.begin(plan)
         self._shards.start(plan)
+
+    def _tell_host(self) -> None:
+        """Report the counters of this host since the start of the shards."""
+        if self._plan is not None:
+            counts = grown(self._host_counters, read_host_counters(self._plan.ports))
+            counted = tuple(counts.items())
+            self._tell(HostCounters(time_ns=monotonic_ns(), counts=counted))
 
     def _end_session(self, name: str, reason: str) -> None:
         session = self._session

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
-import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ from pyroute2 import IPRoute
 from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation.errors import ChakramError, PrivilegeError
+from chakram_agent import ethtool
 
 NAMED_NAMESPACES = Path("/run/netns")
 """Where ``ip netns`` keeps the names of network namespaces."""
@@ -21,7 +19,6 @@ NAMED_NAMESPACES = Path("/run/netns")
 _PCI = Path("/sys/bus/pci/devices")
 _LOOPBACK, _UP = 0x8, 0x1  # IFF_* in linux/if.h
 _LINK_SCOPE = 253  # RT_SCOPE_LINK
-_SIOCETHTOOL = 0x8946
 _GDRVINFO, _GLINKSETTINGS = 0x3, 0x4C  # ETHTOOL_* in linux/ethtool.h
 _DRIVER_INFO = struct.Struct("=I32s64x32s64x")  # struct ethtool_drvinfo
 _LINK_SETTINGS = struct.Struct("=II7xb32x")  # struct ethtool_link_settings
@@ -101,7 +98,7 @@ def rdma_device_of(device: Path) -> str:
 
 def _driver_of(name: str) -> tuple[str, str]:
     """Return driver and bus address of an interface; empty texts if unknown."""
-    answer = _ask(name, _DRIVER_INFO.pack(_GDRVINFO, b"", b""))
+    answer = ethtool.ask(name, _DRIVER_INFO.pack(_GDRVINFO, b"", b""))
     if answer is None:
         return "", ""
     _, *both = _DRIVER_INFO.unpack_from(answer)
@@ -115,22 +112,9 @@ def _rate_of(name: str) -> int | None:
     words = 0
     # The first answer contains the size of the masks, as a negative number.
     for _ in range(2):
-        answer = _ask(name, _LINK_SETTINGS.pack(_GLINKSETTINGS, 0, words) + room)
+        answer = ethtool.ask(name, _LINK_SETTINGS.pack(_GLINKSETTINGS, 0, words) + room)
         if answer is None:
             return None
         _, mbps, words = _LINK_SETTINGS.unpack_from(answer)
         words = abs(words)
     return None if mbps in (0, _UNKNOWN_MBPS) else mbps * 10**6
-
-
-def _ask(name: str, request: bytes) -> bytes | None:
-    """Return the answer of an ethtool request; None if the interface refuses it."""
-    data = array.array("B", request)
-    pointer, _ = data.buffer_info()
-    argument = struct.pack("16sP", name.encode()[:15], pointer).ljust(40, b"\0")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            fcntl.ioctl(sock, _SIOCETHTOOL, argument)
-        except OSError:
-            return None
-    return data.tobytes()

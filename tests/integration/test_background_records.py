@@ -23,7 +23,7 @@ from tests.plans import ring_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.control.events import CountersSnapshot, NicCounters
+    from chakram.control.events import CountersSnapshot, HostCounters, NicCounters
     from chakram.execution.state import Phase
     from chakram.plan.plan import Plan
 
@@ -56,6 +56,9 @@ class Collector:
 
     def nic_counted(self, nic: NicCounters) -> None:
         self.said.append(f"NIC of port {nic.port}")
+
+    def host_counted(self, agent: str, host: HostCounters) -> None:
+        del agent, host
 
 
 def two_jobs() -> Plan:

@@ -844,6 +844,7 @@ class AgentEvent(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     NIC_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     @_builtins.property
     def phase_changed(self) -> Global___PhaseChanged: ...
@@ -861,6 +862,8 @@ class AgentEvent(_message.Message):
     def failed(self) -> Global___Failed: ...
     @_builtins.property
     def nic(self) -> Global___NicCounters: ...
+    @_builtins.property
+    def host(self) -> Global___HostCounters: ...
     def __init__(
         self,
         *,
@@ -873,16 +876,39 @@ class AgentEvent(_message.Message):
         finished: Global___Finished | None = ...,
         failed: Global___Failed | None = ...,
         nic: Global___NicCounters | None = ...,
+        host: Global___HostCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "host", b"host", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "event", b"event", "failed", b"failed", "finished", b"finished", "host", b"host", "log", b"log", "nic", b"nic", "phase_changed", b"phase_changed", "progress", b"progress", "records", b"records", "time_ns", b"time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["phase_changed", "progress", "records", "counters", "log", "finished", "failed", "nic"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["phase_changed", "progress", "records", "counters", "log", "finished", "failed", "nic", "host"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___AgentEvent: _TypeAlias = AgentEvent  # noqa: Y015
+
+@_typing.final
+class HostCounters(_message.Message):
+    """Counters of a host, since the start of the run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
+    def __init__(
+        self,
+        *,
+        counts: _abc.Iterable[Global___NamedCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostCounters: _TypeAlias = HostCounters  # noqa: Y015
 
 @_typing.final
 class NicCounters(_message.Message):

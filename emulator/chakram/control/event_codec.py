@@ -30,6 +30,7 @@ _EVENTS: dict[str, tuple[type, Mapper[Any, Any]]] = {
         ("finished", events.Finished, pb.Finished),
         ("failed", events.Failed, pb.Failed),
         ("nic", events.NicCounters, pb.NicCounters),
+        ("host", events.HostCounters, pb.HostCounters),
     )
 } | {"progress": (events.Progress, _PROGRESS)}
 _NAMES = {kind: name for name, (kind, _) in _EVENTS.items()}

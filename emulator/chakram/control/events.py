@@ -192,6 +192,18 @@ class NicCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCounters:
+    """Counters of the agent's host since the start of the run.
+
+    Attributes:
+        counts: Name and growth of every counter that could be read, and frequencies.
+    """
+
+    time_ns: int
+    counts: Annotated[tuple[tuple[Name, int], ...], AtMost(8192)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The run ended early on this agent, and its traffic has ended.
 
@@ -212,4 +224,5 @@ AgentEvent = (
     | Finished
     | Failed
     | NicCounters
+    | HostCounters
 )

@@ -22,7 +22,7 @@ __all__ = [
     "plan_pb",
 ]
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Protocol version, equal on both sides. Each incompatible change increments it."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20

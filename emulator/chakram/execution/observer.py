@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from chakram.control.events import CountersSnapshot, NicCounters
+from chakram.control.events import CountersSnapshot, HostCounters, NicCounters
 from chakram.execution.state import Phase
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState
@@ -97,6 +97,7 @@ class Observer:
         began: Whether traffic has started.
         banners: Warnings of agents, to print above the results.
         nics: RDMA NICs by the number of the port.
+        hosts: Counters of the hosts by agent.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Observer:
         self.began = False
         self.banners: list[str] = []
         self.nics: dict[int, NicCounters] = {}
+        self.hosts: dict[str, dict[str, int]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -238,6 +240,10 @@ class Observer:
         """Keep the settings and the last counters of an RDMA NIC."""
         self.nics[nic.port] = nic
         self._metrics.set_nic(nic.port, dict(nic.counts))
+
+    def host_counted(self, agent: str, host: HostCounters) -> None:
+        """Keep the counters of an agent's host."""
+        self.hosts[agent] = dict(host.counts)
 
     def _take(self, rows: RecordRows) -> None:
         if self._live is not None:

@@ -62,7 +62,11 @@ from chakram.roce.constants import MAX_MESSAGE_BYTES
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
     from chakram.control.clock_track import ClockTrack
-    from chakram.control.events import CountersSnapshot, NicCounters
+    from chakram.control.events import (
+        CountersSnapshot,
+        HostCounters,
+        NicCounters,
+    )
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
     from chakram.execution.state import Phase
@@ -155,6 +159,9 @@ class _Collector:
 
     def nic_counted(self, nic: NicCounters) -> None:
         """Ignore NICs, because a preflight uses sockets."""
+
+    def host_counted(self, agent: str, host: HostCounters) -> None:
+        """Ignore the counters of a host."""
 
 
 def refuse_shared_namespaces(ports: Iterable[PortPlan]) -> None:

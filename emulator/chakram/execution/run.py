@@ -59,6 +59,7 @@ from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReadi
 from chakram.run_directory.message_columns import MessageColumns, paths_of_sockets
 from chakram.run_directory.nic_columns import nic_ends, with_counters
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
+from chakram.summary.host_anomalies import host_anomalies
 from chakram.telemetry.collector import Collector
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class Run:
         self._nic_ends: set[tuple[str, int]] = set()
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
+        self._began_ns = time.monotonic_ns()
         self._link_faults: LinkFaults | None = None
         self._table: OperationTable | None = None
         self._uncounted: tuple[str, ...] = ()
@@ -556,6 +558,17 @@ class Run:
         reported = collector.links(directions_of(world.topology))
         return [*collector.banners(), *disagreements(counted, reported)]
 
+    def _host_anomalies(self) -> list[str]:
+        """Return warnings about hosts of others, whose interfaces are no lab's."""
+        if self._experiment.fabric.on_this_machine:
+            return []
+        duration_ns = max(0, time.monotonic_ns() - self._began_ns)
+        return [
+            f"host of agent {agent}: {anomaly}"
+            for agent, counts in sorted(self._observer.hosts.items())
+            for anomaly in host_anomalies(counts, duration_ns)
+        ]
+
     def finish(self, error: ChakramError | None) -> None:
         """Close the run directory, with *error* if the run is incomplete."""
         try:
@@ -587,6 +600,10 @@ class Run:
             ),
             nics=with_counters(self._directory.manifest.nics, self._observer.nics),
             switches={} if collector is None else collector.described(),
+            agents={
+                name: {**facts, "counters": self._observer.hosts.get(name, {})}
+                for name, facts in self._directory.manifest.agents.items()
+            },
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,
@@ -594,6 +611,7 @@ class Run:
                 *self._uncounted,
                 *switch_banners(before.process, after.process, self._late_ns),
                 *self._telemetry_banners(),
+                *self._host_anomalies(),
                 *self.reference.notes,
                 *(
                     injected_banners(

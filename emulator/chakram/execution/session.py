@@ -62,6 +62,9 @@ class RunObserver(Protocol):
     def nic_counted(self, nic: agent_events.NicCounters) -> None:
         """Handle the hardware counters of an RDMA NIC."""
 
+    def host_counted(self, agent: str, host: agent_events.HostCounters) -> None:
+        """Handle the counters of an agent's host."""
+
 
 class Session:
     """One run on connected agents.
@@ -323,6 +326,8 @@ class Session:
                 self._observer.agent_said(agent, level, text)
             case agent_events.NicCounters():
                 self._observer.nic_counted(event)
+            case agent_events.HostCounters():
+                self._observer.host_counted(agent, event)
             case agent_events.PhaseChanged():
                 pass
 

@@ -186,8 +186,9 @@ class RunManifest:
         lock: ``hostname`` and ``boot_id`` of the controller's machine. Empty if the
             controller could not lock the directory.
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
-            ``host`` and ``compiled``. Empty in simulations, before traffic starts, and
-            in runs of versions that did not record it.
+            ``host`` and ``compiled``, and ``counters`` of its host during the run.
+            Empty in simulations, before traffic starts, and in runs of versions that
+            did not record it.
         clocks: Clocks by agent.
         generator: By agent, how well the generator kept up. Empty while the run is in
             progress, and in runs of versions that did not record it.

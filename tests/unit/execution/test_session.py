@@ -15,6 +15,7 @@ from chakram.control.events import (
     CountersSnapshot,
     Failed,
     Finished,
+    HostCounters,
     LogLine,
     NicCounters,
     Progress,
@@ -133,6 +134,9 @@ class Watcher:
 
     def nic_counted(self, nic: NicCounters) -> None:
         self.told.append(f"NIC of port {nic.port}: {dict(nic.counts)}")
+
+    def host_counted(self, agent: str, host: HostCounters) -> None:
+        self.told.append(f"host of {agent}: {dict(host.counts)}")
 
 
 def clock_ahead(offset_ns: int) -> ClockTrack:

@@ -1,0 +1,54 @@
+"""Requests of ethtool to an interface in the namespace of this thread.
+
+Source: include/uapi/linux/ethtool.h of the kernel.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+
+_SIOCETHTOOL = 0x8946
+_GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37
+_STATISTICS = 1  # ETH_SS_STATS
+_NAME_BYTES = 32
+_MOST_STATISTICS = 20_000
+
+
+def ask(name: str, request: bytes) -> bytes | None:
+    """Return the answer to an ethtool request; None if the interface refuses it."""
+    data = array.array("B", request)
+    pointer, _ = data.buffer_info()
+    argument = struct.pack("16sP", name.encode()[:15], pointer).ljust(40, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            fcntl.ioctl(sock, _SIOCETHTOOL, argument)
+        except OSError:
+            return None
+    return data.tobytes()
+
+
+def statistics(name: str) -> dict[str, int]:
+    """Return the statistics of an interface's driver, which are empty without any."""
+    head = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATISTICS, 0)
+    answer = ask(name, head)
+    if answer is None:
+        return {}
+    _, _, mask, count = struct.unpack_from("=IIQI", answer)
+    if not mask or not 0 < count <= _MOST_STATISTICS:
+        return {}
+    head = struct.pack("=III", _GSTRINGS, _STATISTICS, count)
+    texts = ask(name, head + bytes(_NAME_BYTES * count))
+    values = ask(name, struct.pack("=II", _GSTATS, count) + bytes(8 * count))
+    if texts is None or values is None:
+        return {}
+    return {
+        texts[at : at + _NAME_BYTES].split(b"\0")[0].decode("ascii", "replace"): value
+        for at, value in zip(
+            range(12, 12 + _NAME_BYTES * count, _NAME_BYTES),
+            struct.unpack_from(f"={count}Q", values, 8),
+            strict=True,
+        )
+    }

@@ -1,0 +1,181 @@
+"""Counters of a host that show what disturbed a run: drops, throttling, stolen time.
+
+Names of counters of an interface begin with the interface: ``ens1f0 rx_dropped``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.foundation.errors import ChakramError
+from chakram_agent import ethtool
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan
+
+
+_NET_DEV = Path("/proc/thread-self/net/dev")
+_SOFTNET = Path("/proc/net/softnet_stat")
+_STAT = Path("/proc/stat")
+_CPUS = Path("/sys/devices/system/cpu")
+_FIELDS = {2: "rx_errors", 3: "rx_dropped", 4: "rx_fifo", 10: "tx_errors"} | {
+    11: "tx_dropped",
+    12: "tx_fifo",
+}
+"""Counters of /proc/net/dev, by column without the name."""
+
+_NOTABLE = re.compile(
+    r"discard|drop|out_of_buffer|pause|ecn|cnp|crc|symbol_err|timeout|fifo"
+)
+_MOST_OF_DRIVER = 64
+_STEAL = 8
+_RTM_GETQDISC, _NLM_REQUEST_DUMP, _NLMSG_DONE, _NLMSG_ERROR = 38, 0x301, 3, 2
+_TCA_STATS = 3
+_HEADER = struct.Struct("=IHHII")
+_TCMSG = struct.Struct("=BxxxiIII")
+
+
+def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
+    """Return the counters of this host, and of the interfaces of some ports.
+
+    What cannot be read is left out.
+    """
+    counts = {**softnet(), **processor()}
+    places = dict.fromkeys((port.netns, port.interface) for port in ports)
+    for netns, interface in places:
+        if not interface:
+            continue
+        with suppress(ChakramError, OSError):
+            found = (
+                interface_counters(interface)
+                if netns is None
+                else run_in_namespace(netns, interface_counters, interface)
+            )
+            counts |= {f"{interface} {name}": each for name, each in found.items()}
+    return counts
+
+
+def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return how far counters grew, and gauges (``cpu_*_khz``) as they are."""
+    return {
+        name: value if name.endswith("_khz") else value - before[name]
+        for name, value in after.items()
+        if name.endswith("_khz") or value >= before.get(name, value + 1)
+    }
+
+
+def interface_counters(interface: str) -> dict[str, int]:
+    """Return the counters of an interface in the namespace of this thread."""
+    found: dict[str, int] = {}
+    for line in _lines(_NET_DEV):
+        name, _, numbers = line.partition(":")
+        if name.strip() == interface:
+            values = numbers.split()
+            found |= {word: int(values[at]) for at, word in _FIELDS.items()}
+    with suppress(OSError):
+        number = socket.if_nametoindex(interface)
+        found["qdisc_dropped"] = qdisc_drops(number)
+    notable = {
+        f"ethtool:{name}": value
+        for name, value in ethtool.statistics(interface).items()
+        if _NOTABLE.search(name)
+    }
+    return found | dict(list(notable.items())[:_MOST_OF_DRIVER])
+
+
+def qdisc_drops(interface_number: int) -> int:
+    """Return the packets that the queuing disciplines of an interface dropped.
+
+    Raises:
+        OSError: If the kernel refuses.
+    """
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
+        link.settimeout(1.0)
+        body = _TCMSG.pack(0, interface_number, 0, 0, 0)
+        size = _HEADER.size + len(body)
+        header = _HEADER.pack(size, _RTM_GETQDISC, _NLM_REQUEST_DUMP, 1, 0)
+        link.sendto(header + body, (0, 0))
+        drops = 0
+        while True:
+            data = link.recv(1 << 16)
+            at = 0
+            while at + _HEADER.size <= len(data):
+                size, kind, *_ = _HEADER.unpack_from(data, at)
+                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < _HEADER.size:
+                    return drops
+                message = data[at + _HEADER.size : at + size]
+                if _TCMSG.unpack_from(message)[1] == interface_number:
+                    drops += _drops_in(message[_TCMSG.size :])
+                at += (size + 3) & ~3
+
+
+def _drops_in(attributes: bytes) -> int:
+    at = 0
+    while at + 4 <= len(attributes):
+        size, kind = struct.unpack_from("=HH", attributes, at)
+        if size < 4:
+            break
+        if kind == _TCA_STATS:  # struct tc_stats: bytes, packets, drops
+            return int(struct.unpack_from("=QII", attributes, at + 4)[2])
+        at += (size + 3) & ~3
+    return 0
+
+
+def softnet() -> dict[str, int]:
+    """Return what the kernel's receive path dropped, or had no time for."""
+    rows = [
+        [int(word, 16) for word in line.split()[:3]]
+        for line in _lines(_SOFTNET)
+        if len(line.split()) >= 3
+    ]
+    if not rows:
+        return {}
+    return {
+        "softnet_dropped": sum(row[1] for row in rows),
+        "softnet_squeezed": sum(row[2] for row in rows),
+    }
+
+
+def processor() -> dict[str, int]:
+    """Return stolen time, throttling and frequencies of the CPUs."""
+    found: dict[str, int] = {}
+    for line in _lines(_STAT)[:1]:
+        words = line.split()
+        if len(words) > _STEAL:
+            ticks = os.sysconf("SC_CLK_TCK")
+            found["cpu_steal_ms"] = int(words[_STEAL]) * 1000 // ticks
+    throttled = [
+        value
+        for name in ("core_throttle_count", "package_throttle_count")
+        for value in _numbers(f"cpu[0-9]*/thermal_throttle/{name}")
+    ]
+    if throttled:
+        found["cpu_throttled"] = sum(throttled)
+    for word, name in (("least", "scaling_cur_freq"), ("highest", "cpuinfo_max_freq")):
+        values = _numbers(f"cpu[0-9]*/cpufreq/{name}")
+        if values:
+            found[f"cpu_{word}_khz"] = min(values) if word == "least" else max(values)
+    return found
+
+
+def _numbers(pattern: str) -> list[int]:
+    found = []
+    for path in _CPUS.glob(pattern):
+        with suppress(OSError, ValueError):
+            found.append(int(path.read_text("ascii")))
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,45 @@
+"""Anomalies of hosts: what disturbed traffic before it reached the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NOTABLE_STEAL = 0.02
+_SLOW_CLOCK = 0.7
+_LEAST_SQUEEZED = 100
+_DROPS = ("_dropped", "_errors", "_fifo", "discard", "drop", "out_of_buffer", "crc")
+
+
+def host_anomalies(counts: Mapping[str, int], duration_ns: int) -> list[str]:
+    """Return one clause per anomaly in the counters of a host.
+
+    Args:
+        counts: Growth during the run (``chakram_agent.host_counters``).
+        duration_ns: Duration of the run.
+    """
+    found = [
+        f"{name} grew by {count}"
+        for name, count in sorted(counts.items())
+        if " " in name and count and any(word in name for word in _DROPS)
+    ]
+    if dropped := counts.get("softnet_dropped"):
+        found.append(f"the kernel dropped {dropped} packets on arrival (softnet)")
+    squeezed = counts.get("softnet_squeezed", 0)
+    if squeezed >= _LEAST_SQUEEZED:
+        found.append(
+            f"the kernel ran out of time for arriving packets {squeezed} times "
+            "(softnet)"
+        )
+    if throttled := counts.get("cpu_throttled"):
+        found.append(f"CPUs were throttled {throttled} times because of their heat")
+    stolen_ns = counts.get("cpu_steal_ms", 0) * 10**6
+    if duration_ns and stolen_ns > _NOTABLE_STEAL * duration_ns:
+        found.append(
+            f"other virtual machines used {stolen_ns / duration_ns:.0%} of a CPU's time"
+        )
+    least, highest = counts.get("cpu_least_khz"), counts.get("cpu_highest_khz")
+    if least and highest and least < _SLOW_CLOCK * highest:
+        found.append(
+            f"the slowest CPU ran at {least / 1e6:.1f} GHz of {highest / 1e6:.1f} GHz"
+        )
+    return found
