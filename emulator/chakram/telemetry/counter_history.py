@@ -169,7 +169,7 @@ class CounterHistory:
     def samples(self) -> Iterator[tuple[int, str, int, dict[str, int]]]:
         """Yield time, port, class and counters of each sample, without unknown ones.
 
-        A watermark is the longest queue since the last time a user cleared it. In samples, it is
+        A watermark is the longest queue since a user cleared it. In samples, it is
         the longest queue since the previous sample, if it rose since then. Otherwise,
         it is the current length, which the queue may have exceeded in between.
         """
