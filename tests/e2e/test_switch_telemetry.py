@@ -16,7 +16,7 @@ from chakram.fabric.enter_lab import enter_command
 from chakram.fabric.labs.lab import down, lab_status
 from chakram.fabric.labs.link_counters import LabCounters, read_counters
 from chakram.run_directory.validation import check_run
-from tests.e2e.runs import LAB, chakram, completed, moe, write_experiment
+from tests.e2e.runs import LAB, Ended, chakram, moe, write_experiment
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -76,6 +76,28 @@ with gNMIclient(target=(host, port), insecure=True) as client:
     sys.stdout.flush()
     import os; os._exit(0)  # it prints a traceback when a stream is closed
 """
+
+
+def completed(experiment: Path) -> Ended:
+    """Run an experiment in a process of its own.
+
+    The threads of gRPC stay in the network in which the first of them began, and every
+    test has another one.
+    """
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "chakram", "run", str(experiment)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return Ended(
+        code=0,
+        output=done.stdout,
+        errors=done.stderr,
+        runs=experiment.parent / "runs",
+    )
 
 
 @pytest.mark.parametrize("mix", ["incast", "clos"])

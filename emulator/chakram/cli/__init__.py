@@ -70,6 +70,7 @@ _VERBS = {
     "dashboards": "dashboards",
     "doctor": "doctor",
     "bug-report": "bug_report",
+    "serve": "serve",
     "completion": "completion",
 }
 """Modules by verb, in the order of the help.
@@ -166,6 +167,13 @@ def _before_the_verb(
             is_eager=True,
         ),
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Execute the verb on a service (see `serve`). Comes first.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Write a log to stderr.")
     ] = False,
@@ -176,6 +184,8 @@ def _before_the_verb(
         ),
     ] = False,
 ) -> None:
+    if server is not None:
+        raise typer.BadParameter("--server must be the first option")
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
@@ -214,7 +224,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         if "_CHAKRAM_COMPLETE" in os.environ:
             import_module("chakram.cli.completion").register_shells()
-        # Options before the verb have no values.
+        server = _server_of(words)
+        if server is not None:
+            from chakram.cli.common.remote import main as remote_main
+
+            return remote_main(*server)
+        # Other options before the verb have no values.
         verb = next((word for word in words if not word.startswith("-")), None)
         code = command_line(verb)(
             args=words,
@@ -255,6 +270,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     if code == RunInterrupted.exit_code:
         _complain("interrupted")  # newer versions of typer handle Ctrl-C
     return code if isinstance(code, int) else 0
+
+
+def _server_of(words: list[str]) -> tuple[str, list[str]] | None:
+    """Return the service that executes the verb, and the words after it, or None."""
+    if words[:1] == ["--server"] and len(words) > 1:
+        return words[1], words[2:]
+    if words and words[0].startswith("--server="):
+        return words[0].partition("=")[2], words[1:]
+    return None
 
 
 def _interruptions() -> tuple[type[BaseException], ...]:

@@ -45,6 +45,8 @@ def run(
     lease: options.Lease = "10min",
     tolerate: options.Tolerate = 0,
     overrides: options.Overrides = None,
+    resources: options.Resources = None,
+    end_with_parent: options.EndWithParent = False,
     interval: options.Interval = 1.0,
     report: options.Report = False,
     wide: options.Wide = False,
@@ -52,6 +54,8 @@ def run(
 ) -> None:
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
+    if end_with_parent:
+        options.end_with_parent()
     launching = options.launch_options(
         launch,
         listen=listen,
@@ -65,6 +69,7 @@ def run(
         overrides,
         hosts=hosts,
         launching=launching,
+        resources=resources,
         lab=lab,
         metrics=metrics,
     )

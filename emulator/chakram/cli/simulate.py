@@ -24,6 +24,8 @@ def simulate(
     interference: Interference = False,
     hosts: options.Hosts = None,
     overrides: options.Overrides = None,
+    resources: options.Resources = None,
+    end_with_parent: options.EndWithParent = False,
     level: Annotated[
         str | None,
         typer.Option(
@@ -56,11 +58,14 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
+    if end_with_parent:
+        options.end_with_parent()
     settings, text = options.read_experiment(
         experiment,
         overrides,
         hosts=hosts,
         launching=None,
+        resources=resources,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
     from chakram.simulation.simulate_experiment import simulate_experiment

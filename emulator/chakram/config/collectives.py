@@ -26,7 +26,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ConfigError, ScheduleError
 from chakram.foundation.units import parse_size
 from chakram.settings.located_errors import Mistake, suggest
-from chakram.settings.quantities import problem, resolved_path
+from chakram.settings.quantities import CONFINED_TO, problem, resolved_path
 
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
 _USERS = {
@@ -72,6 +72,11 @@ def _user_algorithm(
     if not isinstance(place, str) or not place or "\0" in place:
         raise problem(f"{_shown(place)} is not the location of an algorithm", example)
     function = None
+    if kind == "python" and CONFINED_TO in (info.context or {}):
+        raise problem(
+            "is Python code, which a service does not run for clients",
+            "use a built-in algorithm, or a file of MSCCL",
+        )
     if kind == "python":
         named = _FUNCTION.fullmatch(place)
         if named is None:

@@ -30,6 +30,7 @@ from chakram.settings.addresses import ListenAddress
 from chakram.settings.located_errors import Location, Mistake, from_validation, report
 from chakram.settings.quantities import (
     BASE_DIRECTORY,
+    CONFINED_TO,
     LabName,
     Model,
     Name,
@@ -252,6 +253,7 @@ def load_experiment(
     *,
     overrides: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
+    confined_to: Path | None = None,
 ) -> Experiment:
     """Load the experiment in the file at *path*.
 
@@ -262,6 +264,7 @@ def load_experiment(
             the file.
         options: Command-line option of each override, by key path, for error messages.
             Default: ``--set``.
+        confined_to: As for ``parse_experiment``.
 
     Raises:
         ConfigError: If the file is invalid. The error lists every mistake with its
@@ -274,6 +277,7 @@ def load_experiment(
         path=path,
         overrides=overrides,
         options=options,
+        confined_to=confined_to,
     )
 
 
@@ -282,8 +286,16 @@ def parse_experiment(
     *,
     source: str = "experiment",
     overrides: Mapping[str, str] | None = None,
+    confined_to: Path | None = None,
 ) -> Experiment:
     """Parse *text* as an experiment; relative paths start at the current folder.
+
+    Args:
+        text: The experiment.
+        source: Name for errors.
+        overrides: As for ``load_experiment``.
+        confined_to: Folder at which relative paths start instead, and outside of which
+            the experiment may not name files. It then may not name Python code either.
 
     Raises:
         ConfigError: As for ``load_experiment``, with *source* instead of a file name.
@@ -294,6 +306,7 @@ def parse_experiment(
         source=source,
         path=None,
         overrides=overrides,
+        confined_to=confined_to,
     )
 
 
@@ -304,6 +317,7 @@ def _experiment(
     path: Path | None,
     overrides: Mapping[str, str] | None,
     options: Mapping[str, str] | None = None,
+    confined_to: Path | None = None,
 ) -> Experiment:
     said = {
         key: (value, (options or {}).get(key) or documents.option_text(key, value))
@@ -313,6 +327,8 @@ def _experiment(
     for key, (value, option) in said.items():
         documents.override(document, key, value, option=option)
     context = {} if path is None else {BASE_DIRECTORY: path.parent}
+    if confined_to is not None:
+        context = {BASE_DIRECTORY: confined_to, CONFINED_TO: confined_to}
     experiment, mistakes = _validated(document, context)
     if mistakes or experiment is None:
         blamed = _blamed(written, said, context)

@@ -35,6 +35,7 @@ from chakram.diagnosis.fault_proposals import (
 )
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
+from chakram.foundation.errors import InputError
 from chakram.foundation.units import format_rate
 
 if TYPE_CHECKING:
@@ -166,6 +167,12 @@ class _Search:
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
         run, shown = self._runs.simulated(self._null)
+        if shown.whole.iteration_ns <= 0:
+            raise InputError(
+                str(results.path),
+                "its simulation takes no time, because ports have no rate",
+                "set a rate of the ports, or ask for charges only: --no-verify",
+            )
         self._null_misfit = self._misfit(shown)
         # Queues that overflow without a fault also overflow in the simulation.
         overflow = sum(run.result.drops.values()) * self._runs.count / self._runs.few

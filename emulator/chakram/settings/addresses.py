@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import why_unusable
 from chakram.settings.quantities import problem
 
@@ -95,6 +96,19 @@ ListenAddress = Annotated[
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9464"]}),
 ]
 """``address:port`` of a TCP socket."""
+
+
+def check_listen_address(text: str, option: str) -> str:
+    """Return *text* if it is an address and a port.
+
+    Raises:
+        ConfigError: If it is not. *option* is its place.
+    """
+    try:
+        return _listen(text)
+    except PydanticCustomError as error:
+        found = error.context or {}
+        raise ConfigError(option, found["found"], found["hint"]) from None
 
 
 def _agent(value: object) -> str:

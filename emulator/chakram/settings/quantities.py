@@ -32,6 +32,11 @@ BASE_DIRECTORY = "base_directory"
 """Key of the validation context: the folder that relative paths start from."""
 
 
+CONFINED_TO = "confined_to"
+"""Key of the validation context: a folder. Experiments of clients may not name files
+outside of it, or Python code."""
+
+
 class Model(BaseModel):
     """Base of all sections: immutable, and rejects unknown keys.
 
@@ -279,9 +284,26 @@ def _path(value: object, info: ValidationInfo) -> Path:
 
 
 def resolved_path(value: str, info: ValidationInfo) -> Path:
-    """Return *value* as a path, relative to the folder of the experiment file."""
-    base = (info.context or {}).get(BASE_DIRECTORY)
-    return Path(base) / value if base is not None else Path(value)
+    """Return *value* as a path, relative to the folder of the experiment file.
+
+    Raises:
+        PydanticCustomError: If the path leaves the folder of ``CONFINED_TO``.
+    """
+    context = info.context or {}
+    base = context.get(BASE_DIRECTORY)
+    path = Path(base) / value if base is not None else Path(value)
+    root = context.get(CONFINED_TO)
+    if root is not None:
+        try:
+            is_inside = path.resolve().is_relative_to(Path(root).resolve())
+        except (OSError, RuntimeError, ValueError):
+            is_inside = False
+        if not is_inside:
+            raise problem(
+                f"{value!r} is outside the resources of the service",
+                "name a file below the folder of resources",
+            )
+    return path
 
 
 FilePath = Annotated[
@@ -292,7 +314,9 @@ FilePath = Annotated[
 """A path. A relative path starts at the folder of the experiment file."""
 
 
-def _working_path(value: object) -> Path:
+def _working_path(value: object, info: ValidationInfo) -> Path:
+    if CONFINED_TO in (info.context or {}):
+        raise problem("is chosen by the service", "remove the key")
     if not isinstance(value, str) or not value or "\0" in value:
         raise problem("is not a path", "e.g. runs")
     return Path(value)

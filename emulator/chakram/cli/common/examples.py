@@ -190,6 +190,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram bug-report runs/20260131T101500Z-quickstart",
         "chakram bug-report --out -",
     ),
+    "serve": (
+        "chakram serve --resources lab",
+        "chakram serve --tokens users.txt --add-user alice --role run",
+        "chakram serve --listen 192.0.2.1:8642 --cert a.pem --key a.key "
+        "--tokens users.txt",
+    ),
     "completion": (
         "chakram completion bash > ~/.local/share/bash-completion/completions/chakram",
         "chakram completion zsh > ~/.zfunc/_chakram",

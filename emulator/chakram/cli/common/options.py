@@ -109,6 +109,21 @@ Runs = Annotated[
         "--runs", help="Folder for run directories, instead of the experiment's."
     ),
 ]
+Resources = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Distrust the experiment: it may name only files in this folder, at which "
+        "its paths start, and no Python code.",
+    ),
+]
+EndWithParent = Annotated[
+    bool,
+    typer.Option(
+        "--end-with-parent",
+        help="Interrupt the run when the process that started it ends.",
+    ),
+]
 PlanFile = Annotated[
     Path | None,
     typer.Option(
@@ -237,6 +252,7 @@ def read_experiment(
     *,
     hosts: Path | None = None,
     launching: LaunchOptions | None = None,
+    resources: Path | None = None,
     **named: str | None,
 ) -> tuple[Experiment, str]:
     """Return the experiment in a file, and the text to save with the run.
@@ -247,6 +263,7 @@ def read_experiment(
         hosts: Inventory file, instead of ``fabric.hosts``.
         launching: How agents are to be started. In a job of Slurm, hosts outside the
             allocation are left out.
+        resources: Folder that the experiment may name files of, or None.
         named: Values of options that are named like a key of the file.
 
     Raises:
@@ -260,7 +277,9 @@ def read_experiment(
     if hosts is not None:
         values["fabric.hosts"] = json.dumps(str(hosts.absolute()))
         options["fabric.hosts"] = f"--hosts {hosts}"
-    experiment = load_experiment(path, overrides=values, options=options)
+    experiment = load_experiment(
+        path, overrides=values, options=options, confined_to=resources
+    )
     if (names := allocated_hosts(launching)) is not None:
         fabric = experiment.fabric.only_hosts(names)
         experiment = experiment.model_copy(update={"fabric": fabric})
@@ -268,6 +287,16 @@ def read_experiment(
     # Without the changes, the text would not describe the run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
+
+
+def end_with_parent() -> None:
+    """Have this process interrupted when the process that started it ends."""
+    import os
+    import signal
+
+    from chakram.fabric.child_processes import die_with_parent
+
+    die_with_parent(os.getppid(), signal_number=signal.SIGTERM)
 
 
 def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:

@@ -70,6 +70,7 @@ def test_examples_are_what_the_verb_takes(verb: str) -> None:
 
 _FILES = {
     "completion",
+    "serve",  # until it is interrupted
     *(f"launch {kind}" for kind in ("ansible", "kubernetes", "sbatch", "systemd")),
 }
 """Verbs that print a file of another program, so that JSON would be of no use."""

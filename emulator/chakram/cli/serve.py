@@ -1,0 +1,111 @@
+"""``chakram serve``: run the experiments of a team, one after another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.platform_support import require_linux
+
+_MISSING = 'install what it needs: pip install "chakram[service]"'
+
+
+def serve(
+    listen: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address and port to listen on.")
+    ] = "127.0.0.1:8642",
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of its runs.")
+    ] = Path("service"),
+    resources: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of traces, fabrics and other files that experiments may name.",
+        ),
+    ] = Path("resources"),
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Further name of the service. Can be repeated."),
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of users.")
+    ] = None,
+    add_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Add a user to --tokens, print the token, and end."
+        ),
+    ] = None,
+    role: Annotated[str, typer.Option(help="Role of that user: read, or run.")] = "run",
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of --cert.")
+    ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Accept only clients with a certificate of this authority.",
+        ),
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option(min=1, max=64, help="Runs at the same time.")
+    ] = 1,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Number of ended runs to keep.")
+    ] = 200,
+    longest: Annotated[str, typer.Option(help="Longest duration of a run.")] = "24h",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Runs serve metrics at this address."),
+    ] = None,
+) -> None:
+    """Run the experiments of a team: a queue, an API and pages.
+
+    Experiments may use only the files in --resources. Those who can reach the service
+    are users of this machine, users with a token, or clients with a certificate.
+    """
+    require_linux("chakram serve")
+    if add_user is not None:
+        from chakram.service.access import add_user as add
+
+        if tokens is None:
+            raise ConfigError("--add-user", "needs --tokens", "name a file")
+        print(add(tokens, add_user, role))
+        return
+    try:
+        from chakram.service.server import ServiceSettings
+        from chakram.service.server import serve as serve_until_interrupted
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "chakram serve", f"{error.name} is not installed", _MISSING
+        ) from error
+    from chakram.foundation.units import parse_time
+    from chakram.settings.addresses import check_listen_address
+
+    settings = ServiceSettings(
+        folder=folder,
+        resources=resources,
+        listen=check_listen_address(listen, "--listen"),
+        names=tuple(name or ()),
+        tokens=tokens,
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        parallel=parallel,
+        keep=keep,
+        longest_s=parse_time(longest, where="--longest") / 1e9,
+        metrics=metrics,
+    )
+
+    def ready(address: str) -> None:
+        print(f"serving at {address} (Ctrl-C ends it, and the runs under way)")
+
+    asyncio.run(serve_until_interrupted(settings, ready))

@@ -1,0 +1,135 @@
+"""Who may use a service: tokens with roles, and addresses that browsers may use."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import ConfigError
+
+READ, RUN = "read", "run"
+ROLES = (READ, RUN)
+"""read: see runs and results; run: also start and cancel runs."""
+
+COOKIE = "chakram_token"
+"""Cookie with the token of a browser."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_FILE_BYTES = 1 << 20
+_TOKEN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user.
+
+    Attributes:
+        name: Name, which is the owner of runs.
+        role: One of ``ROLES``.
+    """
+
+    name: str
+    role: str
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the user may start and cancel runs."""
+        return self.role == RUN
+
+
+LOCAL = User("local", RUN)
+"""Every user of this machine, if there are no tokens."""
+
+
+class Tokens:
+    """The tokens of a service.
+
+    A file has one line per user: name, role, and SHA-256 of the token.
+
+    Args:
+        users: Users by the digest of their tokens.
+    """
+
+    def __init__(self, users: Mapping[str, User]) -> None:
+        self._users = dict(users)
+
+    @classmethod
+    def read(cls, path: Path) -> Tokens:
+        """Read a file of tokens.
+
+        Raises:
+            ConfigError: If it cannot be read or a line is wrong.
+        """
+        data = read_bounded(path, limit_bytes=_FILE_BYTES, error=ConfigError)
+        users: dict[str, User] = {}
+        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) != 3 or words[1] not in ROLES or len(words[2]) != 64:
+                raise ConfigError(
+                    f"{path}:{number}",
+                    "is not a name, a role and the SHA-256 of a token",
+                    "add users with chakram serve --add-user NAME",
+                )
+            users[words[2]] = User(words[0], words[1])
+        return cls(users)
+
+    def find(self, token: str) -> User | None:
+        """Return the user of a token, or None."""
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+        found = None
+        for known, user in self._users.items():
+            if hmac.compare_digest(known, digest):
+                found = user
+        return found
+
+
+def add_user(path: Path, name: str, role: str) -> str:
+    """Add a user to a file of tokens, and return the token.
+
+    Raises:
+        ConfigError: If the name or role is invalid, or the file cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"--add-user {name}", "is not a valid name", "use letters, digits, . _ @ -"
+        )
+    if role not in ROLES:
+        raise ConfigError(f"--role {role}", "is unknown", f"use {' or '.join(ROLES)}")
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    try:
+        old = path.read_text("utf-8").splitlines() if path.exists() else []
+        kept = [line for line in old if line.split()[:1] != [name]]
+        path.touch(mode=0o600)
+        path.write_text("\n".join([*kept, f"{name} {role} {digest}"]) + "\n", "utf-8")
+    except OSError as error:
+        raise ConfigError(
+            str(path), f"cannot be written: {error.strerror}", "choose another file"
+        ) from error
+    return token
+
+
+def is_own_host(host: str, allowed: frozenset[str]) -> bool:
+    """Return whether a Host header names this service.
+
+    Otherwise, a web site could make its own name point here, and read the answers.
+
+    Args:
+        host: The header.
+        allowed: Names and addresses of the service, without port.
+    """
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    return name.strip("[]").lower() in allowed
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Return whether a request that changes something came from a page of ours."""
+    return origin.partition("://")[2] == host

@@ -1,0 +1,602 @@
+"""The web application of a service: its API, its pages, and who may use them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+import chakram
+from chakram.foundation.errors import ChakramError, ConfigError, InputError
+from chakram.service.access import (
+    COOKIE,
+    LOCAL,
+    Tokens,
+    User,
+    is_own_host,
+    is_own_origin,
+)
+from chakram.service.api_models import (
+    MOST_TEXT,
+    RunRequest,
+    TagsRequest,
+    openapi,
+)
+from chakram.service.pages import Pages
+from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
+from chakram.service.run_store import STATES, StoredRun
+from chakram.service.submissions import (
+    Submission,
+    check_submission,
+    fabric_names,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from chakram.service.job_queue import JobQueue
+
+
+API = "/api/v1"
+_BODY_BYTES = 2 * MOST_TEXT
+_MOST_RUNS = 200
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'"
+)
+# Reports contain their own scripts, and need nothing from elsewhere.
+_REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
+_REPORT_POLICY += "'unsafe-inline' 'unsafe-eval'"
+
+Handler = Callable[["Application", "Request"], Awaitable[Response]]
+
+
+class HttpProblem(Exception):
+    """An answer that reports an error.
+
+    Args:
+        status: Status code.
+        where: Place of the error.
+        found: The error.
+        hint: What to do.
+    """
+
+    def __init__(
+        self, status: int, where: str, found: str, hint: str | None = None
+    ) -> None:
+        super().__init__(found)
+        self.status = status
+        self.document = {"error": {"where": where, "found": found, "hint": hint}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Who may come in.
+
+    Attributes:
+        tokens: Tokens of users; None: every client is ``LOCAL``.
+        hosts: Names and addresses of the service.
+        is_encrypted: Whether browsers use https.
+    """
+
+    tokens: Tokens | None
+    hosts: frozenset[str]
+    is_encrypted: bool = False
+
+
+def _route(may_run: bool = False) -> Callable[[Handler], Handler]:
+    """Return a decorator of handlers that need a user, who may run experiments."""
+
+    def decorate(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def checked(self: Application, request: Request) -> Response:
+            user = self.user_of(request)
+            if user is None:
+                raise HttpProblem(
+                    401, "token", "is missing or wrong", "send Authorization: Bearer"
+                )
+            if may_run and not user.may_run:
+                raise HttpProblem(403, "role", f"{user.name} may only read")
+            request.state.user = user
+            return await handler(self, request)
+
+        return checked
+
+    return decorate
+
+
+class Application:
+    """Handlers of all requests.
+
+    Args:
+        queue: The queue.
+        resources: Folder of resources.
+        door: Who may come in.
+    """
+
+    def __init__(self, queue: JobQueue, resources: Path, door: Door) -> None:
+        self._queue = queue
+        self._store = queue.store
+        self._resources = resources
+        self._door = door
+        self._renderer = Renderer()
+        self._pages = Pages(queue, resources)
+
+    def app(self) -> ASGIApp:
+        """Return the application for a server."""
+        routes = [
+            self._at(f"{API}/openapi.json", self.openapi),
+            self._at(f"{API}/version", self.version),
+            self._at(f"{API}/runs", self.runs, "GET"),
+            self._at(f"{API}/runs", self.submit, "POST"),
+            self._at(f"{API}/check", self.check, "POST"),
+            self._at(f"{API}/fabrics", self.fabrics),
+            self._at(f"{API}/compare", self.compare),
+            self._at(f"{API}/runs/{{id}}", self.run, "GET"),
+            self._at(f"{API}/runs/{{id}}", self.cancel, "DELETE"),
+            self._at(f"{API}/runs/{{id}}", self.change_tags, "PATCH"),
+            self._at(f"{API}/runs/{{id}}/events", self.events),
+            self._at(f"{API}/runs/{{id}}/output", self.output),
+            self._at(f"{API}/runs/{{id}}/experiment", self.experiment),
+            self._at(f"{API}/runs/{{id}}/views/{{view}}", self.view),
+            self._at("/login", self.login_page, "GET"),
+            self._at("/login", self.login, "POST"),
+            self._at("/static/{name}", self.static),
+            self._at("/", self.home),
+            self._at("/new", self.new_page, "GET"),
+            self._at("/new", self.new, "POST"),
+            self._at("/runs/{id}", self.run_page, "GET"),
+            self._at("/runs/{id}", self.act_on_run, "POST"),
+            self._at("/compare", self.compare_page),
+        ]
+        return _Guard(Starlette(routes=routes), self._door)
+
+    def user_of(self, request: Request) -> User | None:
+        """Return the user of a request, or None."""
+        tokens = self._door.tokens
+        if tokens is None:
+            return LOCAL
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            token = request.cookies.get(COOKIE, "")
+        return tokens.find(token.strip()) if token else None
+
+    def _at(
+        self,
+        path: str,
+        handler: Callable[[Request], Awaitable[Response]],
+        method: str = "GET",
+    ) -> Route:
+        is_page = not path.startswith(API)
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HttpProblem as problem:
+                if is_page and problem.status == 401:
+                    return RedirectResponse("/login", 303)
+                return self._failed(is_page, problem.status, problem.document)
+            except ChakramError as error:
+                status = 422 if isinstance(error, InputError) else 503
+                document = {"where": error.where, "found": error.found}
+                document["hint"] = error.hint or ""
+                return self._failed(is_page, status, {"error": document})
+
+        return Route(path, answer, methods=[method])
+
+    def _failed(
+        self, is_page: bool, status: int, document: Mapping[str, Any]
+    ) -> Response:
+        if is_page:
+            return _page(self._pages.problem(status, document["error"]), status)
+        return JSONResponse(document, status)
+
+    # ---- the API ---------------------------------------------------------------------
+
+    async def openapi(self, _request: Request) -> Response:
+        """Describe the API."""
+        return JSONResponse(openapi(chakram.__version__, [*VIEWS], [*COMPARISONS]))
+
+    async def version(self, _request: Request) -> Response:
+        """Return the version of Chakram."""
+        return JSONResponse({"version": chakram.__version__, "api": 1})
+
+    @_route()
+    async def runs(self, request: Request) -> Response:
+        """List runs."""
+        limit = _whole(request, "limit", 50, most=_MOST_RUNS)
+        found = self._search(request, limit)
+        following = found[-1].number if len(found) == limit else None
+        runs = [run.document() for run in found]
+        return JSONResponse({"runs": runs, "next": following})
+
+    @_route(may_run=True)
+    async def submit(self, request: Request) -> Response:
+        """Queue an experiment."""
+        wanted = _model(RunRequest, await _json(request))
+        run = await self._submit(request.state.user, wanted)
+        location = {"Location": f"{API}/runs/{run.id}"}
+        return JSONResponse(run.document(), 201, headers=location)
+
+    @_route()
+    async def check(self, request: Request) -> Response:
+        """Check an experiment."""
+        wanted = _model(RunRequest, await _json(request))
+        await self._checked(wanted)
+        return Response(status_code=204)
+
+    @_route()
+    async def fabrics(self, _request: Request) -> Response:
+        """List the fabrics that experiments can name."""
+        in_use = self._queue.locks()
+        return JSONResponse(
+            {"fabrics": fabric_names(self._resources), "in_use": in_use}
+        )
+
+    @_route()
+    async def run(self, request: Request) -> Response:
+        """Describe a run."""
+        return JSONResponse(self._find(request).document())
+
+    @_route(may_run=True)
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a run."""
+        run = self._find(request)
+        if not self._queue.cancel(run, request.state.user.name):
+            raise HttpProblem(409, run.id, f"has ended already ({run.state})")
+        return JSONResponse(self._find(request).document(), 202)
+
+    @_route(may_run=True)
+    async def change_tags(self, request: Request) -> Response:
+        """Change the tags of a run."""
+        run = self._find(request)
+        wanted = _model(TagsRequest, await _json(request))
+        self._store.change(run.id, tags=wanted.tags)
+        return JSONResponse(self._find(request).document())
+
+    @_route()
+    async def events(self, request: Request) -> Response:
+        """Stream the events of a run."""
+        run = self._find(request)
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if last.isdecimal() and len(last) < 10 else -1
+
+        async def stream() -> AsyncIterator[str]:
+            try:
+                async for event in self._queue.follow(run.id, after):
+                    data = json.dumps(event.data)
+                    number = f"id: {event.number}\n" if event.number >= 0 else ""
+                    yield f"{number}event: {event.kind}\ndata: {data}\n\n"
+            except ChakramError as error:
+                yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
+            yield "event: end\ndata: null\n\n"
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    @_route()
+    async def output(self, request: Request) -> Response:
+        """Return what a run has printed so far."""
+        path = self._queue.output_of(self._find(request).id)
+        return PlainTextResponse(_text_of(path))
+
+    @_route()
+    async def experiment(self, request: Request) -> Response:
+        """Return the experiment of a run."""
+        return PlainTextResponse(self._find(request).experiment)
+
+    @_route()
+    async def view(self, request: Request) -> Response:
+        """Return a result of a run."""
+        run = self._find(request)
+        name = request.path_params["view"]
+        if name not in VIEWS:
+            raise HttpProblem(404, name, "is no view", f"use {', '.join(VIEWS)}")
+        made = await self._renderer.make(
+            VIEWS[name], [self._results_of(run)], self._queue.folder_of(run.id)
+        )
+        return _result(VIEWS[name], made)
+
+    @_route()
+    async def compare(self, request: Request) -> Response:
+        """Compare two runs."""
+        view, made = await self._comparison(request)
+        return _result(view, made)
+
+    # ---- pages -----------------------------------------------------------------------
+
+    async def static(self, request: Request) -> Response:
+        """Return the style or the script of the pages."""
+        found = self._pages.static(request.path_params["name"])
+        if found is None:
+            raise HttpProblem(404, "page", "does not exist")
+        text, media_type = found
+        return Response(text, media_type=media_type)
+
+    async def login_page(self, _request: Request) -> Response:
+        """Ask for a token."""
+        return _page(self._pages.login())
+
+    async def login(self, request: Request) -> Response:
+        """Keep the token in a cookie."""
+        token = (await _form(request)).get("token", "").strip()
+        tokens = self._door.tokens
+        if tokens is not None and tokens.find(token) is None:
+            return _page(self._pages.login("This token is not known."), 401)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            COOKIE,
+            token,
+            httponly=True,
+            samesite="strict",
+            secure=self._door.is_encrypted,
+            max_age=30 * 86_400,
+        )
+        return answer
+
+    @_route()
+    async def home(self, request: Request) -> Response:
+        """Show the queue and the runs."""
+        found = self._search(request, 50)
+        return _page(self._pages.home(request.state.user, found, request.query_params))
+
+    @_route(may_run=True)
+    async def new_page(self, request: Request) -> Response:
+        """Show the form of an experiment."""
+        return _page(self._pages.new(request.state.user, request.query_params))
+
+    @_route(may_run=True)
+    async def new(self, request: Request) -> Response:
+        """Queue the experiment of the form, or show its mistakes."""
+        form = await _form(request)
+        user = request.state.user
+        try:
+            wanted = _model(
+                RunRequest,
+                {
+                    "experiment": form.get("experiment", ""),
+                    "verb": form.get("verb", "run"),
+                    "tags": form.get("tags", "").split(),
+                },
+            )
+            if form.get("action") == "check":
+                await self._checked(wanted)
+                return _page(self._pages.new(user, form, note="It is valid."))
+            run = await self._submit(user, wanted)
+        except (ConfigError, HttpProblem) as error:
+            text = str(error)
+            if isinstance(error, HttpProblem):
+                text = f"{error.document['error']['where']}: {error}"
+            return _page(self._pages.new(user, form, problem=text), 422)
+        return RedirectResponse(f"/runs/{run.id}", 303)
+
+    @_route()
+    async def run_page(self, request: Request) -> Response:
+        """Show a run."""
+        run = self._find(request)
+        output = _text_of(self._queue.output_of(run.id))
+        baseline = self._store.last_good(run)
+        return _page(self._pages.run(request.state.user, run, output, baseline))
+
+    @_route(may_run=True)
+    async def act_on_run(self, request: Request) -> Response:
+        """Cancel a run, or change its tags."""
+        run = self._find(request)
+        form = await _form(request)
+        if form.get("action") == "cancel":
+            self._queue.cancel(run, request.state.user.name)
+        elif form.get("action") == "tag":
+            wanted = _model(TagsRequest, {"tags": form.get("tags", "").split()})
+            self._store.change(run.id, tags=wanted.tags)
+        return RedirectResponse(f"/runs/{run.id}", 303)
+
+    @_route()
+    async def compare_page(self, request: Request) -> Response:
+        """Show a comparison."""
+        first, second = self._pair(request)
+        _, made = await self._comparison(request)
+        text = made.decode("utf-8", "replace")
+        page = self._pages.comparison(request.state.user, first, second, text)
+        return _page(page)
+
+    # ---- helpers ---------------------------------------------------------------------
+
+    def _search(self, request: Request, limit: int) -> list[StoredRun]:
+        given = request.query_params
+        states = [each for each in given.getlist("state") if each]
+        if not set(states) <= set(STATES):
+            raise HttpProblem(422, "state", "is unknown", f"use {', '.join(STATES)}")
+        return self._store.search(
+            states=states,
+            text=given.get("text", "")[:256],
+            tag=given.get("tag", "")[:64],
+            owner=given.get("owner", "")[:64],
+            before=_whole(request, "before", 0, most=1 << 53) or None,
+            limit=limit,
+        )
+
+    async def _checked(self, wanted: RunRequest) -> Submission:
+        return await asyncio.to_thread(
+            check_submission,
+            wanted.experiment,
+            self._resources,
+            verb=wanted.verb,
+            changes=wanted.set,
+        )
+
+    async def _submit(self, user: User, wanted: RunRequest) -> StoredRun:
+        return self._queue.submit(
+            await self._checked(wanted),
+            owner=user.name,
+            verb=wanted.verb,
+            tags=wanted.tags,
+            changes=wanted.set,
+        )
+
+    def _find(self, request: Request, name: str | None = None) -> StoredRun:
+        run_id = request.path_params["id"] if name is None else name
+        run = self._store.find(run_id[:128])
+        if run is None:
+            raise HttpProblem(404, "run", "does not exist", f"see {API}/runs")
+        return run
+
+    def _results_of(self, run: StoredRun) -> Path:
+        if run.directory is None:
+            raise HttpProblem(409, run.id, f"has no results ({run.state})")
+        return run.directory
+
+    def _pair(self, request: Request) -> tuple[StoredRun, StoredRun]:
+        given = request.query_params
+        if "b" not in given:
+            raise HttpProblem(422, "b", "is missing", "name the run to compare")
+        second = self._find(request, given["b"])
+        if given.get("a"):
+            return self._find(request, given["a"]), second
+        first = self._store.last_good(second)
+        if first is None:
+            raise HttpProblem(
+                409, second.id, "has no earlier good run of its experiment", "name a"
+            )
+        return first, second
+
+    async def _comparison(self, request: Request) -> tuple[View, bytes]:
+        name = request.query_params.get("format", "text")
+        if name not in COMPARISONS:
+            raise HttpProblem(422, "format", f"use {', '.join(COMPARISONS)}")
+        pair = self._pair(request)
+        runs = [self._results_of(run) for run in pair]
+        folder = self._queue.folder_of(pair[1].id)
+        view = COMPARISONS[name]
+        return view, await self._renderer.make(view, runs, folder)
+
+
+class _Guard:
+    """Checks the host and origin of every request, and adds headers to answers."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        refusal = self._refusal(scope["method"], headers)
+        if refusal is not None:
+            document = {"error": {"where": "request", "found": refusal, "hint": None}}
+            await JSONResponse(document, 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                sent = {name.lower() for name, _ in message["headers"]}
+                extra = [
+                    (name.lower().encode(), value.encode())
+                    for name, value in _HEADERS.items()
+                ]
+                if b"content-security-policy" not in sent:
+                    extra.append((b"content-security-policy", _POLICY.encode()))
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+    def _refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
+        host = headers.get("host", "")
+        if not is_own_host(host, self._door.hosts):
+            return f"{host[:100]!r} is not a name of this service (--name adds one)"
+        origin = headers.get("origin")
+        is_safe = method in ("GET", "HEAD", "OPTIONS")
+        if not is_safe and origin is not None and not is_own_origin(origin, host):
+            return "it comes from another web site"
+        return None
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES:
+            raise HttpProblem(413, "request", f"is longer than {_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+async def _json(request: Request) -> Any:
+    try:
+        return json.loads(await _body(request))
+    except (ValueError, RecursionError):
+        raise HttpProblem(400, "request", "is not JSON") from None
+
+
+async def _form(request: Request) -> dict[str, str]:
+    text = (await _body(request)).decode("utf-8", "replace")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=64)
+    except ValueError:
+        raise HttpProblem(400, "request", "is not a form") from None
+    return dict(pairs)
+
+
+def _model(kind: type[Any], data: Any) -> Any:
+    assert issubclass(kind, BaseModel)
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "request"
+        raise HttpProblem(422, place[:200], first["msg"]) from None
+
+
+def _whole(request: Request, name: str, default: int, *, most: int) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 17):
+        raise HttpProblem(422, name, "is not a whole number")
+    return max(1, min(most, int(text)))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _page(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type=HTML)
+
+
+def _result(view: View, made: bytes) -> Response:
+    headers = {}
+    if view.media_type == HTML:
+        headers["Content-Security-Policy"] = _REPORT_POLICY
+    elif view.out:
+        headers["Content-Disposition"] = 'attachment; filename="timeline.json.gz"'
+    return Response(made, media_type=view.media_type, headers=headers)

@@ -1,0 +1,144 @@
+"""Results of runs, made by the same commands that users type.
+
+Each result is made once, by a process, and kept in the folder of the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from chakram.foundation.errors import ChakramError, InputError, ResultsError
+
+LIMIT_S = 120.0
+"""Longest time to make a result."""
+
+MADE = "made"
+"""Folder of results in the folder of a job."""
+
+TEXT, JSON, HTML, BINARY = (
+    "text/plain; charset=utf-8",
+    "application/json",
+    "text/html; charset=utf-8",
+    "application/octet-stream",
+)
+_MOST_BYTES = 64 << 20
+_ERROR = "chakram: error: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A way to look at a run.
+
+    Attributes:
+        arguments: Verb and options of the command.
+        media_type: Type of the result.
+        out: Whether the command writes a file, which ``--out`` names.
+    """
+
+    arguments: tuple[str, ...]
+    media_type: str
+    out: bool = False
+
+
+VIEWS = {
+    "show": View(arguments=("show", "--wide"), media_type=TEXT),
+    "show.json": View(arguments=("show", "--json"), media_type=JSON),
+    "why": View(arguments=("why",), media_type=TEXT),
+    "why.json": View(arguments=("why", "--json"), media_type=JSON),
+    "validate": View(arguments=("validate",), media_type=TEXT),
+    "report": View(arguments=("report",), media_type=HTML, out=True),
+    "bmwg": View(arguments=("report", "--bmwg"), media_type=HTML, out=True),
+    "timeline": View(arguments=("timeline",), media_type=BINARY, out=True),
+}
+"""Views by name."""
+
+COMPARISONS = {
+    "text": View(arguments=("compare", "--wide"), media_type=TEXT),
+    "json": View(arguments=("compare", "--json"), media_type=JSON),
+    "report": View(arguments=("report",), media_type=HTML, out=True),
+}
+"""Comparisons of two runs, by format."""
+
+
+class Renderer:
+    """Makes results, few at a time.
+
+    Args:
+        parallel: Number of results that are made at the same time.
+    """
+
+    def __init__(self, parallel: int = 2) -> None:
+        self._room = asyncio.Semaphore(parallel)
+        self._locks: dict[Path, asyncio.Lock] = {}
+
+    async def make(self, view: View, runs: list[Path], folder: Path) -> bytes:
+        """Return a result.
+
+        Args:
+            view: What to make.
+            runs: Run directories.
+            folder: Folder of the job of the first one.
+
+        Raises:
+            ChakramError: If the command fails.
+        """
+        words = "\n".join([*view.arguments, *map(str, runs)])
+        digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+        path = folder / MADE / f"{view.arguments[0]}-{digest}"
+        lock = self._locks.setdefault(path, asyncio.Lock())
+        async with lock:
+            try:
+                return await asyncio.to_thread(path.read_bytes)
+            except FileNotFoundError:
+                pass
+            async with self._room:
+                made = await self._run(view, runs, path)
+        self._locks.pop(path, None)
+        return made
+
+    async def _run(self, view: View, runs: list[Path], path: Path) -> bytes:
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        out = ["--out", str(draft), "--force"] if view.out else []
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "chakram", *view.arguments),
+            *(*map(str, runs), *out),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                output, errors = await process.communicate()
+        except TimeoutError:
+            raise ResultsError(
+                view.arguments[0], f"took longer than {LIMIT_S:.0f} s"
+            ) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode != 0 and not output:
+            raise _failure(view, errors.decode("utf-8", "replace"))
+        if view.out:
+            await asyncio.to_thread(draft.rename, path)
+            return await asyncio.to_thread(path.read_bytes)
+        if len(output) <= _MOST_BYTES:
+            await asyncio.to_thread(draft.write_bytes, output)
+            await asyncio.to_thread(draft.rename, path)
+        return output
+
+
+def _failure(view: View, errors: str) -> ChakramError:
+    lines = [line for line in errors.splitlines() if line.startswith(_ERROR)]
+    text = lines[-1].removeprefix(_ERROR) if lines else "the command failed"
+    return InputError(f"chakram {view.arguments[0]}", text)

@@ -1,0 +1,256 @@
+"""Runs of a service, in SQLite: queued, in progress, and ended.
+
+Everything else about a run is in its run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chakram.foundation.errors import RunDirectoryError
+
+QUEUED, RUNNING = "queued", "running"
+DONE, FAILED, CANCELED, INTERRUPTED = "done", "failed", "canceled", "interrupted"
+STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELED, INTERRUPTED)
+"""Possible states. An interrupted run was in progress when the service ended."""
+
+ENDED = (DONE, FAILED, CANCELED, INTERRUPTED)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    fabric TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    experiment TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    state TEXT NOT NULL,
+    submitted_s REAL NOT NULL,
+    started_s REAL,
+    ended_s REAL,
+    exit_code INTEGER,
+    reason TEXT,
+    directory TEXT
+);
+CREATE INDEX IF NOT EXISTS by_state ON runs (state, number);
+CREATE INDEX IF NOT EXISTS by_digest ON runs (digest, number);
+"""
+_COLUMNS = (
+    *("number", "id", "owner", "name", "verb", "fabric", "tags", "experiment"),
+    *("digest", "state", "submitted_s", "started_s", "ended_s", "exit_code"),
+    *("reason", "directory"),
+)
+_CHANGEABLE = frozenset(
+    ("state", "started_s", "ended_s", "exit_code", "reason", "directory", "tags")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """One run.
+
+    Attributes:
+        number: Position in the order of submissions.
+        id: Its name in addresses.
+        owner: Who submitted it.
+        name: Name of the experiment.
+        verb: ``run`` or ``simulate``.
+        fabric: What it locks while it is in progress.
+        tags: Words of the owner, for searches.
+        experiment: Text of the experiment.
+        digest: SHA-256 of the text; equal experiments have equal ones.
+        state: One of ``STATES``.
+        submitted_s: When it was submitted, in seconds since 1970.
+        started_s: When it left the queue.
+        ended_s: When it ended.
+        exit_code: Exit code of the command.
+        reason: Why it is not done.
+        directory: Its run directory.
+    """
+
+    number: int
+    id: str
+    owner: str
+    name: str
+    verb: str
+    fabric: str
+    tags: tuple[str, ...]
+    experiment: str
+    digest: str
+    state: str
+    submitted_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    directory: Path | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the run as the API describes it, without the experiment."""
+        hidden = ("number", "experiment", "directory")
+        found = {name: getattr(self, name) for name in _COLUMNS if name not in hidden}
+        directory = self.directory
+        return {
+            **found,
+            "tags": list(self.tags),
+            "run_directory": None if directory is None else directory.name,
+        }
+
+
+class RunStore:
+    """All runs of a service.
+
+    Args:
+        path: The database, which is created if it is missing.
+
+    Raises:
+        RunDirectoryError: If it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            # What was answered must outlive a crash of the machine.
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise RunDirectoryError(
+                str(path), f"cannot be opened as a database ({error})"
+            ) from error
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def add(self, **fields: Any) -> StoredRun:
+        """Add a queued run and return it."""
+        fields["tags"] = json.dumps(list(fields["tags"]))
+        names = ", ".join(fields)
+        places = ", ".join("?" * len(fields))
+        self._db.execute(
+            f"INSERT INTO runs ({names}) VALUES ({places})", tuple(fields.values())
+        )
+        found = self.find(fields["id"])
+        assert found is not None
+        return found
+
+    def find(self, run_id: str) -> StoredRun | None:
+        """Return a run, or None."""
+        rows = self._select("id = ?", (run_id,), limit=1)
+        return rows[0] if rows else None
+
+    def change(self, run_id: str, **fields: Any) -> None:
+        """Change fields of a run."""
+        assert fields.keys() <= _CHANGEABLE
+        if fields.get("directory") is not None:
+            fields["directory"] = str(fields["directory"])
+        if "tags" in fields:
+            fields["tags"] = json.dumps(list(fields["tags"]))
+        texts = ", ".join(f"{name} = ?" for name in fields)
+        self._db.execute(
+            f"UPDATE runs SET {texts} WHERE id = ?", (*fields.values(), run_id)
+        )
+
+    def remove(self, run_id: str) -> None:
+        """Forget a run."""
+        self._db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    def waiting(self) -> list[StoredRun]:
+        """Return the queued runs, the first one first."""
+        return self._select("state = ?", (QUEUED,), order="number")
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of runs by state."""
+        found = dict.fromkeys(STATES, 0)
+        found.update(
+            self._db.execute("SELECT state, COUNT(*) FROM runs GROUP BY state")
+        )
+        return found
+
+    def search(
+        self,
+        *,
+        states: Sequence[str] = (),
+        text: str = "",
+        tag: str = "",
+        owner: str = "",
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[StoredRun]:
+        """Return runs that match, the latest first.
+
+        Args:
+            states: Wanted states; empty: all.
+            text: Part of the name or ID.
+            tag: A tag.
+            owner: The owner.
+            before: Number of the run after the last wanted one.
+            limit: Number of runs at most.
+        """
+        parts: list[str] = []
+        values: list[Any] = []
+        if states:
+            parts.append(f"state IN ({', '.join('?' * len(states))})")
+            values += states
+        if text:
+            parts.append("(instr(lower(name), lower(?)) OR instr(id, ?))")
+            values += [text, text]
+        if tag:
+            parts.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
+            values.append(tag)
+        if owner:
+            parts.append("owner = ?")
+            values.append(owner)
+        if before is not None:
+            parts.append("number < ?")
+            values.append(before)
+        return self._select(" AND ".join(parts) or "1", values, limit=limit)
+
+    def last_good(self, run: StoredRun) -> StoredRun | None:
+        """Return the last complete run of the same experiment before *run*, or None."""
+        rows = self._select(
+            "digest = ? AND verb = ? AND state = ? AND number < ?",
+            (run.digest, run.verb, DONE, run.number),
+            limit=1,
+        )
+        return rows[0] if rows else None
+
+    def ended(self) -> list[StoredRun]:
+        """Return all runs that ended, the oldest first."""
+        places = ", ".join("?" * len(ENDED))
+        return self._select(f"state IN ({places})", ENDED, order="number")
+
+    def _select(
+        self,
+        where: str,
+        values: Sequence[Any],
+        *,
+        order: str = "number DESC",
+        limit: int = -1,
+    ) -> list[StoredRun]:
+        rows = self._db.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {where} "
+            f"ORDER BY {order} LIMIT ?",
+            (*values, limit),
+        )
+        return [_run(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+
+def _run(fields: Mapping[str, Any]) -> StoredRun:
+    directory = fields["directory"]
+    return StoredRun(
+        **{
+            **fields,
+            "tags": tuple(json.loads(fields["tags"])),
+            "directory": None if directory is None else Path(directory),
+        }
+    )

@@ -1,0 +1,206 @@
+"""The process of a service: opens the door, and ends everything when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
+from chakram.service.access import Tokens
+from chakram.service.application import Application, Door
+from chakram.service.job_queue import JOBS, JobQueue
+from chakram.service.run_store import RunStore
+
+DATABASE = "service.sqlite"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SHUTDOWN_S = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Settings of a service.
+
+    Attributes:
+        folder: Folder of its runs.
+        resources: Folder of resources.
+        listen: ``address:port``.
+        names: Further names of the service.
+        tokens: File of tokens, or None.
+        cert: Its certificate, or None.
+        key: The private key.
+        client_ca: Authority of clients, whose certificates are then required.
+        parallel: Number of runs at the same time.
+        keep: Number of ended runs to keep.
+        longest_s: Longest duration of a run.
+        metrics: Address at which runs serve metrics, or None.
+    """
+
+    folder: Path
+    resources: Path
+    listen: str
+    names: tuple[str, ...] = ()
+    tokens: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    parallel: int = 1
+    keep: int = 200
+    longest_s: float = 86_400.0
+    metrics: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on."""
+        return int(self.listen.rpartition(":")[2])
+
+    def check(self) -> None:
+        """Check that a service that others can reach knows its clients.
+
+        Raises:
+            ConfigError: If it does not.
+        """
+        if not self.resources.is_dir():
+            raise ConfigError(
+                f"--resources {self.resources}", "is not a folder", "create it"
+            )
+        if (self.cert is None) != (self.key is None):
+            raise ConfigError("--cert", "needs --key, and --key needs --cert")
+        if self.client_ca is not None and self.cert is None:
+            raise ConfigError("--client-ca", "needs --cert and --key")
+        if self.host in _LOOPBACK:
+            return
+        if self.cert is None:
+            raise ConfigError(
+                f"--listen {self.listen}",
+                "other machines can reach it, but there is no --cert",
+                "give --cert and --key, or listen on 127.0.0.1",
+            )
+        if self.tokens is None and self.client_ca is None:
+            raise ConfigError(
+                f"--listen {self.listen}",
+                "other machines can reach it, but nothing says who may use it",
+                "give --tokens or --client-ca, or listen on 127.0.0.1",
+            )
+
+
+async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
+    """Serve until the process is interrupted.
+
+    Args:
+        settings: The settings.
+        ready: Called with the address once the service answers.
+
+    Raises:
+        ConfigError: If the settings contradict one another.
+        PortInUse: If the address is taken.
+        RunDirectoryError: If the folder cannot be used, or another service uses it.
+    """
+    settings.check()
+    tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
+    with contextlib.ExitStack() as stack:
+        _lock(settings.folder, stack)
+        store = RunStore(settings.folder / DATABASE)
+        stack.callback(store.close)
+        queue = JobQueue(
+            store,
+            settings.folder.absolute(),
+            settings.resources.absolute(),
+            parallel=settings.parallel,
+            keep=settings.keep,
+            longest_s=settings.longest_s,
+            metrics=settings.metrics,
+        )
+        names = {settings.host, *settings.names}
+        if settings.host in _LOOPBACK:
+            names |= {*_LOOPBACK}
+        door = Door(
+            tokens=tokens,
+            hosts=frozenset(name.lower() for name in names),
+            is_encrypted=settings.cert is not None,
+        )
+        application = Application(queue, settings.resources.absolute(), door)
+        server = uvicorn.Server(_config(settings, application))
+        await _serve(server, queue, settings, ready)
+
+
+async def _serve(
+    server: uvicorn.Server,
+    queue: JobQueue,
+    settings: ServiceSettings,
+    ready: Callable[[str], None],
+) -> None:
+    worker = asyncio.create_task(queue.work(), name="queue")
+    serving = asyncio.create_task(server.serve(), name="server")
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        if server.started:
+            sockets = [each for part in server.servers for each in part.sockets]
+            port = sockets[0].getsockname()[1]
+            scheme = "http" if settings.cert is None else "https"
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            ready(f"{scheme}://{host}:{port}")
+        await asyncio.wait({worker, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if not worker.done():
+            with contextlib.suppress(SystemExit):
+                await serving
+            if not server.started:
+                raise PortInUse(f"--listen {settings.listen}", "is not available")
+        else:
+            server.should_exit = True
+            await serving
+            worker.result()
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+
+def _config(settings: ServiceSettings, application: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        application.app(),
+        host=settings.host,
+        port=settings.port,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=400,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        ssl_certfile=settings.cert,
+        ssl_keyfile=settings.key,
+        ssl_ca_certs=None if settings.client_ca is None else str(settings.client_ca),
+        ssl_cert_reqs=ssl.CERT_NONE
+        if settings.client_ca is None
+        else ssl.CERT_REQUIRED,
+    )
+
+
+def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+    """Create the folder of a service, and keep other services out of it."""
+    try:
+        (folder / JOBS).mkdir(parents=True, exist_ok=True)
+        file = stack.enter_context((folder / "lock").open("w"))
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunDirectoryError(
+            str(folder), "is used by another service", "choose another --folder"
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(
+            str(folder), f"cannot be written: {error.strerror}"
+        ) from error

@@ -1,0 +1,137 @@
+"""Experiments that clients submit, which may use only the resources of the service.
+
+The folder of resources contains traces, topologies and other files that experiments may
+name. Its folder ``fabrics`` contains fabric sections, one per file. An experiment names
+such a fabric instead of describing hosts: ``fabric: rack7``. Fabrics on this machine
+need no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from chakram.config.experiment import parse_experiment
+from chakram.foundation.errors import ConfigError
+from chakram.settings.yaml_document import parse_document, read_document
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+
+
+FABRICS = "fabrics"
+"""Folder of fabrics in the folder of resources."""
+
+EXPERIMENTS = "experiments"
+"""Folder of experiments that the form offers."""
+
+THIS_MACHINE = "this machine"
+"""What runs on namespaces or loopback lock."""
+
+VERBS = ("run", "simulate")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SOURCE = "experiment"
+_REFUSED = {
+    "runs": "is chosen by the service",
+    "metrics": "is served by the service",
+}
+"""Keys that clients may not set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """An experiment that can be run.
+
+    Attributes:
+        experiment: The experiment.
+        text: Its text, in which a named fabric is replaced by its section.
+        digest: SHA-256 of what was submitted.
+        fabric: What it locks.
+    """
+
+    experiment: Experiment
+    text: str
+    digest: str
+    fabric: str
+
+
+def fabric_names(resources: Path) -> list[str]:
+    """Return the names of the fabrics in a folder of resources."""
+    folder = resources / FABRICS
+    found = folder.glob("*.yaml") if folder.is_dir() else ()
+    return sorted(path.stem for path in found if _NAME.fullmatch(path.stem))
+
+
+def check_submission(
+    text: str, resources: Path, *, verb: str = "run", changes: Mapping[str, str] = {}
+) -> Submission:
+    """Return the experiment in *text*, which may name only resources.
+
+    Args:
+        text: The experiment.
+        resources: Folder of resources.
+        verb: What to do with it, one of ``VERBS``.
+        changes: Values by key, as of ``--set``.
+
+    Raises:
+        ConfigError: If it is invalid, or names something else.
+    """
+    document = parse_document(text.encode("utf-8", "replace"), source=_SOURCE)
+    for key, why in _REFUSED.items():
+        if key in document.data or any(_is_below(key, each) for each in changes):
+            raise ConfigError(f"{_SOURCE}: {key}", why, "remove the key")
+    section = document.data.get("fabric")
+    name = THIS_MACHINE
+    if isinstance(section, str):
+        name = section
+        fabric = _read_fabric(section, resources)
+        text = yaml.safe_dump({**document.data, "fabric": fabric}, sort_keys=False)
+        if any(_is_below("fabric", each) for each in changes):
+            raise ConfigError(
+                f"{_SOURCE}: fabric",
+                f"{section} is the service's, and cannot be changed",
+                "remove the change",
+            )
+    experiment = parse_experiment(
+        text, source=_SOURCE, overrides=changes, confined_to=resources
+    )
+    is_own = experiment.fabric.on_this_machine
+    if not is_own and name == THIS_MACHINE and verb == "run":
+        known = ", ".join(fabric_names(resources)) or "there is none"
+        raise ConfigError(
+            f"{_SOURCE}: fabric",
+            "describes hosts, which only the service may",
+            f"name a fabric of the service: {known}",
+        )
+    if verb not in VERBS:
+        raise ConfigError("verb", f"{verb!r} is unknown", f"use {' or '.join(VERBS)}")
+    lines = [f"# --set {key}={value}\n" for key, value in changes.items()]
+    whole = "".join((*lines, text))
+    return Submission(
+        experiment=experiment,
+        text=whole,
+        digest=hashlib.sha256(f"{verb}\n{whole}".encode()).hexdigest(),
+        fabric=name if verb == "run" else THIS_MACHINE,
+    )
+
+
+def _read_fabric(name: str, resources: Path) -> dict[str, Any]:
+    """Return the section of a fabric of the service."""
+    path = resources / FABRICS / f"{name}.yaml"
+    if not _NAME.fullmatch(name) or name not in fabric_names(resources):
+        known = ", ".join(fabric_names(resources)) or "there is none"
+        raise ConfigError(
+            f"{_SOURCE}: fabric", f"{name!r} is unknown", f"known fabrics: {known}"
+        )
+    return read_document(path).data
+
+
+def _is_below(key: str, changed: str) -> bool:
+    return changed == key or changed.startswith((f"{key}.", f"{key}["))

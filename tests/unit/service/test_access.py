@@ -1,0 +1,72 @@
+"""Tokens, names and origins decide who may come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chakram.foundation.errors import ConfigError
+from chakram.service.access import Tokens, add_user, is_own_host, is_own_origin
+
+
+def test_a_token_is_known_by_its_digest_only(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    first, second = add_user(path, "alice", "run"), add_user(path, "bob", "read")
+    tokens = Tokens.read(path)
+    alice, bob = tokens.find(first), tokens.find(second)
+    assert alice is not None
+    assert bob is not None
+    assert (alice.name, alice.may_run, bob.name, bob.may_run) == (
+        *("alice", True),
+        *("bob", False),
+    )
+    for wrong in ("", first[:-1], first + "x", "\udcff"):
+        assert tokens.find(wrong) is None
+    content = path.read_text()
+    assert first not in content
+    assert path.stat().st_mode & 0o077 == 0
+    # A new token replaces the old one.
+    third = add_user(path, "alice", "read")
+    tokens = Tokens.read(path)
+    assert tokens.find(first) is None
+    again = tokens.find(third)
+    assert again is not None
+    assert not again.may_run
+
+
+@pytest.mark.parametrize(("name", "role"), [("a b", "run"), ("", "run"), ("a", "root")])
+def test_wrong_users_are_refused(tmp_path: Path, name: str, role: str) -> None:
+    with pytest.raises(ConfigError):
+        add_user(tmp_path / "users", name, role)
+
+
+@pytest.mark.parametrize("line", ["alice run", "alice root " + "0" * 64, "a run 00"])
+def test_wrong_lines_are_told(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"# users\n\n{line}\n")
+    with pytest.raises(ConfigError, match="users:3"):
+        Tokens.read(path)
+
+
+OWN = frozenset(("127.0.0.1", "localhost", "::1", "lab.example"))
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8642", "localhost", "[::1]:80", "LAB.example:1"]
+)
+def test_own_names(host: str) -> None:
+    assert is_own_host(host, OWN)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "127.0.0.1.evil.example", "lab.example.", "[::2]:80"]
+)
+def test_other_names(host: str) -> None:
+    assert not is_own_host(host, OWN)
+
+
+def test_origins() -> None:
+    assert is_own_origin("https://lab.example:8642", "lab.example:8642")
+    for other in ("https://evil.example", "null", "", "http://lab.example"):
+        assert not is_own_origin(other, "lab.example:8642")
