@@ -23,6 +23,11 @@ TOOLS := $(VENV)/.chakram-tools
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 UV_INSTALL := $(BIN)/uv pip install -q --python $(BIN)/python
 
+# The client of the Open Traffic Generator, in an environment of its own: it holds protobuf
+# and grpcio back. Tests use it as users do.
+SNAPPI := $(VENV)/snappi
+SNAPPI_VERSION := snappi==1.62.0
+
 # $(call install,WHAT): uv takes seconds where pip takes a minute. Where it does not come
 # to what pip is configured for, pip does it, and says what is wrong if it cannot either.
 install = $(UV_INSTALL) --no-build-isolation $(1) 2>/dev/null || \
@@ -185,4 +190,7 @@ $(INSTALLED): pyproject.toml
 $(TOOLS): $(INSTALLED)
 	@echo "installing the tools of development into $(VENV)"
 	@export CHAKRAM_COMPILED=off; $(call install,-e '.[dev]')
+	@$(BIN)/python -m venv $(SNAPPI)
+	@$(BIN)/uv pip install -q --python $(SNAPPI)/bin/python $(SNAPPI_VERSION) 2>/dev/null || \
+		$(PIP_INSTALL:$(BIN)%=$(SNAPPI)/bin%) $(SNAPPI_VERSION)
 	@touch $@

@@ -43,12 +43,14 @@ class Service:
         address: Its URL.
         folder: Its folder.
         headers: Headers of every request.
+        grpc_address: Where it serves OTG through gRPC.
     """
 
     process: subprocess.Popen[str]
     address: str
     folder: Path
     headers: dict[str, str] = field(default_factory=dict)
+    grpc_address: str = ""
 
     def ask(
         self,
@@ -128,9 +130,14 @@ def served(folder: Path, *options: str, **environment: str) -> Iterator[Service]
     )
     assert process.stdout is not None
     try:
+        grpc_address = ""
         line = process.stdout.readline()
+        if line.startswith("serving OTG"):
+            grpc_address = line.split()[-1]
+            line = process.stdout.readline()
         assert line.startswith("serving at "), line
-        yield Service(process, line.split()[2], folder / "service")
+        address = line.split()[2]
+        yield Service(process, address, folder / "service", grpc_address=grpc_address)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)

@@ -66,6 +66,18 @@ def serve(
         str | None,
         typer.Option(metavar="ADDRESS", help="Runs serve metrics at this address."),
     ] = None,
+    otg: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FABRIC",
+            help="Let clients of the Open Traffic Generator (snappi) drive this fabric "
+            "of --resources.",
+        ),
+    ] = None,
+    otg_grpc: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Serve OTG through gRPC as well, here."),
+    ] = None,
 ) -> None:
     """Run the experiments of a team: a queue, an API and pages.
 
@@ -103,9 +115,10 @@ def serve(
         keep=keep,
         longest_s=parse_time(longest, where="--longest") / 1e9,
         metrics=metrics,
+        otg=otg,
+        otg_grpc=None
+        if otg_grpc is None
+        else check_listen_address(otg_grpc, "--otg-grpc"),
     )
 
-    def ready(address: str) -> None:
-        print(f"serving at {address} (Ctrl-C ends it, and the runs under way)")
-
-    asyncio.run(serve_until_interrupted(settings, ready))
+    asyncio.run(serve_until_interrupted(settings, print))

@@ -38,6 +38,7 @@ from chakram.service.api_models import (
     TagsRequest,
     openapi,
 )
+from chakram.service.otg_server import CHANGING, REST, answer, failure
 from chakram.service.pages import Pages
 from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
 from chakram.service.run_store import STATES, StoredRun
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from chakram.service.job_queue import JobQueue
+    from chakram.service.otg_engine import OtgEngine
 
 
 API = "/api/v1"
@@ -135,19 +137,28 @@ class Application:
         queue: The queue.
         resources: Folder of resources.
         door: Who may come in.
+        engine: The engine for clients of OTG, or None.
     """
 
-    def __init__(self, queue: JobQueue, resources: Path, door: Door) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        resources: Path,
+        door: Door,
+        engine: OtgEngine | None = None,
+    ) -> None:
         self._queue = queue
         self._store = queue.store
         self._resources = resources
         self._door = door
         self._renderer = Renderer()
         self._pages = Pages(queue, resources)
+        self._engine = engine
 
     def app(self) -> ASGIApp:
         """Return the application for a server."""
         routes = [
+            *(self._otg_route(*key) for key in REST if self._engine is not None),
             self._at(f"{API}/openapi.json", self.openapi),
             self._at(f"{API}/version", self.version),
             self._at(f"{API}/runs", self.runs, "GET"),
@@ -192,7 +203,7 @@ class Application:
     ) -> Route:
         is_page = not path.startswith(API)
 
-        async def answer(request: Request) -> Response:
+        async def reply(request: Request) -> Response:
             try:
                 return await handler(request)
             except HttpProblem as problem:
@@ -205,7 +216,29 @@ class Application:
                 document["hint"] = error.hint or ""
                 return self._failed(is_page, status, {"error": document})
 
-        return Route(path, answer, methods=[method])
+        return Route(path, reply, methods=[method])
+
+    def _otg_route(self, method: str, path: str) -> Route:
+        call = REST[method, path]
+
+        async def reply(request: Request) -> Response:
+            user, engine = self.user_of(request), self._engine
+            assert engine is not None
+            if user is None:
+                return JSONResponse(failure(401, ["token: is missing or wrong"]), 401)
+            if path in CHANGING and method == "POST" and not user.may_run:
+                return JSONResponse(failure(403, [f"{user.name} may only read"]), 403)
+            document = None
+            if method == "POST":
+                try:
+                    document = await _json(request)
+                except HttpProblem as problem:
+                    text = f"request: {problem}"
+                    return JSONResponse(failure(400, [text]), 400)
+            status, found = await answer(engine, call, document)
+            return JSONResponse(found, status)
+
+        return Route(path, reply, methods=[method])
 
     def _failed(
         self, is_page: bool, status: int, document: Mapping[str, Any]

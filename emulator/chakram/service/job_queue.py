@@ -116,6 +116,7 @@ class JobQueue:
         self._metrics = metrics
         self._jobs: dict[str, _Job] = {}
         self._locks: dict[str, str] = {}
+        self._reserved: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._followers = 0
@@ -181,6 +182,36 @@ class JobQueue:
             return True
         return False
 
+    def reserve(self, fabric: str, holder: str) -> bool:
+        """Keep queued runs away from a fabric, and return whether that was possible.
+
+        A second call of the same holder has no effect.
+        """
+        if self._reserved.get(fabric, holder) != holder:
+            return False
+        used_by = self._locks.get(fabric)
+        if fabric not in self._reserved and used_by is not None:
+            return False
+        self._reserved[fabric] = holder
+        return True
+
+    def release(self, fabric: str, holder: str) -> None:
+        """Give a reserved fabric back."""
+        if self._reserved.get(fabric) == holder:
+            del self._reserved[fabric]
+            self._wake.set()
+
+    async def start_now(self, submission: Submission, *, holder: str) -> StoredRun:
+        """Start a run on a fabric that *holder* has reserved."""
+        run = self.submit(submission, owner=holder, verb="run", tags=(), changes={})
+        await self._start(run)
+        return self.store.find(run.id) or run
+
+    def has_said(self, run_id: str, text: str) -> bool:
+        """Return whether a run in progress has printed a line."""
+        job = self._jobs.get(run_id)
+        return job is not None and any(event.data == text for event in job.lines)
+
     def locks(self) -> dict[str, str]:
         """Return the run that uses each fabric, for fabrics that are in use."""
         return dict(self._locks)
@@ -244,7 +275,7 @@ class JobQueue:
                 for run in self.store.waiting():
                     if len(self._jobs) >= self._parallel:
                         break
-                    if run.fabric not in self._locks:
+                    if run.fabric not in {*self._locks, *self._reserved}:
                         await self._start(run)
                 await self._wake.wait()
         finally:
@@ -258,7 +289,7 @@ class JobQueue:
                 state=INTERRUPTED,
                 reason=_ENDED_EARLY,
                 ended_s=time.time(),
-                directory=self._directory_of(run.id),
+                directory=self.directory_of(run.id),
             )
 
     async def _start(self, run: StoredRun) -> None:
@@ -345,12 +376,12 @@ class JobQueue:
             exit_code=code,
             reason=reason,
             ended_s=time.time(),
-            directory=self._directory_of(run.id),
+            directory=self.directory_of(run.id),
         )
         self._retire()
         self._wake.set()
 
-    def _directory_of(self, run_id: str) -> Path | None:
+    def directory_of(self, run_id: str) -> Path | None:
         """Return the run directory of a job, or None."""
         runs = self.folder_of(run_id) / "runs"
         if not runs.is_dir():
@@ -385,7 +416,7 @@ class JobQueue:
                 state=INTERRUPTED,
                 reason=_ENDED_EARLY,
                 ended_s=time.time(),
-                directory=self._directory_of(run_id),
+                directory=self.directory_of(run_id),
             )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
 from chakram.service.access import Tokens
 from chakram.service.application import Application, Door
 from chakram.service.job_queue import JOBS, JobQueue
+from chakram.service.otg_engine import OtgEngine
+from chakram.service.otg_server import open_grpc
 from chakram.service.run_store import RunStore
+from chakram.service.submissions import FABRICS, fabric_names
 
 DATABASE = "service.sqlite"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -40,6 +43,8 @@ class ServiceSettings:
         keep: Number of ended runs to keep.
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None.
+        otg: Name of the fabric that clients of OTG drive, or None.
+        otg_grpc: Address of OTG's gRPC, or None.
     """
 
     folder: Path
@@ -54,6 +59,8 @@ class ServiceSettings:
     keep: int = 200
     longest_s: float = 86_400.0
     metrics: str | None = None
+    otg: str | None = None
+    otg_grpc: str | None = None
 
     @property
     def host(self) -> str:
@@ -79,6 +86,14 @@ class ServiceSettings:
             raise ConfigError("--cert", "needs --key, and --key needs --cert")
         if self.client_ca is not None and self.cert is None:
             raise ConfigError("--client-ca", "needs --cert and --key")
+        if self.otg_grpc is not None and self.otg is None:
+            raise ConfigError("--otg-grpc", "needs --otg", "name a fabric")
+        if self.otg_grpc is not None and not self.otg_grpc.startswith(_LOOPBACK):
+            raise ConfigError(
+                f"--otg-grpc {self.otg_grpc}",
+                "other machines can reach it, and OTG's gRPC knows no users",
+                "listen on 127.0.0.1",
+            )
         if self.host in _LOOPBACK:
             return
         if self.cert is None:
@@ -100,7 +115,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
 
     Args:
         settings: The settings.
-        ready: Called with the address once the service answers.
+        ready: Prints the addresses, once the service answers.
 
     Raises:
         ConfigError: If the settings contradict one another.
@@ -130,9 +145,42 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             hosts=frozenset(name.lower() for name in names),
             is_encrypted=settings.cert is not None,
         )
-        application = Application(queue, settings.resources.absolute(), door)
+        resources = settings.resources.absolute()
+        engine = None
+        if settings.otg is not None:
+            if settings.otg not in fabric_names(resources):
+                raise ConfigError(
+                    f"--otg {settings.otg}",
+                    "is no fabric of the service",
+                    f"add {FABRICS}/{settings.otg}.yaml to --resources",
+                )
+            engine = OtgEngine(queue, resources, settings.otg)
+        application = Application(queue, resources, door, engine)
         server = uvicorn.Server(_config(settings, application))
-        await _serve(server, queue, settings, ready)
+        async with _otg(engine, settings, ready):
+            await _serve(server, queue, settings, ready)
+
+
+@contextlib.asynccontextmanager
+async def _otg(
+    engine: OtgEngine | None, settings: ServiceSettings, ready: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Serve OTG through gRPC during the block, and watch for clients that are gone."""
+    if engine is None:
+        yield
+        return
+    watch = asyncio.create_task(engine.give_up_when_idle(), name="idle")
+    server = None
+    try:
+        if settings.otg_grpc is not None:
+            server, address = await open_grpc(engine, settings.otg_grpc)
+            ready(f"serving OTG through gRPC at {address}")
+        yield
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+        if server is not None:
+            await server.stop(0)
 
 
 async def _serve(
@@ -151,7 +199,8 @@ async def _serve(
             port = sockets[0].getsockname()[1]
             scheme = "http" if settings.cert is None else "https"
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            ready(f"{scheme}://{host}:{port}")
+            address = f"{scheme}://{host}:{port}"
+            ready(f"serving at {address} (Ctrl-C ends it, and the runs in progress)")
         await asyncio.wait({worker, serving}, return_when=asyncio.FIRST_COMPLETED)
         if not worker.done():
             with contextlib.suppress(SystemExit):

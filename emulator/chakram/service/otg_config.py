@@ -1,0 +1,618 @@
+"""Configurations of the Open Traffic Generator, as experiments.
+
+The models are those of open-traffic-generator/models 1.62 (``snappi``): ports, devices
+with RoCEv2 interfaces, peers and queue pairs, and stateful flows between queue pairs.
+Each flow becomes a job of two ranks, whose first sends messages to the second until the
+traffic is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chakram.foundation.errors import InputError
+
+MOST_FLOWS = 64
+"""Flows of a configuration, because an experiment has at most as many jobs."""
+
+_ENDLESS = 1_000_000
+_ITERATION_BYTES = 1 << 20
+_MOST_MESSAGES = 4_096
+_UNITS = {"bytes": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000}
+_VERBS = {
+    **dict.fromkeys(("write", "write_with_immediate"), "write"),
+    **dict.fromkeys(("send", "send_with_immediate"), "send"),
+}
+_MTUS = (4096, 2048, 1024, 512, 256)
+_ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
+_LARGEST_MESSAGE = 1 << 31
+_DCQCN = (
+    *("alpha_g", "initial_alpha", "alpha_update_period", "rate_reduction_time_period"),
+    *("initial_rate_after_first_cnp", "minimum_rate_limmit"),
+    *("maximum_rate_decrement_at_time", "clamp_target_rate", "rate_increment_time"),
+    *("rate_increment_byte_counter", "rate_increment_threshold"),
+    *("additive_increment_rate", "hyper_increment_rate"),
+)
+"""Settings of DCQCN, under the names that a profile knows as those of OTG."""
+
+
+class OtgProblem(InputError):
+    """A configuration that cannot be used.
+
+    Attributes:
+        status: 400 if it is wrong, 501 if it is not supported.
+        errors: One sentence per mistake, which begins with its place.
+    """
+
+    def __init__(self, status: int, errors: list[str]) -> None:
+        super().__init__("config", errors[0] if errors else "is wrong")
+        self.status = status
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtgFlow:
+    """A flow.
+
+    Attributes:
+        name: Its name.
+        job: Name of its job in the experiment.
+        port_tx: Name of the port that sends.
+        port_rx: Name of the port that receives.
+        message_bytes: Size of a message.
+        share: Percent of the line rate of the sending port.
+        verb: ``write`` or ``send``.
+        qp_tx: Name of the queue pair that sends.
+        qp_rx: Name of the queue pair that receives.
+    """
+
+    name: str
+    job: str
+    port_tx: str
+    port_rx: str
+    message_bytes: int
+    share: float
+    verb: str
+    qp_tx: str
+    qp_rx: str
+
+
+@dataclass(slots=True)
+class OtgPlan:
+    """A configuration that can be run.
+
+    Attributes:
+        locations: Port of the fabric by name of an OTG port.
+        addresses: Addresses of OTG ports.
+        peers: Number of queue pairs by name of a peer.
+        flows: The flows.
+        transport: Section ``transport`` of the experiment.
+        warnings: What is done differently.
+    """
+
+    locations: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, list[str]] = field(default_factory=dict)
+    peers: dict[str, int] = field(default_factory=dict)
+    flows: list[OtgFlow] = field(default_factory=list)
+    transport: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def experiment(self, fabric: str, flows: set[str] | None = None) -> dict[str, Any]:
+        """Return the experiment that sends some flows until it is canceled.
+
+        Args:
+            fabric: Name of the fabric.
+            flows: Names of flows; None: all.
+        """
+        chosen = [each for each in self.flows if flows is None or each.name in flows]
+        return {
+            "version": 1,
+            "name": "otg",
+            "jobs": [
+                {
+                    "name": each.job,
+                    "trace": {
+                        "synth": "one_to_all",
+                        "ranks": 2,
+                        "size": f"{each.message_bytes}B",
+                        "repeats": _messages(each.message_bytes),
+                        "barrier": False,
+                    },
+                    "compute": {"from": "none"},
+                    "placement": {
+                        "ports": [
+                            self.locations[each.port_tx],
+                            self.locations[each.port_rx],
+                        ]
+                    },
+                }
+                for each in chosen
+            ],
+            "fabric": fabric,
+            "transport": self.transport,
+            "iterations": {"warmup": 0, "measured": _ENDLESS, "sync": "free"},
+            "predict": [],
+        }
+
+
+def _messages(size_bytes: int) -> int:
+    """Return the number of messages of one iteration."""
+    return max(1, min(_MOST_MESSAGES, math.ceil(_ITERATION_BYTES / size_bytes)))
+
+
+class _Reader:
+    """Reads an object of a configuration, and collects what is wrong with it."""
+
+    def __init__(self, data: Any, path: str, wrong: list[str], unable: list[str]):
+        self.path = path
+        self.wrong = wrong
+        self.unable = unable
+        if not isinstance(data, Mapping):
+            self.wrong.append(f"{path}: is not an object")
+            data = {}
+        self.data: Mapping[str, Any] = data
+        self._known: set[str] = set()
+
+    def text(self, name: str, default: str | None = None) -> str:
+        self._known.add(name)
+        value = self.data.get(name, default)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]  # older clients list the only address
+        if not isinstance(value, str) or not value or len(value) > 255:
+            problem = "is missing" if name not in self.data else "is not a text"
+            self.wrong.append(f"{self.at(name)}: {problem}")
+            return ""
+        return value
+
+    def number(
+        self, name: str, default: float | None, least: float, most: float
+    ) -> float:
+        self._known.add(name)
+        value = self.data.get(name, default)
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)  # JSON of protobuf writes 64-bit numbers as text
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.wrong.append(f"{self.at(name)}: is not a number")
+            return least
+        if not least <= value <= most:
+            self.wrong.append(f"{self.at(name)}: is not {least:g} to {most:g}")
+            return least
+        return value
+
+    def choice(self, name: str, values: Mapping[str, Any], default: str | None) -> str:
+        self._known.add(name)
+        value = self.data.get(name, default)
+        if value is None:
+            self.wrong.append(f"{self.at(name)}: is missing")
+        elif not isinstance(value, str):
+            self.wrong.append(f"{self.at(name)}: is not a text")
+        elif value not in values:
+            self.unable.append(
+                f"{self.at(name)}: {value:.40} is not supported, only "
+                f"{', '.join(values)}"
+            )
+        else:
+            return value
+        return next(iter(values))
+
+    def one(self, name: str) -> _Reader | None:
+        self._known.add(name)
+        if self.data.get(name) is None:
+            return None
+        return _Reader(self.data[name], self.at(name), self.wrong, self.unable)
+
+    def many(self, name: str) -> Iterator[_Reader]:
+        self._known.add(name)
+        value = self.data.get(name, [])
+        if not isinstance(value, list):
+            self.wrong.append(f"{self.at(name)}: is not a list")
+            return
+        for index, each in enumerate(value):
+            yield _Reader(each, f"{self.at(name)}[{index}]", self.wrong, self.unable)
+
+    def skip(self, *names: str) -> None:
+        """Accept keys without effect."""
+        self._known.update(names)
+
+    def end(self) -> None:
+        """Refuse all keys that were not read."""
+        for name in self.data:
+            if name not in self._known and self.data[name] not in (None, [], {}):
+                self.unable.append(f"{self.at(str(name)[:60])}: is not supported")
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass(slots=True)
+class _QueuePair:
+    port: str
+    address: str
+    destination: str
+    index: int
+    dscp: int | None
+    ecn: str | None
+
+
+class _Converter:
+    def __init__(self, config: Any, locations: Mapping[str, str]) -> None:
+        self.wrong: list[str] = []
+        self.unable: list[str] = []
+        self._known = locations
+        self._plan = OtgPlan()
+        self._queue_pairs: dict[str, _QueuePair] = {}
+        self._port_of_address: dict[str, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._config = _Reader(config, "", self.wrong, self.unable)
+
+    def convert(self) -> OtgPlan:
+        config = self._config
+        for port in config.many("ports"):
+            self._port(port)
+        for device in config.many("devices"):
+            self._device(device)
+        stateful = config.one("stateful_flows")
+        if stateful is not None:
+            stateful.skip("choice")
+            for group in stateful.many("rocev2"):
+                for tx_port in group.many("tx_ports"):
+                    self._tx_port(tx_port)
+                group.end()
+            stateful.end()
+        controls = self._options(config.one("options"))
+        config.skip("layer1", "captures", "events")
+        config.end()
+        self._transport(controls)
+        if self.wrong:
+            raise OtgProblem(400, self.wrong)
+        if self.unable:
+            raise OtgProblem(501, self.unable)
+        return self._plan
+
+    def _port(self, port: _Reader) -> None:
+        name = self._unique(port, "name")
+        location = port.text("location")
+        port.end()
+        if location and location not in self._known:
+            known = ", ".join(list(self._known)[:8])
+            self.wrong.append(
+                f"{port.at('location')}: {location:.60} is no port of the fabric; its "
+                f"ports are {known}"
+            )
+        elif location in self._plan.locations.values():
+            self.wrong.append(f"{port.at('location')}: {location} is used twice")
+        else:
+            self._plan.locations[name] = location
+            self._plan.addresses[name] = []
+
+    def _device(self, device: _Reader) -> None:
+        self._unique(device, "name")
+        own: dict[str, tuple[str, str]] = {}
+        for ethernet in device.many("ethernets"):
+            self._ethernet(ethernet, own)
+        rocev2 = device.one("rocev2")
+        if rocev2 is not None:
+            for version in ("ipv4", "ipv6"):
+                for interface in rocev2.many(f"{version}_interfaces"):
+                    self._interface(interface, f"{version}_name", own)
+            rocev2.end()
+        device.end()
+
+    def _ethernet(self, ethernet: _Reader, own: dict[str, tuple[str, str]]) -> None:
+        self._unique(ethernet, "name")
+        ethernet.skip("mac", "mtu")
+        connection = ethernet.one("connection")
+        port = ""
+        if connection is None:
+            self.wrong.append(f"{ethernet.at('connection')}: is missing")
+        else:
+            connection.choice("choice", {"port_name": 0}, "port_name")
+            port = connection.text("port_name")
+            connection.end()
+            if port and port not in self._plan.locations:
+                self.wrong.append(f"{connection.at('port_name')}: {port} is unknown")
+        for version in ("ipv4", "ipv6"):
+            for address in ethernet.many(f"{version}_addresses"):
+                name = self._unique(address, "name")
+                text = address.text("address")
+                address.skip("gateway", "prefix", "gateway_mac")
+                address.end()
+                own[name] = (port, text)
+                actual = self._known.get(self._plan.locations.get(port, ""))
+                if actual is not None and text and text != actual:
+                    self._warn(f"port {port} keeps its address {actual}")
+                self._port_of_address[text] = port
+                self._plan.addresses.setdefault(port, []).append(text)
+        ethernet.end()
+
+    def _interface(
+        self, interface: _Reader, key: str, own: Mapping[str, tuple[str, str]]
+    ) -> None:
+        name = interface.text(key)
+        if name and name not in own:
+            self.wrong.append(f"{interface.at(key)}: {name:.60} is unknown")
+        port, address = own.get(name, ("", ""))
+        asked = int(interface.number("ib_mtu", 4096, 256, 9216))
+        mtu = next(each for each in _MTUS if each <= asked)
+        if mtu != asked:
+            self._warn(f"the path MTU is {mtu}, the largest up to {asked}")
+        if self._plan.transport.setdefault("path_mtu", mtu) != mtu:
+            self.unable.append(
+                f"{interface.at('ib_mtu')}: all interfaces must have the same"
+            )
+        for peer in interface.many("peers"):
+            peer_name = self._unique(peer, "name")
+            destination = peer.text("destination_ip_address")
+            count = 0
+            for queue_pair in peer.many("qps"):
+                ends = (port, address, destination, count)
+                self._queue_pair(queue_pair, *ends)
+                count += 1
+            peer.end()
+            self._plan.peers[peer_name] = count
+        interface.end()
+
+    def _queue_pair(
+        self,
+        queue_pair: _Reader,
+        port: str,
+        address: str,
+        destination: str,
+        index: int,
+    ) -> None:
+        name = self._unique(queue_pair, "qp_name")
+        dscp: int | None = None
+        ecn: str | None = None
+        kind = queue_pair.one("connection_type")
+        if kind is not None:
+            kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
+            settings = kind.one("reliable_connection")
+            if settings is not None:
+                if "dscp" in settings.data:
+                    dscp = int(settings.number("dscp", 26, 0, 63))
+                if "ecn" in settings.data:
+                    ecn = _ECN[settings.choice("ecn", _ECN, "ect_0")]
+                for ignored in ("source_qp_number", "initial_psn", "udp_source_port"):
+                    if ignored in settings.data:
+                        settings.skip(ignored)
+                        self._warn(f"{ignored} is chosen by the engine")
+                settings.skip("virtual_address", "remote_key")
+                settings.end()
+            kind.end()
+        queue_pair.end()
+        self._queue_pairs[name] = _QueuePair(
+            port, address, destination, index, dscp, ecn
+        )
+
+    def _tx_port(self, tx_port: _Reader) -> None:
+        port = tx_port.text("port_name")
+        if port and port not in self._plan.locations:
+            self.wrong.append(f"{tx_port.at('port_name')}: {port:.60} is unknown")
+        kind = tx_port.one("transmit_type")
+        if kind is None:
+            self.wrong.append(f"{tx_port.at('transmit_type')}: is missing")
+        else:
+            kind.choice("choice", {"target_line_rate": 0}, "target_line_rate")
+            rate = kind.one("target_line_rate")
+            if rate is None:
+                self.wrong.append(f"{kind.at('target_line_rate')}: is missing")
+            else:
+                share = rate.number("value", 100, 1, 100)
+                flows = list(rate.many("flows"))
+                for flow in flows:
+                    self._flow(flow, port, share / len(flows))
+                rate.end()
+            kind.end()
+        tx_port.end()
+
+    def _flow(self, flow: _Reader, port: str, share: float) -> None:
+        name = self._unique(flow, "name", kind="flow")
+        ends: list[str] = []
+        for key in ("tx_endpoint", "rx_endpoint"):
+            if key == "rx_endpoint" and not flow.data.get(key):
+                endpoint = self._opposite(ends[0])
+                flow.skip(key)
+                if not endpoint:
+                    self.wrong.append(
+                        f"{flow.at(key)}: is missing, and no queue pair is opposite to "
+                        f"{ends[0]:.60}"
+                    )
+            else:
+                endpoint = flow.text(key)
+            if endpoint and endpoint not in self._queue_pairs:
+                self.wrong.append(f"{flow.at(key)}: {endpoint:.60} is no queue pair")
+            ends.append(endpoint)
+        pairs = [self._queue_pairs.get(each) for each in ends]
+        if pairs[0] is not None and pairs[0].port != port:
+            self.wrong.append(f"{flow.at('tx_endpoint')}: is not at port {port}")
+        unit = flow.choice("message_size_unit", _UNITS, "bytes")
+        size = int(flow.number("message_size", 64, 1, 1 << 32)) * _UNITS[unit]
+        if size > _LARGEST_MESSAGE:
+            self.wrong.append(f"{flow.at('message_size')}: is above 2 GiB")
+        verb = flow.one("rocev2_verb")
+        word = "write"
+        if verb is not None:
+            word = verb.choice("choice", _VERBS, "write")
+            verb.skip("write_with_immediate", "send_with_immediate")
+            verb.end()
+        flow.end()
+        if None in pairs or not name:
+            return
+        first, second = pairs
+        assert first is not None
+        assert second is not None
+        if first.port == second.port:
+            self.wrong.append(f"{flow.at('rx_endpoint')}: is at the same port")
+        self._plan.flows.append(
+            OtgFlow(
+                name=name,
+                job=f"f{len(self._plan.flows)}",
+                port_tx=first.port,
+                port_rx=second.port,
+                message_bytes=size,
+                share=share,
+                verb=_VERBS[word],
+                qp_tx=ends[0],
+                qp_rx=ends[1],
+            )
+        )
+
+    def _options(self, options: _Reader | None) -> list[dict[str, Any]]:
+        """Return the congestion control of each port that has one."""
+        found: list[dict[str, Any]] = []
+        if options is None:
+            return found
+        options.skip("port_options", "protocol_options", "flow_options")
+        for port in options.many("per_port_options"):
+            name = port.text("port_name")
+            if name and name not in self._plan.locations:
+                self.wrong.append(f"{port.at('port_name')}: {name:.60} is unknown")
+            for protocol in port.many("protocols"):
+                protocol.choice("choice", {"rocev2": 0}, "rocev2")
+                settings = protocol.one("rocev2")
+                if settings is not None:
+                    found.append(self._of_port(settings))
+                protocol.end()
+            port.end()
+        options.end()
+        return found
+
+    def _of_port(self, settings: _Reader) -> dict[str, Any]:
+        control: dict[str, Any] = {}
+        dcqcn = settings.one("dcqcn_settings")
+        if dcqcn is not None:
+            is_on = dcqcn.data.get("enable_dcqcn", True)
+            dcqcn.skip("enable_dcqcn", *_DCQCN)
+            dcqcn.end()
+            if not isinstance(is_on, bool):
+                self.wrong.append(f"{dcqcn.at('enable_dcqcn')}: is not true or false")
+            given = {
+                name: dcqcn.data[name]
+                for name in _DCQCN
+                if dcqcn.data.get(name) is not None
+            }
+            for name, value in given.items():
+                if isinstance(value, str) and value.isdecimal():
+                    given[name] = int(value)
+                elif not isinstance(value, int | float):
+                    self.wrong.append(f"{dcqcn.at(name)}: is not a number")
+            if is_on:
+                section: dict[str, Any] = {"vendor": given} if given else {}
+                control["congestion_control"] = {"dcqcn": section}
+        cnp = settings.one("cnp")
+        if cnp is not None:
+            cnp.choice("choice", {"ip_dscp": 0}, "ip_dscp")
+            value = cnp.one("ip_dscp")
+            if value is not None:
+                control["cnp_dscp"] = int(value.number("value", 48, 0, 63))
+                value.end()
+            cnp.skip("ecn_value")
+            if "cnp_delay_timer" in cnp.data:
+                timer = cnp.number("cnp_delay_timer", 55, 0, 10**6)
+                vendor = control.get("congestion_control", {}).get("dcqcn")
+                if vendor is not None:
+                    vendor.setdefault("vendor", {})["cnp_delay_timer"] = timer
+            cnp.end()
+        kind = settings.one("connection_type")
+        if kind is not None:
+            kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
+            answers = kind.one("reliable_connection")
+            if answers is not None:
+                answers.skip("ack", "nak", "enable_retransmission_timeout")
+                if "retransmission_retry_count" in answers.data:
+                    control["retry_limit"] = int(
+                        answers.number("retransmission_retry_count", 7, 0, 1000)
+                    )
+                if "retransmission_timeout_value" in answers.data:
+                    control["local_ack_timeout"] = int(
+                        answers.number("retransmission_timeout_value", 14, 0, 31)
+                    )
+                answers.end()
+            kind.end()
+        settings.end()
+        return control
+
+    def _transport(self, controls: list[dict[str, Any]]) -> None:
+        """Set the transport, which is the same for all ports."""
+        transport = self._plan.transport
+        if any(each != controls[0] for each in controls):
+            self.unable.append("options.per_port_options: all ports must have the same")
+        control = dict(controls[0]) if controls else {}
+        dscp = {"cnp": control.pop("cnp_dscp")} if "cnp_dscp" in control else {}
+        transport |= control
+        pairs = self._queue_pairs.values()
+        shared: tuple[tuple[str, set[Any]], ...] = (
+            ("dscp", {each.dscp for each in pairs if each.dscp is not None}),
+            ("ecn", {each.ecn for each in pairs if each.ecn is not None}),
+            ("rocev2_verb", {each.verb for each in self._plan.flows}),
+            ("target_line_rate", {each.share for each in self._plan.flows}),
+        )
+        for name, values in shared:
+            if len(values) > 1:
+                self.unable.append(f"{name}: must be the same for all queue pairs")
+            if not values:
+                continue
+            (value, *_) = values
+            if name == "dscp":
+                dscp |= {"data": value, "ack": value}
+            elif name == "ecn":
+                transport["ecn"] = value
+            elif name == "rocev2_verb":
+                transport["verb"] = value
+            elif "congestion_control" not in transport:
+                # A queue pair sends at this share of the line rate.
+                text = f"{value:.6g}%"
+                transport["congestion_control"] = {"fixed_rate": {"rate": text}}
+            elif value < 100 / max(1, self._most_flows()):
+                self.unable.append(
+                    "target_line_rate.value: must be 100 with DCQCN, which sets the "
+                    "rates"
+                )
+        if dscp:
+            transport["dscp"] = dscp
+        if len(self._plan.flows) > MOST_FLOWS:
+            self.unable.append(f"stateful_flows: more than {MOST_FLOWS} flows")
+
+    def _most_flows(self) -> int:
+        ports = [each.port_tx for each in self._plan.flows]
+        return max(map(ports.count, ports), default=0)
+
+    def _opposite(self, name: str) -> str:
+        """Return the queue pair at the other end of a peer; empty if there is none."""
+        own = self._queue_pairs.get(name)
+        if own is None:
+            return ""
+        for other, pair in self._queue_pairs.items():
+            ends = pair.address, pair.destination, pair.index
+            if ends == (own.destination, own.address, own.index):
+                return other
+        return ""
+
+    def _unique(self, reader: _Reader, key: str, *, kind: str = "") -> str:
+        name = reader.text(key)
+        known = self._names.setdefault((kind, name), reader.path)
+        if name and known != reader.path:
+            self.wrong.append(
+                f"{reader.at(key)}: {name:.60} is also the name of {known}"
+            )
+        return name
+
+    def _warn(self, text: str) -> None:
+        if text not in self._plan.warnings:
+            self._plan.warnings.append(text)
+
+
+def convert_config(config: Any, ports: Mapping[str, str]) -> OtgPlan:
+    """Return the plan of a configuration.
+
+    Args:
+        config: The configuration, as JSON with the names of OTG.
+        ports: Address by name of a port of the fabric.
+
+    Raises:
+        OtgProblem: If it is wrong or not supported. It lists all places.
+    """
+    return _Converter(config, ports).convert()

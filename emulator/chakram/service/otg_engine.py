@@ -1,0 +1,416 @@
+"""The traffic generator that an OTG client drives: configuration, control, metrics.
+
+A configuration reserves the fabric. It is released by an empty configuration, or when
+the client has sent no request for some minutes and no flow is running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chakram.config.experiment import Experiment
+from chakram.foundation.errors import ChakramError, ConfigError, ResultsError
+from chakram.run_directory.reader import open_run
+from chakram.service.job_queue import JobQueue
+from chakram.service.otg_config import OtgFlow, OtgPlan, OtgProblem, convert_config
+from chakram.service.run_store import ENDED, RUNNING, StoredRun
+from chakram.service.submissions import Submission, check_submission
+
+API_VERSION = "1.62.0"
+"""Version of the OTG models."""
+
+IDLE_S = 600.0
+"""Time without requests after which an idle client loses the fabric."""
+
+_START_S = 90.0
+_STOP_S = 60.0
+_LOOK_S = 0.05
+_SENDING = "replaying"
+_FLOW_NUMBERS = (
+    *("src_qp", "dest_qp", "data_frames_tx", "data_frames_rx", "frame_delta"),
+    *("data_frames_retransmitted", "frame_sequence_error", "tx_bytes", "rx_bytes"),
+    *("message_tx", "message_complete_rx", "message_fail", "flow_completion_time"),
+    *("ecn_ce_rx", "cnp_tx", "cnp_rx", "ack_tx", "ack_rx", "nak_tx", "nak_rx"),
+)
+_AT_RECEIVER = (
+    *("data_frames_rx", "rx_bytes", "message_complete_rx", "frame_sequence_error"),
+    *("ecn_ce_rx", "cnp_tx", "ack_tx", "nak_tx", "data_rx_rate"),
+)
+"""Counters of a flow that the receiving queue pair counts."""
+
+_FLOW_RATES = ("data_tx_rate", "data_rx_rate")
+_UNSUPPORTED_STATES = ("pause", "resume")
+
+
+class OtgEngine:
+    """What a client of OTG drives.
+
+    Args:
+        queue: The queue of the service.
+        resources: Folder of resources.
+        fabric: Name of the fabric.
+    """
+
+    def __init__(self, queue: JobQueue, resources: Path, fabric: str) -> None:
+        self._queue = queue
+        self._resources = resources
+        self._fabric = fabric
+        self._holder = "otg"
+        self._lock = asyncio.Lock()
+        self._config: dict[str, Any] = {}
+        self._plan = OtgPlan()
+        self._run_id: str | None = None
+        self._used_s = time.monotonic()
+
+    async def set_config(self, config: Any) -> list[str]:
+        """Replace the configuration, and return warnings.
+
+        Raises:
+            OtgProblem: If it is wrong or not supported.
+            ChakramError: If the fabric is in use.
+        """
+        async with self._used():
+            is_empty = isinstance(config, Mapping) and not any(config.values())
+            ports = {} if is_empty else await asyncio.to_thread(self._ports)
+            plan = OtgPlan() if is_empty else convert_config(config, ports)
+            if plan.flows:
+                await self._submission(plan, None)  # finds what only runs would
+            await self._stop()
+            if is_empty:
+                self._queue.release(self._fabric, self._holder)
+            elif not self._queue.reserve(self._fabric, self._holder):
+                raise ConfigError(
+                    f"fabric {self._fabric}",
+                    "is used by a run",
+                    "wait for its end, or cancel it",
+                )
+            self._config, self._plan, self._run_id = dict(config), plan, None
+            return plan.warnings
+
+    async def get_config(self) -> dict[str, Any]:
+        """Return the configuration as it was set."""
+        async with self._used():
+            return self._config
+
+    async def control(self, state: Any) -> list[str]:
+        """Start or stop, and return warnings.
+
+        Raises:
+            OtgProblem: If this is not supported.
+            ChakramError: If the flows cannot be started.
+        """
+        async with self._used():
+            if not isinstance(state, Mapping):
+                raise OtgProblem(400, ["control_state: is not an object"])
+            kind = state.get("choice") or next(
+                (name for name in ("traffic", "protocol", "port") if name in state), ""
+            )
+            if kind == "protocol":
+                return _protocols(state.get("protocol"))
+            if kind != "traffic":
+                raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
+            transmit = _inner(state, "traffic", "flow_transmit")
+            word = transmit.get("state")
+            names = transmit.get("flow_names") or None
+            if word in _UNSUPPORTED_STATES:
+                path = "traffic.flow_transmit.state"
+                raise OtgProblem(501, [f"{path}: {word} is not supported"])
+            if word not in ("start", "stop"):
+                raise OtgProblem(
+                    400, ["traffic.flow_transmit.state: is not start or stop"]
+                )
+            wanted = self._named(names)
+            if word == "start":
+                await self._start(wanted)
+            elif wanted is not None and len(wanted) < len(self._plan.flows):
+                path = "traffic.flow_transmit.flow_names"
+                raise OtgProblem(501, [f"{path}: flows are stopped only together"])
+            else:
+                await self._stop()
+            return []
+
+    async def metrics(self, request: Any) -> dict[str, Any]:
+        """Return counters of ports, flows or peers.
+
+        Raises:
+            OtgProblem: If these are not supported.
+        """
+        async with self._used():
+            if not isinstance(request, Mapping):
+                raise OtgProblem(400, ["metrics_request: is not an object"])
+            kind = str(request.get("choice") or next(iter(request), ""))
+            asked = request.get(kind) or {}
+            if not isinstance(asked, Mapping):
+                raise OtgProblem(400, [f"{kind}: is not an object"])
+            run = None if self._run_id is None else self._queue.store.find(self._run_id)
+            if kind == "rocev2_flow":
+                found = await asyncio.to_thread(self._flow_rows, run)
+                columns = _inner(asked, "per_qp")
+                wanted = columns.get("flow_names") or None
+                rows = [
+                    row for row in found if not wanted or row["flow_name"] in wanted
+                ]
+                return _answer("rocev2_flow_per_qp_metrics", rows)
+            if kind == "port":
+                names = asked.get("port_names") or list(self._plan.locations)
+                rows = await asyncio.to_thread(self._port_rows, run, names)
+                return _answer("port_metrics", rows)
+            if kind == "flow":
+                found = await asyncio.to_thread(self._flow_rows, run)
+                sending = self._state(run)
+                rows = [
+                    {
+                        "name": row["flow_name"],
+                        "port_tx": row["port_tx"],
+                        "port_rx": row["port_rx"],
+                        "transmit": sending,
+                        **_renamed(row),
+                    }
+                    for row in found
+                    if not asked.get("flow_names")
+                    or row["flow_name"] in asked["flow_names"]
+                ]
+                return _answer("flow_metrics", rows)
+            if kind in ("rocev2_ipv4", "rocev2_ipv6"):
+                is_up = self._state(run) == "started"
+                rows = [
+                    {
+                        "name": name,
+                        "qp_configured": count,
+                        "qp_up": count if is_up else 0,
+                        "qp_down": 0 if is_up else count,
+                    }
+                    for name, count in self._plan.peers.items()
+                ]
+                return _answer(f"{kind}_per_peer_metrics", rows)
+            raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
+
+    async def give_up_when_idle(self) -> None:
+        """Release the fabric of clients that have gone, until canceled."""
+        while True:
+            await asyncio.sleep(min(30.0, IDLE_S / 4))
+            run = None if self._run_id is None else self._queue.store.find(self._run_id)
+            is_sending = run is not None and run.state == RUNNING
+            if time.monotonic() - self._used_s > IDLE_S and not is_sending:
+                self._queue.release(self._fabric, self._holder)
+                self._config, self._plan = {}, OtgPlan()
+
+    # ---- helpers ---------------------------------------------------------------------
+
+    def _used(self) -> asyncio.Lock:
+        self._used_s = time.monotonic()
+        return self._lock
+
+    def _ports(self) -> dict[str, str]:
+        """Return the address of each port of the fabric, by name."""
+        probe = {
+            "version": 1,
+            "name": "otg",
+            "jobs": [
+                {
+                    "name": "probe",
+                    "trace": {"synth": "one_to_all", "ranks": 2},
+                    "placement": {"ranks_per_port": 64},
+                }
+            ],
+            "fabric": self._fabric,
+        }
+        found = check_submission(yaml.safe_dump(probe), self._resources)
+        return _ports_of(found.experiment)
+
+    async def _submission(self, plan: OtgPlan, names: set[str] | None) -> Submission:
+        text = yaml.safe_dump(plan.experiment(self._fabric, names), sort_keys=False)
+        return await asyncio.to_thread(check_submission, text, self._resources)
+
+    def _named(self, names: Any) -> set[str] | None:
+        path = "traffic.flow_transmit.flow_names"
+        if names is None:
+            return None
+        known = {flow.name for flow in self._plan.flows}
+        if not isinstance(names, list) or not all(
+            isinstance(name, str) for name in names
+        ):
+            raise OtgProblem(400, [f"{path}: is not a list of names"])
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
+        return set(names)
+
+    async def _start(self, names: set[str] | None) -> None:
+        if not self._plan.flows:
+            raise OtgProblem(400, ["stateful_flows: there is no flow to start"])
+        run = None if self._run_id is None else self._queue.store.find(self._run_id)
+        if run is not None and run.state == RUNNING:
+            if names is None:
+                return  # all that can be started has been
+            path = "traffic.flow_transmit.flow_names"
+            raise OtgProblem(501, [f"{path}: flows are started only together"])
+        if not self._queue.reserve(self._fabric, self._holder):
+            raise ConfigError(f"fabric {self._fabric}", "is used by a run")
+        submission = await self._submission(self._plan, names)
+        run = await self._queue.start_now(submission, holder=self._holder)
+        self._run_id = run.id
+        limit_s = time.monotonic() + _START_S
+        while time.monotonic() < limit_s:
+            found = self._queue.store.find(run.id)
+            if found is None or found.state in ENDED:
+                reason = "is gone" if found is None else found.reason or found.state
+                raise ResultsError("flows", f"could not be started: {reason}")
+            if self._queue.has_said(run.id, _SENDING):
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise ResultsError("flows", f"did not start within {_START_S:.0f} s")
+
+    async def _stop(self) -> None:
+        if self._run_id is None:
+            return
+        run = self._queue.store.find(self._run_id)
+        if run is None or run.state in ENDED:
+            return
+        self._queue.cancel(run, self._holder)
+        limit_s = time.monotonic() + _STOP_S
+        while time.monotonic() < limit_s:
+            run = self._queue.store.find(self._run_id)
+            if run is None or run.state in ENDED:
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise ResultsError("flows", f"did not stop within {_STOP_S:.0f} s")
+
+    def _state(self, run: StoredRun | None) -> str:
+        return "started" if run is not None and run.state == RUNNING else "stopped"
+
+    def _flow_rows(self, run: StoredRun | None) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        directory = None if run is None else self._queue.directory_of(run.id)
+        if directory is not None:
+            try:
+                rows = open_run(directory).queue_pair_metrics().to_pylist()
+                found = _both_ends(rows)
+            except ChakramError:
+                found = {}  # nothing has been written yet
+        return [_flow_row(flow, found.get(flow.job, {})) for flow in self._plan.flows]
+
+    def _port_rows(self, run: StoredRun | None, names: Any) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        directory = None if run is None else self._queue.directory_of(run.id)
+        if directory is not None:
+            try:
+                rows = open_run(directory).port_metrics().to_pylist()
+                found = {row["name"]: row for row in rows}
+            except ChakramError:
+                found = {}
+        answer = []
+        for name in names:
+            location = self._plan.locations.get(name)
+            if location is None:
+                raise OtgProblem(400, [f"port.port_names: {name!s:.60} is unknown"])
+            row = found.get(location, {})
+            numbers = {
+                "frames_tx": row.get("tx_packets"),
+                "frames_rx": row.get("rx_packets"),
+                "bytes_tx": row.get("tx_bytes"),
+                "bytes_rx": row.get("rx_bytes"),
+            }
+            answer.append(
+                {
+                    "name": name,
+                    "location": location,
+                    "transmit": self._state(run),
+                    **{
+                        key: value
+                        for key, value in numbers.items()
+                        if value is not None
+                    },
+                }
+            )
+        return answer
+
+
+def _ports_of(experiment: Experiment) -> dict[str, str]:
+    fabric = experiment.fabric
+    planned = fabric.planned_ports(fabric.nports or 0)
+    return {port.host: port.address for port in planned}
+
+
+def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the counters of each job's flow: of what was sent, and of what arrived."""
+    sent: dict[str, dict[str, Any]] = {}
+    arrived: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        job, _, rest = row["flow_name"].partition("/")
+        (sent if rest.endswith("/0>1") else arrived)[job] = row
+    return {
+        job: {**row, **{name: arrived[job].get(name) for name in _AT_RECEIVER}}
+        for job, row in sent.items()
+        if job in arrived
+    }
+
+
+def _flow_row(flow: OtgFlow, row: Mapping[str, Any]) -> dict[str, Any]:
+    addresses = {
+        name: row[name]
+        for name in ("src_ipv4", "dest_ipv4", "src_ipv6", "dest_ipv6")
+        if row.get(name) is not None
+    }
+    numbers = {
+        name: round(row[name])
+        for name in _FLOW_NUMBERS
+        if row.get(name) is not None and row[name] >= 0
+    }
+    rates = {
+        name: float(row[name]) for name in _FLOW_RATES if row.get(name) is not None
+    }
+    return {
+        "flow_name": flow.name,
+        "port_tx": flow.port_tx,
+        "port_rx": flow.port_rx,
+        **addresses,
+        **numbers,
+        **rates,
+    }
+
+
+def _renamed(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = {
+        "frames_tx": "data_frames_tx",
+        "frames_rx": "data_frames_rx",
+        "bytes_tx": "tx_bytes",
+        "bytes_rx": "rx_bytes",
+    }
+    return {name: row[of] for name, of in names.items() if of in row}
+
+
+def _answer(choice: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"choice": choice, choice: rows}
+
+
+def _inner(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return an object inside of others, which is empty if it is missing.
+
+    Raises:
+        OtgProblem: If one of them is not an object.
+    """
+    path = ""
+    for name in names:
+        path = f"{path}.{name}" if path else name
+        inner = data.get(name) or {}
+        if not isinstance(inner, Mapping):
+            raise OtgProblem(400, [f"{path}: is not an object"])
+        data = inner
+    return data
+
+
+def _protocols(protocol: Any) -> list[str]:
+    """Answer a request to start or stop protocols, which runs do by themselves."""
+    if not isinstance(protocol, Mapping):
+        raise OtgProblem(400, ["protocol: is not an object"])
+    kind = protocol.get("choice") or next(iter(protocol), "")
+    if kind in ("all", "rocev2"):
+        return ["queue pairs are connected when flows start"]
+    raise OtgProblem(501, [f"protocol.{kind}: is not supported"])

@@ -1,0 +1,225 @@
+"""The two doors of the OTG engine: REST and gRPC, as snappi's clients use them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import chakram
+from chakram.foundation.errors import ChakramError, ConfigError, PortInUse
+from chakram.service.otg_config import OtgProblem
+from chakram.service.otg_engine import API_VERSION, OtgEngine
+
+MISSING = ConfigError(
+    "--otg-grpc",
+    "the messages of OTG for Python are not installed",
+    'install them: pip install "chakram[otg]"',
+)
+
+_MESSAGE_BYTES = 16 << 20
+_VALIDATION, _INTERNAL = "validation", "internal"
+
+Call = Callable[[OtgEngine, Any], Awaitable[Any]]
+
+
+def version() -> dict[str, str]:
+    """Return the answer to a request for versions."""
+    return {
+        "api_spec_version": API_VERSION,
+        "sdk_version": "",
+        "app_version": f"chakram {chakram.__version__}",
+    }
+
+
+async def _set_config(engine: OtgEngine, document: Any) -> Any:
+    return {"warnings": await engine.set_config(document)}
+
+
+async def _get_config(engine: OtgEngine, _: Any) -> Any:
+    return await engine.get_config()
+
+
+async def _control(engine: OtgEngine, document: Any) -> Any:
+    return {"warnings": await engine.control(document)}
+
+
+async def _metrics(engine: OtgEngine, document: Any) -> Any:
+    return await engine.metrics(document)
+
+
+async def _version(_engine: OtgEngine, _: Any) -> Any:
+    return version()
+
+
+def _refuse(what: str) -> Call:
+    async def refuse(_engine: OtgEngine, _document: Any) -> Any:
+        raise OtgProblem(501, [f"{what}: is not supported"])
+
+    return refuse
+
+
+REST: dict[tuple[str, str], Call] = {
+    ("POST", "/config"): _set_config,
+    ("GET", "/config"): _get_config,
+    ("PATCH", "/config"): _refuse("UpdateConfig"),
+    ("POST", "/control/state"): _control,
+    ("POST", "/control/action"): _refuse("SetControlAction"),
+    ("POST", "/monitor/metrics"): _metrics,
+    ("POST", "/monitor/states"): _refuse("GetStates"),
+    ("POST", "/monitor/capture"): _refuse("GetCapture"),
+    ("GET", "/capabilities/version"): _version,
+}
+"""Calls by method and path."""
+
+CHANGING = frozenset(("/config", "/control/state"))
+"""Paths whose POST needs the role run."""
+
+
+async def answer(
+    engine: OtgEngine, call: Call, document: Any
+) -> tuple[int, dict[str, Any]]:
+    """Return status and document of an answer."""
+    try:
+        return 200, await call(engine, document)
+    except OtgProblem as problem:
+        return problem.status, failure(problem.status, problem.errors)
+    except ChakramError as error:
+        status = 400 if isinstance(error, ConfigError) else 500
+        return status, failure(status, [str(error)])
+
+
+def failure(status: int, errors: list[str]) -> dict[str, Any]:
+    """Return the document of an error."""
+    kind = _INTERNAL if status == 500 else _VALIDATION
+    return {"code": status, "kind": kind, "errors": errors}
+
+
+# ---- gRPC ----------------------------------------------------------------------------
+
+
+def _messages() -> tuple[Any, Any]:
+    """Return the modules of messages and of the service in the package snappi.
+
+    The package itself is not imported, because its client has 218,000 lines.
+
+    Raises:
+        ConfigError: If they are not installed.
+    """
+    package = find_spec("snappi")
+    places = [] if package is None else package.submodule_search_locations or []
+    for place in places:
+        loaded = []
+        for name in ("otg_pb2", "otg_pb2_grpc"):
+            spec = spec_from_file_location(name, Path(place) / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = module_from_spec(spec)
+            # The second one imports the first one.
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except (ImportError, OSError, RuntimeError, TypeError) as error:
+                raise MISSING from error
+            loaded.append(module)
+        return loaded[0], loaded[1]
+    raise MISSING
+
+
+class OtgServicer:
+    """The gRPC service.
+
+    Args:
+        engine: The engine.
+        messages: Module of the messages.
+    """
+
+    def __init__(self, engine: OtgEngine, messages: Any) -> None:
+        self._engine = engine
+        self._pb = messages
+
+    async def SetConfig(self, request: Any, context: Any) -> Any:
+        """Replace the configuration."""
+        found = await self._call(_set_config, request.config, context)
+        return self._made("SetConfigResponse", {"warning": found})
+
+    async def GetConfig(self, _request: Any, context: Any) -> Any:
+        """Return the configuration."""
+        found = await self._call(_get_config, None, context)
+        return self._made("GetConfigResponse", {"config": found})
+
+    async def SetControlState(self, request: Any, context: Any) -> Any:
+        """Start or stop."""
+        found = await self._call(_control, request.control_state, context)
+        return self._made("SetControlStateResponse", {"warning": found})
+
+    async def GetMetrics(self, request: Any, context: Any) -> Any:
+        """Return counters."""
+        found = await self._call(_metrics, request.metrics_request, context)
+        return self._made("GetMetricsResponse", {"metrics_response": found})
+
+    async def GetVersion(self, _request: Any, _context: Any) -> Any:
+        """Return versions."""
+        return self._made("GetVersionResponse", {"version": version()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        async def refuse(_request: Any, context: Any) -> None:
+            await self._abort(context, 501, [f"{name}: is not supported"])
+
+        return refuse
+
+    async def _call(self, call: Call, message: Any, context: Any) -> Any:
+        from google.protobuf import json_format
+
+        document = None
+        if message is not None:
+            document = json_format.MessageToDict(
+                message, preserving_proto_field_name=True
+            )
+        status, found = await answer(self._engine, call, document)
+        if status != 200:
+            await self._abort(context, status, found["errors"])
+        return found
+
+    async def _abort(self, context: Any, status: int, errors: list[str]) -> None:
+        code = {
+            400: grpc.StatusCode.INVALID_ARGUMENT,
+            501: grpc.StatusCode.UNIMPLEMENTED,
+        }.get(status, grpc.StatusCode.INTERNAL)
+        await context.abort(code, json.dumps(failure(status, errors)))
+
+    def _made(self, name: str, document: Any) -> Any:
+        from google.protobuf import json_format
+
+        return json_format.ParseDict(document, getattr(self._pb, name)())
+
+
+async def open_grpc(engine: OtgEngine, address: str) -> tuple[grpc.aio.Server, str]:
+    """Serve gRPC without encryption, and return the server and its address.
+
+    Raises:
+        ConfigError: If the messages are not installed.
+        PortInUse: If the address is taken.
+    """
+    messages, services = _messages()
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    services.add_OpenapiServicer_to_server(OtgServicer(engine, messages), server)
+    try:
+        port = server.add_insecure_port(address)
+        await server.start()
+    except (RuntimeError, OSError) as error:
+        raise PortInUse(f"--otg-grpc {address}", str(error)) from error
+    return server, f"{address.rpartition(':')[0]}:{port}"

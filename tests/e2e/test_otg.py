@@ -1,0 +1,139 @@
+"""snappi's own client drives the fabric of a service, through REST and gRPC."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chakram.run_directory.reader import RunResults, open_run
+from tests.service_client import EXPERIMENT, Service, served
+from tests.support import REPO_ROOT, require
+from tests.waiting import PATIENCE_S
+
+CLIENT = Path(__file__).with_name("otg_client.py")
+HOSTS = 5
+FABRIC = {
+    "kind": "namespaces",
+    "switch": "model",
+    "topology": {"single_switch": {"hosts": HOSTS}},
+    "links": {"host": {"rate": "50Mbit", "ecn": "20KB/80KB/0.5"}},
+}
+
+
+def environment() -> Path:
+    """Return the environment of snappi."""
+    return Path(sys.executable).parent.parent / "snappi"
+
+
+@pytest.fixture
+def service(tmp_path: Path, netns: None, state_root: Path) -> Iterator[Service]:
+    """Yield a service whose fabric clients of OTG may drive."""
+    del netns, state_root
+    place = next(environment().glob("lib/python3*/site-packages/snappi"), None)
+    require("snappi", None if place else f"there is no snappi in {environment()}")
+    assert place is not None
+    # Only the package itself: the others there are older than ours.
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "snappi").symlink_to(place)
+    fabrics = tmp_path / "resources/fabrics"
+    fabrics.mkdir(parents=True)
+    (fabrics / "lab.yaml").write_text(yaml.safe_dump(FABRIC))
+    options = ("--otg", "lab", "--otg-grpc", "127.0.0.1:0")
+    with served(tmp_path, *options, PYTHONPATH=str(packages)) as made:
+        yield made
+
+
+def script(service: Service, transport: str, name: str) -> dict[str, Any]:
+    """Run a script of a user of snappi, and return what it found."""
+    location = service.grpc_address if transport == "grpc" else service.address
+    done = subprocess.run(
+        [environment() / "bin/python", CLIENT, location, transport, name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE_S,
+        cwd=REPO_ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def last_run(service: Service) -> RunResults:
+    run = service.json("/runs?owner=otg&limit=1")["runs"][0]
+    assert run["state"] == "canceled"
+    (directory,) = (service.folder / "jobs" / run["id"] / "runs").iterdir()
+    return open_run(directory)
+
+
+def numbers(row: dict[str, Any], names: tuple[str, ...]) -> list[int]:
+    # JSON of protobuf has 64-bit numbers as text.
+    return [int(row[name]) for name in names]
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_scripts_of_snappi_run_unchanged(service: Service, transport: str) -> None:
+    found = script(service, transport, "at_a_rate")
+    assert found["same"]
+    assert {port["transmit"] for port in found["running"]} == {"started"}
+    assert {port["transmit"] for port in found["ports"]} == {"stopped"}
+    (flow,) = found["flows"]
+    # Half of 50 Mbit/s.
+    assert 0.020 < float(flow["data_tx_rate"]) < 0.026
+    rows = last_run(service).queue_pair_metrics().to_pylist()
+    (sent,) = [row for row in rows if row["flow_name"].endswith("/0>1")]
+    (arrived,) = [row for row in rows if row["flow_name"].endswith("/1>0")]
+    names = ("data_frames_tx", "tx_bytes", "cnp_rx", "ack_rx", "message_tx")
+    assert numbers(flow, names) == numbers(sent, names)
+    names = ("data_frames_rx", "rx_bytes", "ecn_ce_rx", "ack_tx")
+    assert numbers(flow, names) == numbers(arrived, names)
+    assert (flow["src_ipv4"], flow["dest_ipv4"]) == ("198.18.0.2", "198.18.0.1")
+    ports = {row["name"]: row for row in last_run(service).port_metrics().to_pylist()}
+    for port in found["ports"]:
+        own = ports[port["location"]]
+        names = ("frames_tx", "frames_rx", "bytes_tx", "bytes_rx")
+        of_run = ("tx_packets", "rx_packets", "tx_bytes", "rx_bytes")
+        assert numbers(port, names) == numbers(own, of_run)
+
+    flows = script(service, transport, "incast")["flows"]
+    assert len(flows) == HOSTS - 1
+    assert all(int(flow["ecn_ce_rx"]) > 0 for flow in flows)
+    results = last_run(service)
+    assert "dcqcn" in results.manifest.transport
+
+    told = script(service, transport, "again")
+    for rows, peers in told["turns"]:
+        assert [row["flow_name"] for row in rows] == ["a", "b"]
+        assert all(int(row["data_frames_tx"]) > 0 for row in rows)
+        assert {int(peer["qp_down"]) for peer in peers} == {HOSTS}
+    first, second = told["errors"]
+    assert "ports[0].location: nowhere is no port of the fabric" in first
+    assert "pause is not supported" in second
+
+
+def test_a_configuration_locks_the_fabric(service: Service) -> None:
+    port = {"name": "p0", "location": "h0"}
+    configured = json.dumps({"ports": [port]}).encode()
+    assert service.ask("/config", "POST", configured)[0] == 200
+    text = EXPERIMENT.replace("fabric:\n  kind: loopback\n", "fabric: lab\n")
+    waiting, other = service.submit(text, "run"), service.submit()
+    assert service.wait(other)["state"] == "done"
+    assert service.state(waiting) == "queued"
+    assert service.ask("/config", "POST", b"{}")[0] == 200
+    assert service.wait(waiting)["state"] == "done"
+    for method, path in {"PATCH": "/config", "POST": "/monitor/capture"}.items():
+        status, body, _ = service.ask(path, method, b"{}")
+        assert (status, json.loads(body)["kind"]) == (501, "validation")
+    for body in (b"[", b"[]", b'{"ports": 5}', b'{"traffic": {"flow_transmit": 1}}'):
+        for path in ("/config", "/control/state", "/monitor/metrics"):
+            status, answer, _ = service.ask(path, "POST", body)
+            assert status in (400, 501), (path, body, answer)
+            assert json.loads(answer)["errors"]
