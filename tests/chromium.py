@@ -29,7 +29,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _CONSOLE = re.compile(r":[A-Z]+:CONSOLE[:(]\d+\)?\] (.*)")
 _ORDINARY = re.compile(r'"\[bokeh [0-9.]+\] (setting log level|document idle)')
@@ -64,14 +64,17 @@ def require_chromium() -> None:
     require("chromium", missing_program("chromium"))
 
 
-def open_page(page: Path, *, profile: Path, flags: Sequence[str] = ()) -> OpenedPage:
-    """Open a file, wait till its scripts are done, and return it.
+def open_page(
+    page: Path | str, *, profile: Path, flags: Sequence[str] = ()
+) -> OpenedPage:
+    """Open a page, wait till its scripts are done, and return it.
 
     Args:
-        page: The file.
+        page: The file, or the address of a page that is shown once it has loaded.
         profile: An empty folder for what the browser keeps.
         flags: Further flags of Chromium.
     """
+    is_live = isinstance(page, str)
     done = subprocess.run(
         [
             "chromium",
@@ -80,9 +83,10 @@ def open_page(page: Path, *, profile: Path, flags: Sequence[str] = ()) -> Opened
             f"--user-data-dir={profile}",
             "--enable-logging=stderr",
             # Virtual time: timers of the page fire at once, none is waited for.
-            "--virtual-time-budget=10000",
+            # A stream of events would keep virtual time from passing.
+            "--timeout=5000" if is_live else "--virtual-time-budget=10000",
             "--dump-dom",
-            page.as_uri(),
+            page if isinstance(page, str) else page.as_uri(),
         ],
         capture_output=True,
         text=True,

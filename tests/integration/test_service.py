@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import re
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +154,7 @@ def test_a_run_that_fails_says_why(service: Service) -> None:
         ({"experiment": EXPERIMENT, "verb": "bench"}, "verb"),
         ({"experiment": EXPERIMENT, "tags": ["a b"]}, "tags.0"),
         ({"experiment": EXPERIMENT, "set": {"seed": 1}}, "set.seed"),
+        ({"experiment": EXPERIMENT, "set": {"seed=1\nruns": "/tmp"}}, "set.seed=1"),
         ({"experiment": "[1"}, "experiment"),
         ({"experiment": EXPERIMENT + "runs: /tmp\n"}, "experiment: runs"),
         ([], "request"),
@@ -419,6 +425,62 @@ def test_an_experiment_is_started_and_watched_on_pages(service: Service) -> None
     assert "live.js" not in page
     again = service.ask(f"/new?again={run_id}")[1].decode()
     assert "ranks: 2" in again
+
+
+def test_a_run_is_watched_in_a_browser(service: Service, tmp_path: Path) -> None:
+    require_chromium()
+    run_id = service.submit(ENDLESS, "run")
+    try:
+        wait_until(
+            lambda: b"replaying" in service.ask(f"/api/v1/runs/{run_id}/output")[1],
+            "traffic",
+        )
+        opened = open_page(f"{service.address}/runs/{run_id}", profile=tmp_path)
+    finally:
+        service.json(f"/runs/{run_id}", "DELETE")
+    assert opened.complaints == []
+    assert '<p id="note" class="faint" role="status">Live.</p>' in opened.dom
+    (output,) = re.findall(r'<pre id="output".*?>(.*?)</pre>', opened.dom, re.DOTALL)
+    assert "replaying" in output.splitlines()
+    service.wait(run_id)
+
+
+def metric_names(address: str) -> set[str]:
+    """Return the names of the metrics at an address, once flows have completed."""
+    names: set[str] = set()
+
+    def scraped() -> bool:
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+                text = answer.read().decode()
+            names.update(re.findall(r"^(chakram_\w+)", text, re.MULTILINE))
+        return "chakram_queue_pair_sent_bytes_per_second" in names
+
+    wait_until(scraped, "the metrics of a run")
+    return names
+
+
+def test_a_run_serves_the_metrics_of_the_command_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with served(tmp_path, "--metrics", address) as service:
+        run_id = service.submit(ENDLESS, "run")
+        found = metric_names(address)
+        service.json(f"/runs/{run_id}", "DELETE")
+        service.wait(run_id)
+    path = tmp_path / "endless.yaml"
+    path.write_text(ENDLESS)
+    command = [sys.executable, "-P", "-m", "chakram", "run", str(path)]
+    with subprocess.Popen(
+        [*command, "--metrics", address, "--runs", str(tmp_path / "own")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as own:
+        try:
+            # Some appear with the first event of their kind.
+            wait_until(lambda: metric_names(address) >= found, "the same metrics")
+        finally:
+            own.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("width", [1400, 400])

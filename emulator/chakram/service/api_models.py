@@ -11,6 +11,8 @@ MOST_TEXT = 1 << 20
 
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")]
 
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]-]{1,256}$")]
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -23,7 +25,7 @@ class RunRequest(_Model):
     """Text of the experiment file."""
     verb: Literal["run", "simulate"] = "run"
     """What to do."""
-    set: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
+    set: dict[Key, Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=dict, max_length=64
     )
     """Changes by key, as of ``--set``."""

@@ -9,6 +9,7 @@ need no file.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Submission:
     Attributes:
         experiment: The experiment.
         text: Its text, in which a named fabric is replaced by its section.
-        digest: SHA-256 of what was submitted.
+        digest: SHA-256 of verb, experiment and changes.
         fabric: What it locks.
     """
 
@@ -112,12 +113,11 @@ def check_submission(
         )
     if verb not in VERBS:
         raise ConfigError("verb", f"{verb!r} is unknown", f"use {' or '.join(VERBS)}")
-    lines = [f"# --set {key}={value}\n" for key, value in changes.items()]
-    whole = "".join((*lines, text))
+    whole = json.dumps([verb, text, sorted(changes.items())])
     return Submission(
         experiment=experiment,
-        text=whole,
-        digest=hashlib.sha256(f"{verb}\n{whole}".encode()).hexdigest(),
+        text=text,
+        digest=hashlib.sha256(whole.encode()).hexdigest(),
         fabric=name if verb == "run" else THIS_MACHINE,
     )
 
