@@ -165,7 +165,12 @@ async def serving(
 def quick_mapping(**changes: Any) -> TelemetryMapping:
     """Return SONiC's mapping for a switch whose counters are never old."""
     return read_mapping("sonic").model_copy(
-        update={"refresh_ns": 0, "least_interval_ns": 0, **changes}
+        update={
+            "refresh_ns": 0,
+            "class_refresh_ns": 0,
+            "least_interval_ns": 0,
+            **changes,
+        }
     )
 
 

@@ -39,6 +39,7 @@ _MOST_OF_DRIVER = 64
 _STEAL = 8
 _RTM_GETQDISC, _NLM_REQUEST_DUMP, _NLMSG_DONE, _NLMSG_ERROR = 38, 0x301, 3, 2
 _TCA_STATS = 3
+_TC_H_ROOT = 0xFFFF_FFFF
 _HEADER = struct.Struct("=IHHII")
 _TCMSG = struct.Struct("=BxxxiIII")
 
@@ -53,13 +54,16 @@ def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
     for netns, interface in places:
         if not interface:
             continue
+        name = interface
+        if sum(each == interface for _, each in places) > 1:
+            name = f"{interface}@{Path(netns or 'host').name}"
         with suppress(ChakramError, OSError):
             found = (
                 interface_counters(interface)
                 if netns is None
                 else run_in_namespace(netns, interface_counters, interface)
             )
-            counts |= {f"{interface} {name}": each for name, each in found.items()}
+            counts |= {f"{name} {counter}": each for counter, each in found.items()}
     return counts
 
 
@@ -109,10 +113,14 @@ def qdisc_drops(interface_number: int) -> int:
             at = 0
             while at + _HEADER.size <= len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)
-                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < _HEADER.size:
+                if kind == _NLMSG_ERROR or size < _HEADER.size:
+                    raise OSError("the kernel does not list queuing disciplines")
+                if kind == _NLMSG_DONE:
                     return drops
                 message = data[at + _HEADER.size : at + size]
-                if _TCMSG.unpack_from(message)[1] == interface_number:
+                _, number, _, parent, _ = _TCMSG.unpack_from(message)
+                # Roots contain the drops of their children.
+                if number == interface_number and parent == _TC_H_ROOT:
                     drops += _drops_in(message[_TCMSG.size :])
                 at += (size + 3) & ~3
 
@@ -159,10 +167,11 @@ def processor() -> dict[str, int]:
     ]
     if throttled:
         found["cpu_throttled"] = sum(throttled)
-    for word, name in (("least", "scaling_cur_freq"), ("highest", "cpuinfo_max_freq")):
+    # Idle CPUs are slow. Right after a run, the fastest one tells how fast they were.
+    for word, name in (("fastest", "scaling_cur_freq"), ("limit", "cpuinfo_max_freq")):
         values = _numbers(f"cpu[0-9]*/cpufreq/{name}")
         if values:
-            found[f"cpu_{word}_khz"] = min(values) if word == "least" else max(values)
+            found[f"cpu_{word}_khz"] = max(values)
     return found
 
 

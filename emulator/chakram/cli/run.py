@@ -46,7 +46,7 @@ def run(
     tolerate: options.Tolerate = 0,
     overrides: options.Overrides = None,
     resources: options.Resources = None,
-    end_with_parent: options.EndWithParent = False,
+    end_with_parent: options.EndWithParent = 0,
     interval: options.Interval = 1.0,
     report: options.Report = False,
     wide: options.Wide = False,
@@ -54,8 +54,7 @@ def run(
 ) -> None:
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
-    if end_with_parent:
-        options.end_with_parent()
+    options.end_with_parent(end_with_parent)
     launching = options.launch_options(
         launch,
         listen=listen,

@@ -114,7 +114,7 @@ def serve(
         parallel=parallel,
         keep=keep,
         longest_s=parse_time(longest, where="--longest") / 1e9,
-        metrics=metrics,
+        metrics=None if metrics is None else check_listen_address(metrics, "--metrics"),
         otg=otg,
         otg_grpc=None
         if otg_grpc is None

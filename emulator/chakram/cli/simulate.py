@@ -25,7 +25,7 @@ def simulate(
     hosts: options.Hosts = None,
     overrides: options.Overrides = None,
     resources: options.Resources = None,
-    end_with_parent: options.EndWithParent = False,
+    end_with_parent: options.EndWithParent = 0,
     level: Annotated[
         str | None,
         typer.Option(
@@ -58,8 +58,7 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
-    if end_with_parent:
-        options.end_with_parent()
+    options.end_with_parent(end_with_parent)
     settings, text = options.read_experiment(
         experiment,
         overrides,

@@ -286,8 +286,10 @@ class Run:
             watch = asyncio.create_task(self._watch_links(world, before), name="links")
             launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
             self._interrupts.listener = session.interrupt
+            is_complete = False
             try:
                 await session.run()
+                is_complete = True
             except ChakramError as error:
                 raise await agents.explained(error) from error
             finally:
@@ -300,7 +302,7 @@ class Run:
                 await self._count_links(world, before)
                 if self._collector is not None:
                     self._progress.phase("waiting for counters of switches")
-                    await self._collector.end()
+                    await self._collector.end(is_patient=is_complete)
                 # An error here must not hide how the run ended.
                 with suppress(FabricError):
                     if experiment.faults.links:

@@ -64,3 +64,14 @@ def why_unusable(address: str) -> str | None:
     if parsed.is_multicast or parsed.is_unspecified or is_broadcast:
         return "it is not the address of a single port"
     return None
+
+
+def is_loopback(listen: str) -> bool:
+    """Return whether an ``address:port`` is on this machine only."""
+    host = listen.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -7,6 +7,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ COOKIE = "chakram_token"
 """Cookie with the token of a browser."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE_BYTES = 1 << 20
 _TOKEN_BYTES = 24
 
@@ -54,10 +56,13 @@ class Tokens:
 
     Args:
         users: Users by the digest of their tokens.
+        path: The file, which is read again when it changes.
     """
 
-    def __init__(self, users: Mapping[str, User]) -> None:
+    def __init__(self, users: Mapping[str, User], path: Path | None = None) -> None:
         self._users = dict(users)
+        self._path = path
+        self._changed_ns = _changed_ns(path)
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
@@ -72,23 +77,38 @@ class Tokens:
             words = line.split()
             if not words or words[0].startswith("#"):
                 continue
-            if len(words) != 3 or words[1] not in ROLES or len(words[2]) != 64:
+            is_digest = len(words) == 3 and _DIGEST.fullmatch(words[2])
+            if not is_digest or words[1] not in ROLES:
                 raise ConfigError(
                     f"{path}:{number}",
                     "is not a name, a role and the SHA-256 of a token",
                     "add users with chakram serve --add-user NAME",
                 )
             users[words[2]] = User(words[0], words[1])
-        return cls(users)
+        return cls(users, path)
 
     def find(self, token: str) -> User | None:
         """Return the user of a token, or None."""
+        changed_ns = _changed_ns(self._path)
+        if self._path is not None and changed_ns != self._changed_ns:
+            self._changed_ns = changed_ns
+            # Without a valid file, no token is known.
+            self._users = {}
+            with suppress(ConfigError):
+                self._users = Tokens.read(self._path)._users
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         found = None
         for known, user in self._users.items():
             if hmac.compare_digest(known, digest):
                 found = user
         return found
+
+
+def _changed_ns(path: Path | None) -> int:
+    try:
+        return 0 if path is None else path.stat().st_mtime_ns
+    except OSError:
+        return -1
 
 
 def add_user(path: Path, name: str, role: str) -> str:

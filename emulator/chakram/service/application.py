@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 API = "/api/v1"
 _BODY_BYTES = 2 * MOST_TEXT
 _MOST_RUNS = 200
+_OUTPUT_BYTES = 8 << 20
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -325,6 +326,7 @@ class Application:
                     yield f"{number}event: {event.kind}\ndata: {data}\n\n"
             except ChakramError as error:
                 yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
+                return
             yield "event: end\ndata: null\n\n"
 
         return StreamingResponse(stream(), media_type="text/event-stream")
@@ -412,6 +414,9 @@ class Application:
                     "experiment": form.get("experiment", ""),
                     "verb": form.get("verb", "run"),
                     "tags": form.get("tags", "").split(),
+                    "set": self._queue.changes_of(form["again"])
+                    if self._store.find(form.get("again", "")) is not None
+                    else {},
                 },
             )
             if form.get("action") == "check":
@@ -616,8 +621,11 @@ def _whole(request: Request, name: str, default: int, *, most: int) -> int:
 
 
 def _text_of(path: Path) -> str:
+    """Return the end of a file, or nothing without a file."""
     try:
-        return path.read_text("utf-8", "replace")
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _OUTPUT_BYTES))
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -20,9 +20,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from chakram.fabric.child_processes import end_process, process_start_ticks
 from chakram.foundation.errors import RunDirectoryError
 from chakram.run_directory.manifest import MANIFEST
 from chakram.service.run_store import (
@@ -42,8 +44,15 @@ log = logging.getLogger(__name__)
 JOBS = "jobs"
 """Folder of the jobs' folders."""
 
+MOST_WAITING = 1_000
+"""Longest queue."""
+
+EXPERIMENT, CHANGES, PROCESS = "experiment.yaml", "changes.json", "process.json"
+"""Files in the folder of a job: what it runs, changes, and its process."""
+
 _ENDED_EARLY = "the service ended while it was in progress"
 _GRACE_S = 20.0
+_LAST_WORDS_S = 2.0
 _LINES_KEPT = 2_000
 _LINE_BYTES = 2_000
 _FOLLOWERS = 100
@@ -67,20 +76,31 @@ class Event:
 
 @dataclass(slots=True)
 class _Job:
-    """A run that is in progress."""
+    """A run that is in progress; it has no process until that is started."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | None = None
     lines: deque[Event] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     count: int = 0
     is_canceled: bool = False
     last_error: str = ""
+    ending: asyncio.Task[None] | None = None
 
     def tell(self, kind: str, data: Any) -> None:
         self.lines.append(Event(self.count, kind, data))
         self.count += 1
+        self.wake()
+
+    def wake(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
+
+    def cancel(self, reason: str) -> None:
+        """End the process: politely, then less so."""
+        self.is_canceled = True
+        self.last_error = reason
+        if self.process is not None and self.ending is None:
+            self.ending = asyncio.create_task(_end(self.process))
 
 
 class JobQueue:
@@ -135,15 +155,17 @@ class JobQueue:
         """Queue an experiment.
 
         Raises:
-            RunDirectoryError: If its folder cannot be written.
+            RunDirectoryError: If its folder cannot be written, or the queue is full.
         """
+        if self.store.counts()[QUEUED] >= MOST_WAITING:
+            raise RunDirectoryError("queue", f"{MOST_WAITING} runs are waiting")
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         run_id = f"{moment}-{secrets.token_hex(3)}"
         folder = self.folder_of(run_id)
         try:
             folder.mkdir(parents=True)
-            (folder / "experiment.yaml").write_text(submission.text, "utf-8")
-            (folder / "changes.json").write_text(json.dumps(dict(changes)), "utf-8")
+            (folder / EXPERIMENT).write_text(submission.text, "utf-8")
+            (folder / CHANGES).write_text(json.dumps(dict(changes)), "utf-8")
         except OSError as error:
             raise RunDirectoryError(
                 str(folder), f"cannot be written: {error.strerror}"
@@ -155,7 +177,7 @@ class JobQueue:
             verb=verb,
             fabric=submission.fabric,
             tags=tags,
-            experiment=submission.text,
+            experiment=submission.written,
             digest=submission.digest,
             state=QUEUED,
             submitted_s=time.time(),
@@ -168,17 +190,12 @@ class JobQueue:
 
         A run that is in progress ends its traffic first, and keeps its partial results.
         """
-        job = self._jobs.get(run.id)
+        job, reason = self._jobs.get(run.id), f"canceled by {by}"
         if job is not None:
-            job.is_canceled = True
-            job.last_error = f"canceled by {by}"
-            _signal(job.process, signal.SIGINT)
+            job.cancel(reason)
             return True
         if run.state == QUEUED:
-            reason = f"canceled by {by}"
-            self.store.change(
-                run.id, state=CANCELED, reason=reason, ended_s=time.time()
-            )
+            self._finish(run, CANCELED, None, reason)
             return True
         return False
 
@@ -215,6 +232,15 @@ class JobQueue:
     def locks(self) -> dict[str, str]:
         """Return the run that uses each fabric, for fabrics that are in use."""
         return dict(self._locks)
+
+    def changes_of(self, run_id: str) -> dict[str, str]:
+        """Return the changes with which a run was submitted."""
+        try:
+            text = (self.folder_of(run_id) / CHANGES).read_text("utf-8")
+        except OSError:
+            return {}
+        changes: dict[str, str] = json.loads(text)
+        return changes
 
     def folder_of(self, run_id: str) -> Path:
         """Return the folder of a job."""
@@ -268,7 +294,7 @@ class JobQueue:
 
     async def work(self) -> None:
         """Start runs as soon as they may start, until canceled."""
-        self._mark_interrupted()
+        await self._mark_interrupted()
         try:
             while True:
                 self._wake.clear()
@@ -281,37 +307,55 @@ class JobQueue:
         finally:
             await self._end_all()
 
-    def _mark_interrupted(self) -> None:
-        """Mark the runs that were in progress when the service ended."""
+    async def _mark_interrupted(self) -> None:
+        """Mark the runs that were in progress when the service ended.
+
+        Their processes may still be ending their traffic.
+        """
         for run in self.store.search(states=(RUNNING,), limit=-1):
-            self.store.change(
-                run.id,
-                state=INTERRUPTED,
-                reason=_ENDED_EARLY,
-                ended_s=time.time(),
-                directory=self.directory_of(run.id),
-            )
+            try:
+                text = (self.folder_of(run.id) / PROCESS).read_text("utf-8")
+                process = json.loads(text)
+                await asyncio.to_thread(
+                    end_process,
+                    process["pid"],
+                    process["ticks"],
+                    grace_ns=round(_GRACE_S * 1e9),
+                )
+            except (OSError, ValueError, KeyError, TypeError):
+                log.info("no process of run %s", run.id)
+            self._finish(run, INTERRUPTED, None, _ENDED_EARLY)
 
     async def _start(self, run: StoredRun) -> None:
-        folder = self.folder_of(run.id)
+        found = self.store.find(run.id)
+        if found is None or found.state != QUEUED:
+            return  # it was canceled in the meantime
+        job = self._jobs[run.id] = _Job()
+        self._locks[run.fabric] = run.id
         self.store.change(run.id, state=RUNNING, started_s=time.time())
         try:
-            process = await self._spawn(run, folder)
+            job.process = await self._spawn(run, self.folder_of(run.id))
         except OSError as error:
+            self._forget(run, job)
             self._finish(run, FAILED, None, f"cannot be started: {error}")
             return
-        job = self._jobs[run.id] = _Job(process)
-        self._locks[run.fabric] = run.id
+        if job.is_canceled:
+            job.cancel(job.last_error)
         task = asyncio.create_task(self._watch(run, job), name=f"run {run.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _forget(self, run: StoredRun, job: _Job) -> None:
+        self._jobs.pop(run.id, None)
+        self._locks.pop(run.fabric, None)
+        job.wake()
+
     async def _spawn(self, run: StoredRun, folder: Path) -> asyncio.subprocess.Process:
-        changes = json.loads((folder / "changes.json").read_text("utf-8"))
+        changes = self.changes_of(run.id)
         arguments = [
-            *(run.verb, str(folder / "experiment.yaml")),
+            *(run.verb, str(folder / EXPERIMENT)),
             *("--resources", str(self._resources)),
-            *("--runs", str(folder / "runs"), "--end-with-parent"),
+            *("--runs", str(folder / "runs"), f"--end-with-parent={os.getpid()}"),
             *(f"--set={key}={value}" for key, value in changes.items()),
         ]
         if self._metrics is not None and run.verb == "run":
@@ -327,45 +371,55 @@ class JobQueue:
 
     async def _watch(self, run: StoredRun, job: _Job) -> None:
         """Follow the output of a run until it ends."""
-        limit = asyncio.get_running_loop().call_later(
-            self._longest_s, self._stop_late, job
-        )
+        process = job.process
+        assert process is not None
+        reason = f"took longer than {self._longest_s:.0f} s"
+        loop = asyncio.get_running_loop()
+        limit = loop.call_later(self._longest_s, job.cancel, reason)
+        copying = asyncio.create_task(self._copy_output(run, job, process))
+        code: int | None = None
         try:
-            await self._copy_output(run, job)
-            code = await job.process.wait()
+            ticks = process_start_ticks(process.pid)
+            described = json.dumps({"pid": process.pid, "ticks": ticks})
+            with contextlib.suppress(OSError):
+                (self.folder_of(run.id) / PROCESS).write_text(described, "utf-8")
+            code = await process.wait()
+            # A process that it left behind may keep its output open.
+            await asyncio.wait({copying}, timeout=_LAST_WORDS_S)
         finally:
             limit.cancel()
-        ended = DONE if code == 0 else FAILED
-        state = CANCELED if job.is_canceled else ended
-        reason = None if state == DONE else job.last_error or f"exit code {code}"
-        self._jobs.pop(run.id, None)
-        self._locks.pop(run.fabric, None)
-        self._finish(run, state, code, reason)
-        job.changed.set()
+            copying.cancel()
+            if job.ending is not None:
+                job.ending.cancel()
+            if self._jobs.get(run.id) is job:
+                ended = DONE if code == 0 else FAILED
+                state = CANCELED if job.is_canceled else ended
+                why = job.last_error or f"exit code {code}"
+                self._forget(run, job)
+                self._finish(run, state, code, None if state == DONE else why)
+                job.wake()
 
-    async def _copy_output(self, run: StoredRun, job: _Job) -> None:
-        stdout = job.process.stdout
-        assert stdout is not None
-        with self.output_of(run.id).open("ab") as file:
-            while True:
-                try:
-                    line = await stdout.readline()
-                except ValueError:  # a line beyond the limit
-                    continue
-                if not line:
-                    return
-                with contextlib.suppress(OSError):  # the disk is full
-                    file.write(line)
-                    file.flush()
-                text = line[:_LINE_BYTES].decode("utf-8", "replace").rstrip()
-                if text.startswith(_ERROR) and not job.is_canceled:
-                    job.last_error = text.removeprefix(_ERROR)
-                job.tell("line", text)
-
-    def _stop_late(self, job: _Job) -> None:
-        job.last_error = f"took longer than {self._longest_s:.0f} s"
-        job.is_canceled = True
-        _signal(job.process, signal.SIGINT)
+    async def _copy_output(
+        self, run: StoredRun, job: _Job, process: asyncio.subprocess.Process
+    ) -> None:
+        assert process.stdout is not None
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # a line beyond the limit
+                continue
+            if not line:
+                return
+            # The disk may be full.
+            with (
+                contextlib.suppress(OSError),
+                self.output_of(run.id).open("ab") as file,
+            ):
+                file.write(line)
+            text = line[:_LINE_BYTES].decode("utf-8", "replace").rstrip()
+            if text.startswith(_ERROR) and not job.is_canceled:
+                job.last_error = text.removeprefix(_ERROR)
+            job.tell("line", text)
 
     def _finish(
         self, run: StoredRun, state: str, code: int | None, reason: str | None
@@ -394,30 +448,41 @@ class JobQueue:
         ended = [run for run in self.store.ended() if "keep" not in run.tags]
         for run in ended[: max(0, len(ended) - self._keep)]:
             self.store.remove(run.id)
-            shutil.rmtree(self.folder_of(run.id), ignore_errors=True)
+            folder = self.folder_of(run.id)
+            asyncio.get_running_loop().run_in_executor(
+                None, partial(shutil.rmtree, folder, ignore_errors=True)
+            )
 
     async def _end_all(self) -> None:
         """End all processes; their runs are marked as interrupted."""
         jobs, self._jobs = dict(self._jobs), {}
         for job in jobs.values():
             job.is_canceled = True
-            _signal(job.process, signal.SIGTERM)
+            if job.process is not None:
+                _signal(job.process, signal.SIGTERM)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for run_id, job in jobs.items():
-            try:
-                async with asyncio.timeout(_GRACE_S):
-                    await _drained(job.process)
-            except TimeoutError:
-                _signal(job.process, signal.SIGKILL)
-            self.store.change(
-                run_id,
-                state=INTERRUPTED,
-                reason=_ENDED_EARLY,
-                ended_s=time.time(),
-                directory=self.directory_of(run_id),
-            )
+            if job.process is not None:
+                try:
+                    async with asyncio.timeout(_GRACE_S):
+                        await _drained(job.process)
+                except TimeoutError:
+                    _signal(job.process, signal.SIGKILL)
+            run = self.store.find(run_id)
+            if run is not None:
+                self._finish(run, INTERRUPTED, None, _ENDED_EARLY)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Interrupt a process, and end it and its children if it does not obey."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        _signal(process, number)
+        await asyncio.sleep(_GRACE_S)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:

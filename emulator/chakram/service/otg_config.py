@@ -263,7 +263,14 @@ class _Converter:
                 group.end()
             stateful.end()
         controls = self._options(config.one("options"))
-        config.skip("layer1", "captures", "events")
+        if 0 < len(controls) < len(self._plan.locations):
+            self._warn("options of some ports apply to all ports")
+        pairs = self._queue_pairs.values()
+        for name in ("dscp", "ecn"):
+            given = sum(getattr(each, name) is not None for each in pairs)
+            if 0 < given < len(pairs):
+                self._warn(f"{name} of some queue pairs applies to all")
+        config.skip("layer1", "events")
         config.end()
         self._transport(controls)
         if self.wrong:
@@ -515,6 +522,8 @@ class _Converter:
                 vendor = control.get("congestion_control", {}).get("dcqcn")
                 if vendor is not None:
                     vendor.setdefault("vendor", {})["cnp_delay_timer"] = timer
+                else:
+                    self._warn("cnp_delay_timer has no effect without DCQCN")
             cnp.end()
         kind = settings.one("connection_type")
         if kind is not None:

@@ -7,12 +7,11 @@ the client has sent no request for some minutes and no flow is running.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from chakram.config.experiment import Experiment
 from chakram.foundation.errors import ChakramError, ConfigError, ResultsError
@@ -62,6 +61,7 @@ class OtgEngine:
         self._resources = resources
         self._fabric = fabric
         self._holder = "otg"
+        self._key = fabric
         self._lock = asyncio.Lock()
         self._config: dict[str, Any] = {}
         self._plan = OtgPlan()
@@ -83,8 +83,8 @@ class OtgEngine:
                 await self._submission(plan, None)  # finds what only runs would
             await self._stop()
             if is_empty:
-                self._queue.release(self._fabric, self._holder)
-            elif not self._queue.reserve(self._fabric, self._holder):
+                self._queue.release(self._key, self._holder)
+            elif not self._queue.reserve(self._key, self._holder):
                 raise ConfigError(
                     f"fabric {self._fabric}",
                     "is used by a run",
@@ -117,7 +117,7 @@ class OtgEngine:
                 raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
             transmit = _inner(state, "traffic", "flow_transmit")
             word = transmit.get("state")
-            names = transmit.get("flow_names") or None
+            names = _names(transmit, "flow_names")
             if word in _UNSUPPORTED_STATES:
                 path = "traffic.flow_transmit.state"
                 raise OtgProblem(501, [f"{path}: {word} is not supported"])
@@ -151,19 +151,18 @@ class OtgEngine:
             run = None if self._run_id is None else self._queue.store.find(self._run_id)
             if kind == "rocev2_flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
-                columns = _inner(asked, "per_qp")
-                wanted = columns.get("flow_names") or None
+                wanted = _names(_inner(asked, "per_qp"), "flow_names")
                 rows = [
                     row for row in found if not wanted or row["flow_name"] in wanted
                 ]
                 return _answer("rocev2_flow_per_qp_metrics", rows)
             if kind == "port":
-                names = asked.get("port_names") or list(self._plan.locations)
+                names = _names(asked, "port_names") or list(self._plan.locations)
                 rows = await asyncio.to_thread(self._port_rows, run, names)
                 return _answer("port_metrics", rows)
             if kind == "flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
-                sending = self._state(run)
+                sending, wanted = self._state(run), _names(asked, "flow_names")
                 rows = [
                     {
                         "name": row["flow_name"],
@@ -173,8 +172,7 @@ class OtgEngine:
                         **_renamed(row),
                     }
                     for row in found
-                    if not asked.get("flow_names")
-                    or row["flow_name"] in asked["flow_names"]
+                    if not wanted or row["flow_name"] in wanted
                 ]
                 return _answer("flow_metrics", rows)
             if kind in ("rocev2_ipv4", "rocev2_ipv6"):
@@ -198,7 +196,7 @@ class OtgEngine:
             run = None if self._run_id is None else self._queue.store.find(self._run_id)
             is_sending = run is not None and run.state == RUNNING
             if time.monotonic() - self._used_s > IDLE_S and not is_sending:
-                self._queue.release(self._fabric, self._holder)
+                self._queue.release(self._key, self._holder)
                 self._config, self._plan = {}, OtgPlan()
 
     # ---- helpers ---------------------------------------------------------------------
@@ -221,22 +219,19 @@ class OtgEngine:
             ],
             "fabric": self._fabric,
         }
-        found = check_submission(yaml.safe_dump(probe), self._resources)
+        found = check_submission(json.dumps(probe), self._resources)
+        self._key = found.fabric
         return _ports_of(found.experiment)
 
     async def _submission(self, plan: OtgPlan, names: set[str] | None) -> Submission:
-        text = yaml.safe_dump(plan.experiment(self._fabric, names), sort_keys=False)
+        text = json.dumps(plan.experiment(self._fabric, names))
         return await asyncio.to_thread(check_submission, text, self._resources)
 
     def _named(self, names: Any) -> set[str] | None:
         path = "traffic.flow_transmit.flow_names"
-        if names is None:
+        if not names:
             return None
         known = {flow.name for flow in self._plan.flows}
-        if not isinstance(names, list) or not all(
-            isinstance(name, str) for name in names
-        ):
-            raise OtgProblem(400, [f"{path}: is not a list of names"])
         unknown = [name for name in names if name not in known]
         if unknown:
             raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
@@ -251,7 +246,7 @@ class OtgEngine:
                 return  # all that can be started has been
             path = "traffic.flow_transmit.flow_names"
             raise OtgProblem(501, [f"{path}: flows are started only together"])
-        if not self._queue.reserve(self._fabric, self._holder):
+        if not self._queue.reserve(self._key, self._holder):
             raise ConfigError(f"fabric {self._fabric}", "is used by a run")
         submission = await self._submission(self._plan, names)
         run = await self._queue.start_now(submission, holder=self._holder)
@@ -404,6 +399,18 @@ def _inner(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
             raise OtgProblem(400, [f"{path}: is not an object"])
         data = inner
     return data
+
+
+def _names(data: Mapping[str, Any], key: str) -> list[str]:
+    """Return a list of names, which is empty if it is missing.
+
+    Raises:
+        OtgProblem: If it is something else.
+    """
+    names = data.get(key) or []
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise OtgProblem(400, [f"{key}: is not a list of names"])
+    return names
 
 
 def _protocols(protocol: Any) -> list[str]:

@@ -105,6 +105,8 @@ class Pages:
             experiment=text,
             verb=form.get("verb", "run"),
             tags=form.get("tags", ""),
+            again=form.get("again", ""),
+            changes=self._queue.changes_of(again.id) if again is not None else {},
             verbs=VERBS,
             examples=[*self._examples],
             fabrics=fabric_names(self._resources),

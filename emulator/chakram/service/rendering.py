@@ -93,15 +93,16 @@ class Renderer:
         digest = hashlib.sha256(words.encode()).hexdigest()[:16]
         path = folder / MADE / f"{view.arguments[0]}-{digest}"
         lock = self._locks.setdefault(path, asyncio.Lock())
-        async with lock:
-            try:
-                return await asyncio.to_thread(path.read_bytes)
-            except FileNotFoundError:
-                pass
-            async with self._room:
-                made = await self._run(view, runs, path)
-        self._locks.pop(path, None)
-        return made
+        try:
+            async with lock:
+                try:
+                    return await asyncio.to_thread(path.read_bytes)
+                except FileNotFoundError:
+                    pass
+                async with self._room:
+                    return await self._run(view, runs, path)
+        finally:
+            self._locks.pop(path, None)
 
     async def _run(self, view: View, runs: list[Path], path: Path) -> bytes:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)

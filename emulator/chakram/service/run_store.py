@@ -65,7 +65,7 @@ class StoredRun:
         verb: ``run`` or ``simulate``.
         fabric: What it locks while it is in progress.
         tags: Words of the owner, for searches.
-        experiment: Text of the experiment.
+        experiment: Text of the experiment; empty in lists.
         digest: SHA-256 of the text; equal experiments have equal ones.
         state: One of ``STATES``.
         submitted_s: When it was submitted, in seconds since 1970.
@@ -237,9 +237,12 @@ class RunStore:
         order: str = "number DESC",
         limit: int = -1,
     ) -> list[StoredRun]:
+        # Texts of experiments are long, and only that of a single run is looked at.
+        columns = ", ".join(
+            "''" if name == "experiment" and limit != 1 else name for name in _COLUMNS
+        )
         rows = self._db.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {where} "
-            f"ORDER BY {order} LIMIT ?",
+            f"SELECT {columns} FROM runs WHERE {where} ORDER BY {order} LIMIT ?",
             (*values, limit),
         )
         return [_run(dict(zip(_COLUMNS, row, strict=True))) for row in rows]

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
+from chakram.foundation.ip_addresses import is_loopback
 from chakram.service.access import Tokens
 from chakram.service.application import Application, Door
 from chakram.service.job_queue import JOBS, JobQueue
@@ -82,19 +83,26 @@ class ServiceSettings:
             raise ConfigError(
                 f"--resources {self.resources}", "is not a folder", "create it"
             )
+        for path in (self.cert, self.key, self.client_ca):
+            if path is not None and not path.is_file():
+                raise ConfigError(str(path), "is not a file", "is the path right?")
+        if self.metrics is not None and self.parallel > 1:
+            raise ConfigError(
+                "--metrics", "needs --parallel 1, because all runs use this address"
+            )
         if (self.cert is None) != (self.key is None):
             raise ConfigError("--cert", "needs --key, and --key needs --cert")
         if self.client_ca is not None and self.cert is None:
             raise ConfigError("--client-ca", "needs --cert and --key")
         if self.otg_grpc is not None and self.otg is None:
             raise ConfigError("--otg-grpc", "needs --otg", "name a fabric")
-        if self.otg_grpc is not None and not self.otg_grpc.startswith(_LOOPBACK):
+        if self.otg_grpc is not None and not is_loopback(self.otg_grpc):
             raise ConfigError(
                 f"--otg-grpc {self.otg_grpc}",
                 "other machines can reach it, and OTG's gRPC knows no users",
                 "listen on 127.0.0.1",
             )
-        if self.host in _LOOPBACK:
+        if is_loopback(self.listen):
             return
         if self.cert is None:
             raise ConfigError(
@@ -138,7 +146,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             metrics=settings.metrics,
         )
         names = {settings.host, *settings.names}
-        if settings.host in _LOOPBACK:
+        if is_loopback(settings.listen):
             names |= {*_LOOPBACK}
         door = Door(
             tokens=tokens,

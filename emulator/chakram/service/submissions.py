@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
 from chakram.settings.yaml_document import parse_document, read_document
@@ -53,12 +51,14 @@ class Submission:
     Attributes:
         experiment: The experiment.
         text: Its text, in which a named fabric is replaced by its section.
+        written: Its text as it was submitted.
         digest: SHA-256 of verb, experiment and changes.
         fabric: What it locks.
     """
 
     experiment: Experiment
     text: str
+    written: str
     digest: str
     fabric: str
 
@@ -84,6 +84,7 @@ def check_submission(
     Raises:
         ConfigError: If it is invalid, or names something else.
     """
+    written = text
     document = parse_document(text.encode("utf-8", "replace"), source=_SOURCE)
     for key, why in _REFUSED.items():
         if key in document.data or any(_is_below(key, each) for each in changes):
@@ -92,8 +93,13 @@ def check_submission(
     name = THIS_MACHINE
     if isinstance(section, str):
         name = section
+        if document.mistakes:
+            mistake = document.mistakes[0]
+            place = ".".join(map(str, mistake.location))
+            raise ConfigError(f"{_SOURCE}: {place}", mistake.found, mistake.hint)
         fabric = _read_fabric(section, resources)
-        text = yaml.safe_dump({**document.data, "fabric": fabric}, sort_keys=False)
+        # JSON is YAML, and quotes all text.
+        text = json.dumps({**document.data, "fabric": fabric}, indent=2)
         if any(_is_below("fabric", each) for each in changes):
             raise ConfigError(
                 f"{_SOURCE}: fabric",
@@ -113,12 +119,13 @@ def check_submission(
         )
     if verb not in VERBS:
         raise ConfigError("verb", f"{verb!r} is unknown", f"use {' or '.join(VERBS)}")
-    whole = json.dumps([verb, text, sorted(changes.items())])
+    whole = json.dumps([verb, written, sorted(changes.items())])
     return Submission(
         experiment=experiment,
         text=text,
-        digest=hashlib.sha256(whole.encode()).hexdigest(),
-        fabric=name if verb == "run" else THIS_MACHINE,
+        written=written,
+        digest=hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest(),
+        fabric=THIS_MACHINE if is_own or verb == "simulate" else name,
     )
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Self
-
-import grpc
 
 from chakram.foundation.units import format_time
 from chakram.telemetry.counter_history import Mark
@@ -93,16 +90,18 @@ class Collector:
         self._before = await self._settled("before")
         self._start_ns = monotonic_ns()
 
-    async def end(self) -> None:
+    async def end(self, *, is_patient: bool = True) -> None:
         """Wait until the counters contain everything so far, and keep them.
 
-        A switch that has fallen silent delays this by a few of its intervals.
+        A switch that has fallen silent delays this by a few of its intervals. If the
+        run has failed, the wait takes at most some seconds.
         """
         self._end_ns = monotonic_ns()
-        self._after = await self._settled("after")
-        for reader in self._readers.values():
-            with suppress(grpc.aio.AioRpcError):
-                await reader.measure_clock()
+        most_ns = None if is_patient else _GRACE_NS
+        self._after = await self._settled("after", most_ns)
+        clocks = (reader.measure_clock() for reader in self._readers.values())
+        # A switch that is gone has been measured before.
+        await asyncio.gather(*clocks, return_exceptions=True)
         await self.close()
 
     def links(self, directions: Sequence[LinkRecord]) -> list[LinkRecord]:
@@ -157,7 +156,7 @@ class Collector:
             found[name] = {
                 "address": reader.target.address,
                 "mapping": reader.target.mapping_name,
-                "interval_ns": reader.target.interval_ns,
+                "interval_ns": reader.target.sampled_ns,
                 "refresh_ns": reader.target.mapping.refresh_ns,
                 "clock_ahead_ns": clock.ahead_ns,
                 "clock_bound_ns": clock.bound_ns,
@@ -216,8 +215,8 @@ class Collector:
                 )
             if reader.target.address and not reader.clock.advances:
                 found.append(
-                    f"switch {name}: its timestamps do not advance, so samples have "
-                    "their times of arrival"
+                    f"switch {name}: its timestamps do not advance, or are missing, so "
+                    "samples have their times of arrival"
                 )
             found += [
                 f"switch {name}: port {each.port} was down for "
@@ -238,23 +237,34 @@ class Collector:
     def _slack_ns(self) -> int:
         return max(
             (
-                reader.target.interval_ns + reader.target.mapping.refresh_ns
+                reader.target.sampled_ns + reader.target.mapping.refresh_ns
                 for reader in self._readers.values()
             ),
             default=0,
         )
 
-    async def _settled(self, when: str) -> dict[str, Mark]:
-        """Return each switch's counters once they contain all that happened so far."""
+    async def _settled(self, when: str, most_ns: int | None = None) -> dict[str, Mark]:
+        """Return each switch's counters once they contain all that happened so far.
+
+        Args:
+            when: Word for warnings.
+            most_ns: Longest time to wait; None: as long as each switch needs.
+        """
         now_ns = monotonic_ns()
         names = list(self._readers)
         marks = await _all(
-            self._settle(self._readers[name], name, now_ns, when) for name in names
+            self._settle(self._readers[name], name, now_ns, when, most_ns)
+            for name in names
         )
         return dict(zip(names, marks, strict=True))
 
     async def _settle(
-        self, reader: SwitchReader, name: str, now_ns: int, when: str
+        self,
+        reader: SwitchReader,
+        name: str,
+        now_ns: int,
+        when: str,
+        most_ns: int | None,
     ) -> Mark:
         target, clock = reader.target, reader.clock
         refresh_ns = target.mapping.refresh_ns
@@ -263,15 +273,19 @@ class Collector:
         limit_ns = (
             now_ns
             + refresh_ns
-            + GAP_INTERVALS * max(target.interval_ns, target.mapping.least_interval_ns)
+            + target.mapping.of_classes_ns
+            + GAP_INTERVALS * target.sampled_ns
             + _GRACE_NS
         )
-        while not reader.history.is_complete(due_ns):
+        if most_ns is not None:
+            limit_ns = min(limit_ns, now_ns + most_ns)
+        later_ns = target.mapping.of_classes_ns
+        while not reader.history.is_complete(due_ns, later_ns):
             if monotonic_ns() > limit_ns:
                 self._unsettled.setdefault(name, when)
                 break
             await asyncio.sleep(_POLL_S)
-        return reader.history.mark(due_ns)
+        return reader.history.mark(due_ns, later_ns)
 
     def _counted(self) -> dict[str, SwitchCounters]:
         return {
@@ -284,6 +298,8 @@ class Collector:
                 history=reader.history,
                 fcs_bytes=FCS_BYTES * reader.target.mapping.octets_include_fcs,
                 ahead_ns=reader.clock.ahead_ns,
+                start_ns=self._start_ns,
+                end_ns=self._end_ns or monotonic_ns(),
             )
             for name, reader in self._readers.items()
         }

@@ -35,6 +35,7 @@ ROW = 3 + len(SAMPLED)
 
 _HALF_OF_32_BITS = 1 << 31
 _WIDTH_32 = 1 << 32
+_MOST_TOTAL = 1 << 62
 _MOST_ROWS = 400_000
 _MOST_EVENTS = 1_000
 
@@ -89,6 +90,7 @@ class CounterHistory:
         bits: Width of the counters.
         spacing_ns: Shortest time between two samples that are kept.
         gap_ns: Time without a sample of a port that is a gap.
+        are_cleared: Whether each value of a watermark is that of a new interval.
 
     Attributes:
         updates: Number of values that were recorded.
@@ -99,7 +101,13 @@ class CounterHistory:
     """
 
     def __init__(
-        self, ports: Iterable[str], *, bits: int, spacing_ns: int, gap_ns: int
+        self,
+        ports: Iterable[str],
+        *,
+        bits: int,
+        spacing_ns: int,
+        gap_ns: int,
+        are_cleared: bool = False,
     ) -> None:
         self.updates = 0
         self.gaps: list[Gap] = []
@@ -107,6 +115,7 @@ class CounterHistory:
         self.down: dict[str, int] = {}
         self.outages: list[Gap] = []
         self._bits = bits
+        self._are_cleared = are_cleared
         self._spacing_ns = spacing_ns
         self._gap_ns = gap_ns
         self._numbers = {port: number for number, port in enumerate(ports)}
@@ -114,8 +123,9 @@ class CounterHistory:
         self._counters: dict[Key, _Counter] = {}
         self._resets: Counter[str] = Counter()
         self._seen_ns: dict[str, int] = {}
-        self._sampled_ns: dict[tuple[str, int], int] = {}
-        self._kept: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
+        self._pending: dict[tuple[str, int], tuple[int, int, tuple[int, ...]]] = {}
+        self._kept: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._skipped_ns: dict[tuple[str, int], int] = {}
         self._rows = array("q")
 
     def add(self, time_ns: int, readings: Iterable[Reading]) -> None:
@@ -145,23 +155,44 @@ class CounterHistory:
             if len(self.outages) < _MOST_EVENTS:
                 self.outages.append(Gap(port, since_ns, time_ns))
 
+    def down_ns(self, port: str, start_ns: int, end_ns: int) -> int:
+        """Return for how long a port was down between two times."""
+        spans = [
+            (each.start_ns, each.end_ns) for each in self.outages if each.port == port
+        ]
+        if port in self.down:
+            spans.append((self.down[port], end_ns))
+        return sum(
+            max(0, min(last_ns, end_ns) - max(first_ns, start_ns))
+            for first_ns, last_ns in spans
+        )
+
     def unseen(self) -> list[str]:
         """Return the ports without any reading."""
         return [port for port in self._names if port not in self._seen_ns]
 
-    def is_complete(self, after_ns: int) -> bool:
-        """Return whether all ports, and all known counters, are newer than a time."""
+    def is_complete(self, after_ns: int, of_classes_ns: int = 0) -> bool:
+        """Return whether all ports, and all known counters, are newer than a time.
+
+        Args:
+            after_ns: The time.
+            of_classes_ns: How much later counters of classes must be.
+        """
         return len(self._seen_ns) == len(self._names) and all(
-            each.time_ns >= after_ns for each in self._counters.values()
+            each.time_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
+            for key, each in self._counters.items()
         )
 
-    def mark(self, after_ns: int) -> Mark:
-        """Return the counters that were reported at or after a time."""
+    def mark(self, after_ns: int, of_classes_ns: int = 0) -> Mark:
+        """Return the counters that were reported at or after a time.
+
+        The arguments are those of ``is_complete``.
+        """
         return Mark(
             {
                 key: each.total
                 for key, each in self._counters.items()
-                if each.time_ns >= after_ns
+                if each.time_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
             },
             Counter(self._resets),
         )
@@ -173,20 +204,25 @@ class CounterHistory:
         the longest queue since the previous sample, if it rose since then. Otherwise,
         it is the current length, which the queue may have exceeded in between.
         """
+        for key, (_, time_ns, values) in self._pending.items():
+            self._keep(key, time_ns, values)
+        self._pending.clear()
         rows = self._rows
         marks: dict[tuple[int, int], int] = {}
         for at in range(0, len(rows), ROW):
-            values = rows[at + 3 : at + ROW]
+            counted = rows[at + 3 : at + ROW]
             known = {
                 name: value
-                for name, value in zip(SAMPLED, values, strict=True)
+                for name, value in zip(SAMPLED, counted, strict=True)
                 if value != UNKNOWN
             }
-            mark, key = known.get("queue_max_bytes"), (rows[at + 1], rows[at + 2])
-            if mark is not None:
-                if mark <= marks.get(key, mark):
-                    known["queue_max_bytes"] = known.get("queue_bytes", 0)
-                marks[key] = mark
+            mark, place = known.get("queue_max_bytes"), (rows[at + 1], rows[at + 2])
+            if mark is not None and not self._are_cleared:
+                if mark <= marks.get(place, mark):
+                    del known["queue_max_bytes"]
+                    if "queue_bytes" in known:
+                        known["queue_max_bytes"] = known["queue_bytes"]
+                marks[place] = mark
             yield rows[at], self._names[rows[at + 1]], rows[at + 2], known
 
     def _count(self, time_ns: int, reading: Reading) -> bool:
@@ -208,7 +244,7 @@ class CounterHistory:
             known.total += value - known.raw + _WIDTH_32
         else:
             self._resets[reading.port] += 1
-            known.total += value
+            known.total = min(_MOST_TOTAL, known.total + value)
             if len(self.resets) < _MOST_EVENTS:
                 self.resets.append((reading.port, time_ns))
         known.raw = value
@@ -223,35 +259,45 @@ class CounterHistory:
         )
 
     def _sample(self, time_ns: int, port: str, traffic_class: int) -> None:
-        """Keep a sample of a port or class, if it has changed and is not too close.
+        """Keep the values of a port or class, in the current sample or a new one.
 
-        When a port changes again after a time without changes, the end of that time is
-        kept as well, so that the change falls into the last interval.
+        Values of one interval may arrive in several messages. They are one sample,
+        with the time of the last message.
         """
         key = port, traffic_class
-        before_ns = self._sampled_ns.get(key)
-        if before_ns is not None and time_ns - before_ns < self._spacing_ns:
-            return
-        self._sampled_ns[key] = time_ns
         values = tuple(
             UNKNOWN if found is None else found.total
             for name in SAMPLED
             for found in (self._counters.get((port, traffic_class, name)),)
         )
-        kept = self._kept.get(key)
-        if kept is not None and kept[1] == values:
-            return
-        if kept is not None and before_ns is not None and kept[0] < before_ns:
-            self._keep(before_ns, port, traffic_class, kept[1])
-        self._kept[key] = time_ns, values
-        self._keep(time_ns, port, traffic_class, values)
+        pending = self._pending.get(key)
+        first_ns = time_ns
+        if pending is not None and time_ns - pending[0] < self._spacing_ns:
+            first_ns = pending[0]
+        elif pending is not None:
+            self._keep(key, *pending[1:])
+        self._pending[key] = first_ns, time_ns, values
         if len(self._rows) >= _MOST_ROWS * ROW:
             self._thin()
 
     def _keep(
-        self, time_ns: int, port: str, traffic_class: int, values: tuple[int, ...]
+        self, key: tuple[str, int], time_ns: int, values: tuple[int, ...]
     ) -> None:
-        self._rows.extend((time_ns, self._numbers[port], traffic_class, *values))
+        """Keep a sample, unless it is equal to the one before.
+
+        When a port changes again after a time without changes, the end of that time is
+        kept as well, so that the change falls into the last interval.
+        """
+        kept = self._kept.get(key)
+        skipped_ns = self._skipped_ns.pop(key, None)
+        if kept == values:
+            self._skipped_ns[key] = time_ns
+            return
+        number = self._numbers[key[0]]
+        if kept is not None and skipped_ns is not None:
+            self._rows.extend((skipped_ns, number, key[1], *kept))
+        self._kept[key] = values
+        self._rows.extend((time_ns, number, key[1], *values))
 
     def _thin(self) -> None:
         """Drop every second sample of each class, and keep fewer from now on."""

@@ -82,7 +82,8 @@ def decode_value(value: Any) -> object:
         case "leaflist_val":
             return [decode_value(each) for each in value.leaflist_val.element]
         case "decimal_val":
-            return value.decimal_val.digits / 10**value.decimal_val.precision
+            precision = value.decimal_val.precision
+            return value.decimal_val.digits / 10**precision if precision < 19 else None
         case "bytes_val" | "proto_bytes" | "any_val" | None:
             return None
         case _:

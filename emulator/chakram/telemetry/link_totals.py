@@ -32,6 +32,8 @@ class SwitchCounters:
         history: All counters.
         fcs_bytes: Bytes per packet that are counted beyond those of links.
         ahead_ns: How far the device's clock is ahead of this machine's.
+        start_ns: Beginning of the run on the clock of this machine.
+        end_ns: Its end.
     """
 
     ports: Mapping[str, str]
@@ -40,6 +42,8 @@ class SwitchCounters:
     history: CounterHistory
     fcs_bytes: int
     ahead_ns: int
+    start_ns: int = 0
+    end_ns: int = 1 << 62
 
 
 class _End:
@@ -67,12 +71,12 @@ class _End:
         return first, last
 
     def down_ns(self) -> int:
-        """Return for how long the port was down."""
-        history = self.counters.history
-        return sum(
-            each.end_ns - each.start_ns
-            for each in history.outages
-            if each.port == self.port
+        """Return for how long the port was down during the run."""
+        counted = self.counters
+        return counted.history.down_ns(
+            self.port,
+            counted.start_ns + counted.ahead_ns,
+            counted.end_ns + counted.ahead_ns,
         )
 
 
@@ -93,6 +97,7 @@ def link_records(
         switches: What its switches counted, by name.
     """
     ends = _ends(switches)
+    hosts = {str(topology.host_link(host).end_at(host)) for host in topology.hosts}
     far_of = {
         str(near): str(far)
         for link in topology.links
@@ -107,12 +112,6 @@ def link_records(
             counted = far.octets("received")
         if counted is None:
             continue
-        drops = [
-            each
-            for end, name in ((near, "drops"), (far, "ingress_drops"))
-            if end is not None
-            for each in (end.grown(name),)
-        ]
         pauses = near.grown("pauses_received") if near else None
         if pauses is None and far is not None:
             pauses = far.grown("pauses_sent")
@@ -121,7 +120,7 @@ def link_records(
                 record,
                 bytes_before=counted[0],
                 bytes_after=counted[1],
-                drops=_sum(drops),
+                drops=_drops(port, near, far_of[port], far, hosts),
                 marked=near.grown("marked") if near else None,
                 pauses=pauses,
                 paused_ns=near.grown("paused_ns") if near else None,
@@ -227,7 +226,22 @@ def _ends(switches: Mapping[str, SwitchCounters]) -> dict[str, _End]:
     }
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
-    """Return the sum of the known values, or None without any."""
-    known = [each for each in values if each is not None]
-    return sum(known) if known else None
+def _drops(
+    near_port: str, near: _End | None, far_port: str, far: _End | None, hosts: set[str]
+) -> int | None:
+    """Return the drops at both ends of a direction, of which hosts do not report.
+
+    None if a switch does not report its part.
+    """
+    total = 0
+    for port, end, counter in (
+        (near_port, near, "drops"),
+        (far_port, far, "ingress_drops"),
+    ):
+        if port in hosts:
+            continue
+        found = None if end is None else end.grown(counter)
+        if found is None:
+            return None
+        total += found
+    return total

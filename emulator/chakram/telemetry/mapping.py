@@ -56,7 +56,7 @@ ALL_CLASSES = -1
 
 _MOST_KNOWN = 100_000
 _MOST_DEPTH = 16
-_MOST_VALUE = 1 << 64
+_MOST_VALUE = 1 << 62
 _MODULE = re.compile(r"^[a-z][a-z0-9-]*:")
 _PLACEHOLDER = re.compile(r"\{(port|class)\}")
 _KEY = re.compile(r"^([^\[]+)\[([^=\]]+)=")
@@ -129,6 +129,10 @@ class TelemetryMapping(Model):
     """The shortest interval that the switch accepts."""
     refresh_ns: Time = Field(default=0, alias="refresh")
     """How old a counter can be when the switch sends it."""
+    class_refresh_ns: Time | None = Field(default=None, alias="class_refresh")
+    """The same of counters of classes. Default: refresh."""
+    watermarks: Literal["cumulative", "since_last"] = "cumulative"
+    """What a watermark is: the maximum since it was cleared, or since last read."""
     octets_include_fcs: bool = True
     """Whether the FCS of packets is counted in bytes."""
     bits: Literal[32, 64] = 64
@@ -150,6 +154,13 @@ class TelemetryMapping(Model):
     @classmethod
     def _known(cls, value: Mapping[str, str]) -> Mapping[str, str]:
         return _checked(value)
+
+    @property
+    def of_classes_ns(self) -> int:
+        """How much older counters of classes can be than those of ports."""
+        if self.class_refresh_ns is None:
+            return 0
+        return max(0, self.class_refresh_ns - self.refresh_ns)
 
 
 def _checked(counters: Mapping[str, str]) -> Mapping[str, str]:

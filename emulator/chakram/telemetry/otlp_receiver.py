@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _MESSAGE_BYTES = 16 << 20
 _MOST_CALLS = 64
+_DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA, and a DataPointFlags
 
 
 class OtlpReceiver:
@@ -44,7 +45,9 @@ class OtlpReceiver:
         self._readers = [
             (reader, metrics, _matcher(metrics))
             for reader in readers
+            # A switch with an address is asked, so nothing it sends is needed.
             if (metrics := reader.target.mapping.otlp) is not None
+            and reader.target.address is None
         ]
         self._server: grpc.aio.Server | None = None
 
@@ -119,7 +122,11 @@ class OtlpReceiver:
         kind = metric.WhichOneof("data")
         if kind not in ("gauge", "sum"):
             return
+        if kind == "sum" and metric.sum.aggregation_temporality == _DELTA:
+            return
         for point in getattr(metric, kind).data_points:
+            if point.flags & _NO_VALUE:
+                continue
             attributes = {each.key: _text(each.value) for each in point.attributes}
             known = self._reader_of(named | set(attributes.values()))
             if known is None:

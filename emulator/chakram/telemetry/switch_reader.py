@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from contextlib import suppress
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
@@ -44,6 +46,8 @@ GAP_INTERVALS = 3
 """Intervals without a sample that are a gap, and after which a stream begins again."""
 
 _CALL_S = 5.0
+_LATEST_NS = 1 << 62
+_FACT_CHARACTERS = 1 << 16
 _FIRST_SAMPLES_S = 15.0
 _CLOCK_REQUESTS = 8
 _LEAST_STALL_S = 2.0
@@ -79,12 +83,13 @@ class SwitchReader:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        interval_ns = target.interval_ns
+        interval_ns = target.sampled_ns
         self.history = CounterHistory(
             target.ports.values(),
             bits=target.mapping.bits,
             spacing_ns=interval_ns // 2,
             gap_ns=GAP_INTERVALS * interval_ns,
+            are_cleared=target.mapping.watermarks == "since_last",
         )
         self.clock = DeviceClock()
         self.facts: dict[str, Any] = {}
@@ -115,6 +120,7 @@ class SwitchReader:
         if self.target.address is None:
             # It sends OTLP with the time of day.
             self.clock.assumed_ns = time_ns() - monotonic_ns()
+            await self._first_samples()
             return
         require_gnmi()
         self._channel = _open_channel(self.target)
@@ -137,10 +143,26 @@ class SwitchReader:
         stub = pb_grpc.gNMIStub(self._channel)
         mapping = self.target.mapping
         port = next(iter(self.target.ports.values()))
-        path, target = path_of_port(mapping.subscribe[0], port), mapping.target
+        places = [(path_of_port(mapping.subscribe[0], port), mapping.target)]
         if mapping.facts:
-            path, target = split_path(mapping.facts[0].path), mapping.facts[0].target
-        request = _get(mapping, path, target)
+            fact = mapping.facts[0]
+            places.insert(0, (split_path(fact.path), fact.target))
+        for place in places:
+            try:
+                exchanges = await self._exchanges(stub, _get(mapping, *place))
+            except grpc.aio.AioRpcError as error:
+                if place is places[-1]:
+                    raise
+                log.info("no time at %s: %s", place[0], error.code().name)
+                continue
+            if exchanges:
+                self.clock.add(exchanges)
+                return
+        # Samples have their times of arrival.
+        self.clock.advances = False
+
+    async def _exchanges(self, stub: Any, request: Any) -> list[Exchange]:
+        """Return the times of some requests in a row."""
         exchanges = []
         for _ in range(_CLOCK_REQUESTS):
             sent_ns = monotonic_ns()
@@ -149,7 +171,7 @@ class SwitchReader:
             for notification in answer.notification[:1]:
                 device_ns = notification.timestamp
                 exchanges.append(Exchange(sent_ns, device_ns, received_ns))
-        self.clock.add(exchanges)
+        return exchanges
 
     def take(self, at_ns: int, found: Iterable[Reading | str]) -> None:
         """Record readings with their time on the device's clock."""
@@ -161,7 +183,7 @@ class SwitchReader:
                 self._ignore(each)
         if not readings:
             return
-        if at_ns <= 0 or not self.clock.advances:
+        if not 0 < at_ns < _LATEST_NS or not self.clock.advances:
             # Without a clock, use the time of arrival.
             at_ns = self.clock.to_device(monotonic_ns())
         self.history.add(at_ns, readings)
@@ -206,7 +228,8 @@ class SwitchReader:
             for notification in answer.notification:
                 for elements, value in updates(notification):
                     if value is not None and not isinstance(value, ValueError):
-                        self.facts["/".join(elements) or fact.path] = value
+                        name = "/".join(elements) or fact.path
+                        self.facts[name] = _plain(value)
 
     async def _first_samples(self) -> None:
         """Wait until every port has been reported.
@@ -214,7 +237,7 @@ class SwitchReader:
         Raises:
             FabricError: If the subscription is refused, or ports are missing.
         """
-        limit_s = _FIRST_SAMPLES_S + self.target.interval_ns * 1e-9
+        limit_s = _FIRST_SAMPLES_S + self.target.sampled_ns * 1e-9
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while not self.history.is_complete(0):
@@ -226,7 +249,8 @@ class SwitchReader:
         missing = self.history.unseen()
         raise FabricError(
             self.where,
-            f"{self.target.address} sent no counters of {', '.join(missing[:5])}"
+            f"{self.target.address or 'it'} sent no counters of "
+            + ", ".join(missing[:5])
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             + f" within {limit_s:.0f} s",
             "are fabric.telemetry's ports and mapping those of this switch?",
@@ -235,7 +259,7 @@ class SwitchReader:
     async def _sample(self, stub: Any) -> None:
         """Follow the counters, and subscribe again when the stream ends or stalls."""
         target = self.target
-        interval_ns = max(target.interval_ns, target.mapping.least_interval_ns)
+        interval_ns = target.sampled_ns
         ports = list(target.ports.values())
         request = counter_subscription(target.mapping, ports, interval_ns)
         stall_s = max(_LEAST_STALL_S, GAP_INTERVALS * interval_ns * 1e-9)
@@ -327,6 +351,15 @@ class SwitchReader:
             found = f"cannot reach {address} ({text or code.name})"
             hint = "is its gNMI server on, and are tls and the address right?"
         return FabricError(self.where, found, hint)
+
+
+def _plain(value: object) -> object:
+    """Return a fact that can be written, without characters that UTF-8 lacks."""
+    text = json.dumps(value)[:_FACT_CHARACTERS]
+    try:
+        return json.loads(re.sub(r"\\ud[89a-f][0-9a-f]{2}", "?", text))
+    except ValueError:
+        return f"{text}..."
 
 
 def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:

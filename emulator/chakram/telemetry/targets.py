@@ -42,7 +42,7 @@ class Target:
         mapping_name: Name or file of the mapping.
         mapping: The mapping.
         ports: The device's name of each port, by its name in the topology.
-        interval_ns: Time between two samples.
+        interval_ns: Wanted time between two samples.
         device: Value of an attribute by which OTLP names the switch, or None.
         credentials: Certificates and password.
     """
@@ -55,6 +55,11 @@ class Target:
     interval_ns: int
     device: str | None = None
     credentials: Credentials = Credentials()
+
+    @property
+    def sampled_ns(self) -> int:
+        """Time between two samples, which the switch accepts."""
+        return max(self.interval_ns, self.mapping.least_interval_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,18 @@ def target(**changes: Any) -> dict[str, Any]:
         (target(mapping="none.yaml"), "none.yaml: cannot be read"),
         (target(password_env="A", password_file="b"), "is set beside password_env"),
         ({"targets": [TARGET, TARGET]}, "s0 is listed twice"),
+        (target(address="127.evil.example:1"), "ca: is missing"),
+        (
+            {"otlp": {"listen": "127.0.0.1:1", "ca": "a"}, "targets": [TARGET]},
+            "otlp.ca: needs cert and key",
+        ),
+        (
+            {
+                "otlp": {"listen": "127.0.0.1:1"},
+                "targets": [{"switch": "s0"}, {"switch": "s1"}],
+            },
+            "targets[0].device: is missing, but several switches send OTLP",
+        ),
         ({"interval": "1us", "targets": [TARGET]}, "telemetry.interval"),
     ],
 )

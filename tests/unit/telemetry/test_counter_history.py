@@ -127,8 +127,60 @@ def test_samples_that_are_too_close_are_left_out() -> None:
     found = history()
     for number in range(100):
         found.add(S + number * S // 100, [sent(number)])
-    times = [time_ns for time_ns, *_ in found.samples()]
-    assert times == [S, S + S // 2]
+    kept = [(row[0], row[3]["sent_bytes"]) for row in found.samples()]
+    # Each has the last values of its half second.
+    assert kept == [(S + 49 * S // 100, 49), (S + 99 * S // 100, 99)]
+
+
+def test_values_of_one_interval_may_come_one_after_the_other() -> None:
+    found = history()
+    for time_s in (1, 2, 3):
+        marked = Reading("p0", 3, "marked", time_s)
+        found.add(time_s * S, [sent(10 * time_s, traffic_class=3)])
+        found.add(time_s * S + 5, [marked])
+    kept = [row[3] for row in found.samples()]
+    assert [(row["sent_bytes"], row["marked"]) for row in kept] == [
+        *((10, 1), (20, 2), (30, 3))
+    ]
+
+
+def test_watermarks_are_the_longest_queue_of_their_interval() -> None:
+    def lengths(*, are_cleared: bool, has_length: bool = True) -> list[int | None]:
+        found = history(are_cleared=are_cleared)
+        for time_s, mark in ((1, 50), (2, 50), (3, 70), (4, 60)):
+            readings = [
+                Reading("p0", 3, "queue_max_bytes", mark),
+                sent(time_s, "p0", 3),
+            ]
+            if has_length:
+                readings.append(Reading("p0", 3, "queue_bytes", time_s))
+            found.add(time_s * S, readings)
+        return [row[3].get("queue_max_bytes") for row in found.samples()]
+
+    # What did not rise says nothing of the interval.
+    assert lengths(are_cleared=False) == [1, 2, 70, 4]
+    assert lengths(are_cleared=False, has_length=False) == [None, None, 70, None]
+    assert lengths(are_cleared=True) == [50, 50, 70, 60]
+
+
+def test_counters_of_classes_may_be_older() -> None:
+    found = history()
+    found.add(10 * S, [sent(1), sent(1, "p1")])
+    found.add(11 * S, [sent(1, traffic_class=3)])
+    assert found.is_complete(10 * S)
+    assert not found.is_complete(10 * S, 2 * S)
+    assert found.mark(10 * S, 2 * S).value("p0", 3, "sent_bytes") is None
+    found.add(12 * S, [sent(1, traffic_class=3)])
+    assert found.is_complete(10 * S, 2 * S)
+
+
+def test_a_port_was_down_for_as_long_as_the_run_saw() -> None:
+    found = history()
+    found.set_state(S, "p0", is_down=True)
+    found.set_state(4 * S, "p0", is_down=False)
+    found.set_state(8 * S, "p0", is_down=True)  # and stays so
+    assert found.down_ns("p0", 3 * S, 10 * S) == (1 + 2) * S
+    assert found.down_ns("p1", 3 * S, 10 * S) == 0
 
 
 def test_many_samples_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,9 @@ def test_of_an_uplink_both_ends_count_drops() -> None:
     assert (found[far].bytes, found[far].drops) == (0, 0)
     # Nobody reports the other links.
     assert set(found) == {near, far}
+    # The switch that may have dropped them is not read.
+    alone = links(spine0=counted({far: "e0"}, before, other | after))
+    assert alone[far].drops is None
 
 
 def test_the_far_end_counts_for_a_switch_that_is_not_read() -> None:

@@ -75,14 +75,14 @@ def test_a_leaf_may_come_alone() -> None:
     assert found == [Reading("Ethernet1", ALL_CLASSES, "received_bytes", 17)]
 
 
-@pytest.mark.parametrize("value", [0, "0", " 12 ", 3.0, (1 << 64) - 1])
+@pytest.mark.parametrize("value", [0, "0", " 12 ", 3.0, (1 << 62) - 1])
 def test_counts(value: Any) -> None:
     (found,) = sonic("COUNTERS", "p", "SAI_PORT_STAT_IF_OUT_OCTETS", value=value)
     assert found == Reading("p", ALL_CLASSES, "sent_bytes", int(value))
 
 
 @pytest.mark.parametrize(
-    "value", [-1, "-1", "", "many", "1x", 1.5, float("nan"), True, None, 1 << 64, []]
+    "value", [-1, "-1", "", "many", "1x", 1.5, float("nan"), True, None, 1 << 62, []]
 )
 def test_what_is_not_a_count_is_told(value: Any) -> None:
     found = sonic("COUNTERS", "p", "SAI_PORT_STAT_IF_OUT_OCTETS", value=value)

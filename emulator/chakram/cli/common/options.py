@@ -118,10 +118,11 @@ Resources = Annotated[
     ),
 ]
 EndWithParent = Annotated[
-    bool,
+    int,
     typer.Option(
-        "--end-with-parent",
-        help="Interrupt the run when the process that started it ends.",
+        metavar="PID",
+        help="Interrupt the run when the process that started it ends; PID is the ID "
+        "of that process.",
     ),
 ]
 PlanFile = Annotated[
@@ -289,14 +290,14 @@ def read_experiment(
     return experiment, "".join([*changes, text])
 
 
-def end_with_parent() -> None:
-    """Have this process interrupted when the process that started it ends."""
-    import os
+def end_with_parent(pid: int) -> None:
+    """Have this process interrupted when its parent, process *pid*, ends."""
     import signal
 
     from chakram.fabric.child_processes import die_with_parent
 
-    die_with_parent(os.getppid(), signal_number=signal.SIGTERM)
+    if pid:
+        die_with_parent(pid, signal_number=signal.SIGTERM)
 
 
 def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:

@@ -36,6 +36,18 @@ VERBS = ("run", "simulate", "show", "report", "why", "compare", "runs", "cancel"
 
 _API = "/api/v1"
 _LIMIT_S = 180.0
+_FOLLOW = "the run goes on: see `runs` and `show {}`"
+_OPTIONS = {
+    "run": {"set", "tag", "detach"},
+    "simulate": {"set", "tag", "detach"},
+    "runs": {"state", "text", "json"},
+    "show": {"json"},
+    "why": {"json"},
+    "report": {"out", "bmwg"},
+    "compare": {"json"},
+    "cancel": set[str](),
+}
+"""Options by verb."""
 _USAGE = f"chakram --server URL {{{','.join(VERBS)}}} ..."
 
 
@@ -127,7 +139,10 @@ def _failure(error: urllib.error.HTTPError) -> Exception:
 
 
 def _tls() -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE))
+    try:
+        context = ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(CA_VARIABLE, f"cannot be used ({error})") from error
     cert = os.environ.get(CERT_VARIABLE)
     if cert:
         try:
@@ -146,6 +161,11 @@ def main(address: str, arguments: Sequence[str]) -> int:
     remote = Remote(address)
     verb = arguments[0] if arguments else ""
     words, options = _parsed(arguments[1:])
+    unknown = set(options) - _OPTIONS.get(verb, set(options))
+    if unknown:
+        raise ConfigError(
+            f"--{min(unknown)}", f"is no option of {verb} on a service", _USAGE
+        )
     match verb, words:
         case ("run" | "simulate", [path]):
             return _run(remote, verb, Path(path), options)
@@ -217,6 +237,12 @@ def _run(remote: Remote, verb: str, path: Path, options: dict[str, list[str]]) -
                 print(data, file=sys.stderr, flush=True)
             elif kind == "state" and data["state"] == "running":
                 print(f"run {run_id} is running", file=sys.stderr, flush=True)
+            elif kind == "problem":
+                raise AgentError("--server", str(data), _FOLLOW.format(run_id))
+    except (OSError, HTTPException) as error:
+        raise AgentError(
+            "--server", f"the connection broke ({error})", _FOLLOW.format(run_id)
+        ) from error
     except KeyboardInterrupt:
         remote.send("DELETE", f"/runs/{run_id}")
         raise RunInterrupted("run", f"{run_id} was canceled") from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ConfigError
+from chakram.foundation.ip_addresses import is_loopback
 from chakram.settings.addresses import ListenAddress
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
 
-LOOPBACK = ("127.", "localhost:", "[::1]:")
 _PASSWORD_BYTES = 4096
 _AT: Location = ("fabric", "telemetry")
 
@@ -136,7 +136,7 @@ class TelemetrySettings(Model):
         Args:
             topology: The fabric; None if it is unknown or invalid.
         """
-        mistakes: list[Mistake] = []
+        mistakes = [] if self.otlp is None else list(self._check_otlp(self.otlp))
         seen: set[str] = set()
         for index, each in enumerate(self.targets):
             at: Location = (*_AT, "targets", index)
@@ -154,13 +154,28 @@ class TelemetrySettings(Model):
                 mistakes += _check_ports(each, topology, at)
         return mistakes
 
+    def _check_otlp(self, otlp: OtlpSettings) -> Iterator[Mistake]:
+        at: Location = (*_AT, "otlp")
+        if (otlp.cert is None) != (otlp.key is None):
+            yield Mistake(
+                location=(*at, "cert"), found="needs key, and key needs cert", hint=""
+            )
+        if otlp.ca is not None and otlp.cert is None:
+            yield Mistake(location=(*at, "ca"), found="needs cert and key", hint="")
+        senders = [each for each in self.targets if each.address is None]
+        for index, each in enumerate(self.targets):
+            if each in senders and each.device is None and len(senders) > 1:
+                yield Mistake(
+                    location=(*_AT, "targets", index, "device"),
+                    found="is missing, but several switches send OTLP",
+                    hint="give the value of an attribute that names the switch",
+                )
+
     def _check_target(self, target: TargetSettings, at: Location) -> list[Mistake]:
         found: list[tuple[str, str, str]] = []
         if target.address is None and self.otlp is None:
             found.append(("address", "is missing", "e.g. 192.0.2.7:8080"))
-        is_remote = target.address is not None and not target.address.startswith(
-            LOOPBACK
-        )
+        is_remote = target.address is not None and not is_loopback(target.address)
         if is_remote and target.ca is None:
             found.append(
                 (
@@ -176,7 +191,9 @@ class TelemetrySettings(Model):
                 ("password_file", "is set beside password_env", "remove one of them")
             )
         try:
-            read_mapping(target.mapping)
+            mapping = read_mapping(target.mapping)
+            if target.address is None and mapping.otlp is None:
+                found.append(("mapping", "has no metrics of OTLP", "use sonic"))
         except ConfigError as error:
             found.append(("mapping", str(error), f"use {', '.join(BUILT_IN)}"))
         return [
@@ -238,7 +255,14 @@ def lab_plan(
 
     They answer with their counters of this moment, and at any interval.
     """
-    quick = mapping.model_copy(update={"refresh_ns": 0, "least_interval_ns": 0})
+    quick = mapping.model_copy(
+        update={
+            "refresh_ns": 0,
+            "class_refresh_ns": 0,
+            "least_interval_ns": 0,
+            "watermarks": "cumulative",
+        }
+    )
     return TelemetryPlan(
         targets=tuple(
             Target(

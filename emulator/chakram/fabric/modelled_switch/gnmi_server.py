@@ -69,12 +69,15 @@ class LabTree:
         """Return the time of the switches' clock."""
         return time.time_ns()
 
-    async def of(self, switch: str, first: set[str]) -> tuple[int, dict[str, Any]]:
+    async def of(
+        self, switch: str, first: set[str], fresh_ns: int = _FRESH_NS
+    ) -> tuple[int, dict[str, Any]]:
         """Return what a switch serves, and a time at which it was true.
 
         Args:
             switch: Name of the switch.
             first: First elements of the paths that are asked for.
+            fresh_ns: How old the counters may be.
 
         Raises:
             FabricError: If the lab does not answer.
@@ -83,7 +86,7 @@ class LabTree:
         if first <= described.keys():
             return self.wall_ns(), described
         async with self._lock:
-            if time.monotonic_ns() - self._read_ns > _FRESH_NS:
+            if time.monotonic_ns() - self._read_ns > fresh_ns:
                 # The time before the request: the counters contain all until then.
                 time_ns, read_ns = self.wall_ns(), time.monotonic_ns()
                 answer = await asyncio.to_thread(
@@ -159,10 +162,12 @@ class SwitchServicer:
         sent: dict[int, list[tuple[Elements, Any]]] = {}
         due_s = [0.0] * len(wanted)
         is_synced = False
+        are_changes = all(each.mode == pb.ON_CHANGE for _, each in wanted)
+        fresh_ns = round(_CHANGE_S * 1e9) if are_changes else _FRESH_NS
         loop = asyncio.get_running_loop()
         while True:
             try:
-                time_ns, tree = await self._tree.of(self._switch, {""})
+                time_ns, tree = await self._tree.of(self._switch, {""}, fresh_ns)
             except ChakramError as error:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             now_s = loop.time()
