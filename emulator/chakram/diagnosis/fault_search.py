@@ -405,9 +405,10 @@ class _Search:
     ) -> Hypothesis | None:
         """Return a fitted fault that slows both directions of a link, or None."""
         other = self._counters.other_end(one_way.assumed[0].port)
-        if other is None or other in taken:
+        rate_bps = one_way.assumed[0].rate_bps
+        if other is None or other in taken or not rate_bps:
             return None
-        share = (one_way.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
+        share = rate_bps / (self._links[other].rate_bps or rate_bps)
         both = replace(
             one_way,
             place=self._links[other].link,

@@ -292,12 +292,13 @@ def read_experiment(
 
 def end_with_parent(pid: int) -> None:
     """Have this process interrupted when its parent, process *pid*, ends."""
+    if not pid:
+        return
     import signal
 
     from chakram.fabric.child_processes import die_with_parent
 
-    if pid:
-        die_with_parent(pid, signal_number=signal.SIGTERM)
+    die_with_parent(pid, signal_number=signal.SIGTERM)
 
 
 def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:
