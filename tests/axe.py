@@ -35,16 +35,19 @@ addEventListener("load", () => setTimeout(async () => {{
 """
 
 
-def axe_violations(page: Path, folder: Path, *, dark: bool = False) -> list[str]:
+def axe_violations(
+    page: Path, folder: Path, *, dark: bool = False, width: int = 800
+) -> list[str]:
     """Return the violations of WCAG 2.1 A and AA in a page, with all sections open.
 
     Args:
         page: The page.
         folder: An empty folder; created if missing.
         dark: Whether the reader prefers dark colors.
+        width: Width of the window in pixels.
 
     Raises:
-        AssertionError: If axe-core did not run.
+        AssertionError: If axe-core did not run, or the browser complained.
     """
     axe = Path(axe_core_python.__file__).with_name("axe.min.js")
     script = _SCRIPT.format(axe=axe.as_uri(), rules=json.dumps(_RULES))
@@ -54,9 +57,11 @@ def axe_violations(page: Path, folder: Path, *, dark: bool = False) -> list[str]
     head, end, tail = text.rpartition("</body>")
     copy.write_text(f"{head}{script}{end}{tail}", encoding="utf-8")
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    opened = open_page(copy, profile=folder / "profile", flags=(scheme,))
+    flags = (scheme, f"--window-size={width},900")
+    opened = open_page(copy, profile=folder / "profile", flags=flags)
     told = _RESULT.search(opened.dom)
     assert told is not None, opened.complaints
+    assert opened.complaints == []
     result: dict[str, Any] = json.loads(unescape(told[1]))
     assert result["passes"]
     assert result["dark"] == dark

@@ -170,7 +170,7 @@ def mixed(hosts: NicHosts, address: str, version: int, **keys: Any) -> dict[str,
     return experiment
 
 
-@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("version", [4, pytest.param(6, marks=pytest.mark.soak)])
 def test_nics_and_sockets_exchange_messages_both_ways(
     hosts: NicHosts, version: int
 ) -> None:
