@@ -80,7 +80,7 @@ with gNMIclient(target=(host, port), insecure=True) as client:
 
 
 def completed(experiment: Path) -> Ended:
-    """Run an experiment in a process of its own.
+    """Run an experiment in a separate process.
 
     The threads of gRPC stay in the network in which the first of them began, and every
     test has another one.

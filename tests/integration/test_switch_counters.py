@@ -43,7 +43,7 @@ DAY_NS = 86_400 * 10**9
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110 - conditions have no event
             await asyncio.sleep(0.01)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from chakram.control.chakram_pb2_grpc import (
 )
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
 from chakram.foundation.errors import ConfigError
+from chakram.foundation.ip_addresses import is_loopback
 
 if TYPE_CHECKING:
     from chakram.control.chakram_pb2_grpc import AgentAsyncStub
@@ -163,12 +163,4 @@ def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
 
 def is_local(target: str) -> bool:
     """Return whether *target* (unix:path or host:port) is on this machine."""
-    if target.startswith("unix:"):
-        return True
-    host = target.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return target.startswith("unix:") or is_loopback(target)

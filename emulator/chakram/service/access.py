@@ -1,4 +1,4 @@
-"""Who may use a service: tokens with roles, and addresses that browsers may use."""
+"""Who may use a service: tokens with roles."""
 
 from __future__ import annotations
 
@@ -135,21 +135,3 @@ def add_user(path: Path, name: str, role: str) -> str:
             str(path), f"cannot be written: {error.strerror}", "choose another file"
         ) from error
     return token
-
-
-def is_own_host(host: str, allowed: frozenset[str]) -> bool:
-    """Return whether a Host header names this service.
-
-    Otherwise, a web site could make its own name point here, and read the answers.
-
-    Args:
-        host: The header.
-        allowed: Names and addresses of the service, without port.
-    """
-    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
-    return name.strip("[]").lower() in allowed
-
-
-def is_own_origin(origin: str, host: str) -> bool:
-    """Return whether a request that changes something came from a page of ours."""
-    return origin.partition("://")[2] == host

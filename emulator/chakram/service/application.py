@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +26,7 @@ from chakram.foundation.errors import ChakramError, ConfigError, InputError
 from chakram.service.access import (
     COOKIE,
     LOCAL,
-    Tokens,
     User,
-    is_own_host,
-    is_own_origin,
 )
 from chakram.service.api_models import (
     MOST_TEXT,
@@ -41,6 +37,7 @@ from chakram.service.api_models import (
 from chakram.service.otg_server import CHANGING, REST, answer, failure
 from chakram.service.pages import Pages
 from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
+from chakram.service.request_guard import Door, Guard
 from chakram.service.run_store import STATES, StoredRun
 from chakram.service.submissions import (
     Submission,
@@ -50,7 +47,7 @@ from chakram.service.submissions import (
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
     from chakram.service.job_queue import JobQueue
     from chakram.service.otg_engine import OtgEngine
@@ -60,16 +57,6 @@ API = "/api/v1"
 _BODY_BYTES = 2 * MOST_TEXT
 _MOST_RUNS = 200
 _OUTPUT_BYTES = 8 << 20
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-    "Cache-Control": "no-store",
-}
-_POLICY = (
-    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'"
-)
 # Reports contain their own scripts, and need nothing from elsewhere.
 _REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
 _REPORT_POLICY += "'unsafe-inline' 'unsafe-eval'"
@@ -93,21 +80,6 @@ class HttpProblem(Exception):
         super().__init__(found)
         self.status = status
         self.document = {"error": {"where": where, "found": found, "hint": hint}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
-    """Who may come in.
-
-    Attributes:
-        tokens: Tokens of users; None: every client is ``LOCAL``.
-        hosts: Names and addresses of the service.
-        is_encrypted: Whether browsers use https.
-    """
-
-    tokens: Tokens | None
-    hosts: frozenset[str]
-    is_encrypted: bool = False
 
 
 def _route(may_run: bool = False) -> Callable[[Handler], Handler]:
@@ -184,7 +156,7 @@ class Application:
             self._at("/runs/{id}", self.act_on_run, "POST"),
             self._at("/compare", self.compare_page),
         ]
-        return _Guard(Starlette(routes=routes), self._door)
+        return Guard(Starlette(routes=routes), self._door)
 
     def user_of(self, request: Request) -> User | None:
         """Return the user of a request, or None."""
@@ -528,52 +500,6 @@ class Application:
         folder = self._queue.folder_of(pair[1].id)
         view = COMPARISONS[name]
         return view, await self._renderer.make(view, runs, folder)
-
-
-class _Guard:
-    """Checks the host and origin of every request, and adds headers to answers."""
-
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app = app
-        self._door = door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
-        refusal = self._refusal(scope["method"], headers)
-        if refusal is not None:
-            document = {"error": {"where": "request", "found": refusal, "hint": None}}
-            await JSONResponse(document, 403)(scope, receive, send)
-            return
-
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                sent = {name.lower() for name, _ in message["headers"]}
-                extra = [
-                    (name.lower().encode(), value.encode())
-                    for name, value in _HEADERS.items()
-                ]
-                if b"content-security-policy" not in sent:
-                    extra.append((b"content-security-policy", _POLICY.encode()))
-                message = {**message, "headers": [*message["headers"], *extra]}
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
-
-    def _refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
-        host = headers.get("host", "")
-        if not is_own_host(host, self._door.hosts):
-            return f"{host[:100]!r} is not a name of this service (--name adds one)"
-        origin = headers.get("origin")
-        is_safe = method in ("GET", "HEAD", "OPTIONS")
-        if not is_safe and origin is not None and not is_own_origin(origin, host):
-            return "it comes from another web site"
-        return None
 
 
 async def _body(request: Request) -> bytes:

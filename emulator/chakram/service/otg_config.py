@@ -9,11 +9,12 @@ traffic is stopped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import InputError
+from chakram.service.otg_reader import ConfigReader, numeral
 
 MOST_FLOWS = 64
 """Flows of a configuration, because an experiment has at most as many jobs."""
@@ -143,90 +144,6 @@ def _messages(size_bytes: int) -> int:
     return max(1, min(_MOST_MESSAGES, math.ceil(_ITERATION_BYTES / size_bytes)))
 
 
-class _Reader:
-    """Reads an object of a configuration, and collects what is wrong with it."""
-
-    def __init__(self, data: Any, path: str, wrong: list[str], unable: list[str]):
-        self.path = path
-        self.wrong = wrong
-        self.unable = unable
-        if not isinstance(data, Mapping):
-            self.wrong.append(f"{path}: is not an object")
-            data = {}
-        self.data: Mapping[str, Any] = data
-        self._known: set[str] = set()
-
-    def text(self, name: str, default: str | None = None) -> str:
-        self._known.add(name)
-        value = self.data.get(name, default)
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]  # older clients list the only address
-        if not isinstance(value, str) or not value or len(value) > 255:
-            problem = "is missing" if name not in self.data else "is not a text"
-            self.wrong.append(f"{self.at(name)}: {problem}")
-            return ""
-        return value
-
-    def number(
-        self, name: str, default: float | None, least: float, most: float
-    ) -> float:
-        self._known.add(name)
-        value = self.data.get(name, default)
-        if isinstance(value, str) and value.isdecimal():
-            value = int(value)  # JSON of protobuf writes 64-bit numbers as text
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.wrong.append(f"{self.at(name)}: is not a number")
-            return least
-        if not least <= value <= most:
-            self.wrong.append(f"{self.at(name)}: is not {least:g} to {most:g}")
-            return least
-        return value
-
-    def choice(self, name: str, values: Mapping[str, Any], default: str | None) -> str:
-        self._known.add(name)
-        value = self.data.get(name, default)
-        if value is None:
-            self.wrong.append(f"{self.at(name)}: is missing")
-        elif not isinstance(value, str):
-            self.wrong.append(f"{self.at(name)}: is not a text")
-        elif value not in values:
-            self.unable.append(
-                f"{self.at(name)}: {value:.40} is not supported, only "
-                f"{', '.join(values)}"
-            )
-        else:
-            return value
-        return next(iter(values))
-
-    def one(self, name: str) -> _Reader | None:
-        self._known.add(name)
-        if self.data.get(name) is None:
-            return None
-        return _Reader(self.data[name], self.at(name), self.wrong, self.unable)
-
-    def many(self, name: str) -> Iterator[_Reader]:
-        self._known.add(name)
-        value = self.data.get(name, [])
-        if not isinstance(value, list):
-            self.wrong.append(f"{self.at(name)}: is not a list")
-            return
-        for index, each in enumerate(value):
-            yield _Reader(each, f"{self.at(name)}[{index}]", self.wrong, self.unable)
-
-    def skip(self, *names: str) -> None:
-        """Accept keys without effect."""
-        self._known.update(names)
-
-    def end(self) -> None:
-        """Refuse all keys that were not read."""
-        for name in self.data:
-            if name not in self._known and self.data[name] not in (None, [], {}):
-                self.unable.append(f"{self.at(str(name)[:60])}: is not supported")
-
-    def at(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
-
-
 @dataclass(slots=True)
 class _QueuePair:
     port: str
@@ -246,7 +163,7 @@ class _Converter:
         self._queue_pairs: dict[str, _QueuePair] = {}
         self._port_of_address: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
-        self._config = _Reader(config, "", self.wrong, self.unable)
+        self._config = ConfigReader(config, "", self.wrong, self.unable)
 
     def convert(self) -> OtgPlan:
         config = self._config
@@ -270,6 +187,9 @@ class _Converter:
             given = sum(getattr(each, name) is not None for each in pairs)
             if 0 < given < len(pairs):
                 self._warn(f"{name} of some queue pairs applies to all")
+        for name in ("layer1", "events"):
+            if config.data.get(name):
+                self._warn(f"{name} has no effect here")
         config.skip("layer1", "events")
         config.end()
         self._transport(controls)
@@ -279,7 +199,7 @@ class _Converter:
             raise OtgProblem(501, self.unable)
         return self._plan
 
-    def _port(self, port: _Reader) -> None:
+    def _port(self, port: ConfigReader) -> None:
         name = self._unique(port, "name")
         location = port.text("location")
         port.end()
@@ -295,7 +215,7 @@ class _Converter:
             self._plan.locations[name] = location
             self._plan.addresses[name] = []
 
-    def _device(self, device: _Reader) -> None:
+    def _device(self, device: ConfigReader) -> None:
         self._unique(device, "name")
         own: dict[str, tuple[str, str]] = {}
         for ethernet in device.many("ethernets"):
@@ -308,7 +228,9 @@ class _Converter:
             rocev2.end()
         device.end()
 
-    def _ethernet(self, ethernet: _Reader, own: dict[str, tuple[str, str]]) -> None:
+    def _ethernet(
+        self, ethernet: ConfigReader, own: dict[str, tuple[str, str]]
+    ) -> None:
         self._unique(ethernet, "name")
         ethernet.skip("mac", "mtu")
         connection = ethernet.one("connection")
@@ -336,7 +258,7 @@ class _Converter:
         ethernet.end()
 
     def _interface(
-        self, interface: _Reader, key: str, own: Mapping[str, tuple[str, str]]
+        self, interface: ConfigReader, key: str, own: Mapping[str, tuple[str, str]]
     ) -> None:
         name = interface.text(key)
         if name and name not in own:
@@ -364,7 +286,7 @@ class _Converter:
 
     def _queue_pair(
         self,
-        queue_pair: _Reader,
+        queue_pair: ConfigReader,
         port: str,
         address: str,
         destination: str,
@@ -394,7 +316,7 @@ class _Converter:
             port, address, destination, index, dscp, ecn
         )
 
-    def _tx_port(self, tx_port: _Reader) -> None:
+    def _tx_port(self, tx_port: ConfigReader) -> None:
         port = tx_port.text("port_name")
         if port and port not in self._plan.locations:
             self.wrong.append(f"{tx_port.at('port_name')}: {port:.60} is unknown")
@@ -415,7 +337,7 @@ class _Converter:
             kind.end()
         tx_port.end()
 
-    def _flow(self, flow: _Reader, port: str, share: float) -> None:
+    def _flow(self, flow: ConfigReader, port: str, share: float) -> None:
         name = self._unique(flow, "name", kind="flow")
         ends: list[str] = []
         for key in ("tx_endpoint", "rx_endpoint"):
@@ -467,7 +389,7 @@ class _Converter:
             )
         )
 
-    def _options(self, options: _Reader | None) -> list[dict[str, Any]]:
+    def _options(self, options: ConfigReader | None) -> list[dict[str, Any]]:
         """Return the congestion control of each port that has one."""
         found: list[dict[str, Any]] = []
         if options is None:
@@ -487,7 +409,7 @@ class _Converter:
         options.end()
         return found
 
-    def _of_port(self, settings: _Reader) -> dict[str, Any]:
+    def _of_port(self, settings: ConfigReader) -> dict[str, Any]:
         control: dict[str, Any] = {}
         dcqcn = settings.one("dcqcn_settings")
         if dcqcn is not None:
@@ -497,14 +419,13 @@ class _Converter:
             if not isinstance(is_on, bool):
                 self.wrong.append(f"{dcqcn.at('enable_dcqcn')}: is not true or false")
             given = {
-                name: dcqcn.data[name]
+                # One of them is a truth value; a profile checks which.
+                name: value if isinstance(value, bool) else numeral(value)
                 for name in _DCQCN
-                if dcqcn.data.get(name) is not None
+                if (value := dcqcn.data.get(name)) is not None
             }
-            for name, value in given.items():
-                if isinstance(value, str) and value.isdecimal():
-                    given[name] = int(value)
-                elif not isinstance(value, int | float):
+            for name, setting in given.items():
+                if setting is None:
                     self.wrong.append(f"{dcqcn.at(name)}: is not a number")
             if is_on:
                 section: dict[str, Any] = {"vendor": given} if given else {}
@@ -600,7 +521,7 @@ class _Converter:
                 return other
         return ""
 
-    def _unique(self, reader: _Reader, key: str, *, kind: str = "") -> str:
+    def _unique(self, reader: ConfigReader, key: str, *, kind: str = "") -> str:
         name = reader.text(key)
         known = self._names.setdefault((kind, name), reader.path)
         if name and known != reader.path:

@@ -15,10 +15,11 @@ import uvicorn
 from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
 from chakram.foundation.ip_addresses import is_loopback
 from chakram.service.access import Tokens
-from chakram.service.application import Application, Door
+from chakram.service.application import Application
 from chakram.service.job_queue import JOBS, JobQueue
 from chakram.service.otg_engine import OtgEngine
 from chakram.service.otg_server import open_grpc
+from chakram.service.request_guard import Door
 from chakram.service.run_store import RunStore
 from chakram.service.submissions import FABRICS, fabric_names
 
@@ -200,6 +201,7 @@ async def _serve(
     worker = asyncio.create_task(queue.work(), name="queue")
     serving = asyncio.create_task(server.serve(), name="server")
     try:
+        # The server has no event for this.
         while not server.started and not serving.done():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if server.started:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chakram.foundation.errors import ConfigError
-from chakram.service.access import Tokens, add_user, is_own_host, is_own_origin
+from chakram.service.access import Tokens, add_user
+from chakram.service.request_guard import is_own_host, is_own_origin
 
 
 def test_a_token_is_known_by_its_digest_only(tmp_path: Path) -> None:

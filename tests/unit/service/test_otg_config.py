@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -161,8 +162,17 @@ def test_settings_of_dcqcn_are_taken_one_to_one() -> None:
         }
     }
     assert found.transport["dscp"] == {"cnp": 46}
+    clamped = plan(options=options({"dcqcn_settings": {"clamp_target_rate": True}}))
+    vendor = clamped.transport["congestion_control"]["dcqcn"]["vendor"]
+    assert vendor == {"clamp_target_rate": True}
     off = plan(options=options({"dcqcn_settings": {"enable_dcqcn": False}}))
     assert "fixed_rate" in off.transport["congestion_control"]
+
+
+def test_settings_of_links_are_left_to_the_fabric() -> None:
+    whole = config(("f", 1, 0)) | {"layer1": [{"name": "l", "speed": "speed_100_gbps"}]}
+    found = convert_config(whole, PORTS)
+    assert found.warnings == ["layer1 has no effect here"]
 
 
 def test_priorities_and_marks_of_queue_pairs() -> None:
@@ -239,6 +249,15 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (at(*FLOW, "message_size", value=-1), "flows[0].message_size: is not 1 to"),
     (at(*FLOW, "message_size", value=1 << 31), "flows[0].message_size: is above 2 GiB"),
     (at(*FLOW, "name", value=""), "flows[0].name: is not a text"),
+    (at(*FLOW, "message_size", value="9" * 5000), "message_size: is not a number"),
+    (
+        at("options", value=options({"dcqcn_settings": {"alpha_g": "9" * 5000}})),
+        "dcqcn_settings.alpha_g: is not a number",
+    ),
+    (
+        at("options", value=options({"dcqcn_settings": {"initial_alpha": math.nan}})),
+        "dcqcn_settings.initial_alpha: is not a number",
+    ),
     (
         at("options", value={"per_port_options": [{"port_name": "p9"}]}),
         "options.per_port_options[0].port_name: p9 is unknown",

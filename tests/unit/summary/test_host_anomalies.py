@@ -1,4 +1,4 @@
-"""Counters of hosts are told where something disturbed the traffic."""
+"""Host counters that show a disturbance become sentences."""
 
 from __future__ import annotations
 

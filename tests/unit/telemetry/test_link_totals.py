@@ -62,7 +62,7 @@ def test_of_an_uplink_both_ends_count_drops() -> None:
     )
     assert (found[near].bytes, found[near].drops) == (10_000, 7)
     assert (found[far].bytes, found[far].drops) == (0, 0)
-    # Nobody reports the other links.
+    # The switch reports no other links.
     assert set(found) == {near, far}
     # The switch that may have dropped them is not read.
     alone = links(spine0=counted({far: "e0"}, before, other | after))

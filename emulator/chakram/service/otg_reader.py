@@ -1,0 +1,119 @@
+"""Reading of a configuration whose mistakes are all collected with their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_MOST_DIGITS = 20
+_LARGEST = 1e20
+
+
+def numeral(value: Any) -> float | None:
+    """Return a finite number of JSON; None if it is none.
+
+    JSON of protobuf writes 64-bit numbers as text.
+    """
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Python reads NaN and Infinity in JSON, too.
+    return value if -_LARGEST < value < _LARGEST else None
+
+
+class ConfigReader:
+    """Reads an object of a configuration, and collects what is wrong with it.
+
+    Args:
+        data: The object.
+        path: Its place.
+        wrong: Sentences about mistakes, to which more are added.
+        unable: Sentences about what is not supported, to which more are added.
+    """
+
+    def __init__(self, data: Any, path: str, wrong: list[str], unable: list[str]):
+        self.path = path
+        self.wrong = wrong
+        self.unable = unable
+        if not isinstance(data, Mapping):
+            self.wrong.append(f"{path}: is not an object")
+            data = {}
+        self.data: Mapping[str, Any] = data
+        self._known: set[str] = set()
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a text, or nothing after noting that it is wrong."""
+        self._known.add(name)
+        value = self.data.get(name, default)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]  # older clients list the only address
+        if not isinstance(value, str) or not value or len(value) > 255:
+            problem = "is missing" if name not in self.data else "is not a text"
+            self.wrong.append(f"{self.at(name)}: {problem}")
+            return ""
+        return value
+
+    def number(
+        self, name: str, default: float | None, least: float, most: float
+    ) -> float:
+        """Return a number, or the least after noting that it is wrong."""
+        self._known.add(name)
+        value = numeral(self.data.get(name, default))
+        if value is None:
+            self.wrong.append(f"{self.at(name)}: is not a number")
+            return least
+        if not least <= value <= most:
+            self.wrong.append(f"{self.at(name)}: is not {least:g} to {most:g}")
+            return least
+        return value
+
+    def choice(self, name: str, values: Mapping[str, Any], default: str | None) -> str:
+        """Return one of some words, or the first after noting another."""
+        self._known.add(name)
+        value = self.data.get(name, default)
+        if value is None:
+            self.wrong.append(f"{self.at(name)}: is missing")
+        elif not isinstance(value, str):
+            self.wrong.append(f"{self.at(name)}: is not a text")
+        elif value not in values:
+            self.unable.append(
+                f"{self.at(name)}: {value:.40} is not supported, only "
+                f"{', '.join(values)}"
+            )
+        else:
+            return value
+        return next(iter(values))
+
+    def one(self, name: str) -> ConfigReader | None:
+        """Return a reader of an object, or None without it."""
+        self._known.add(name)
+        if self.data.get(name) is None:
+            return None
+        return ConfigReader(self.data[name], self.at(name), self.wrong, self.unable)
+
+    def many(self, name: str) -> Iterator[ConfigReader]:
+        """Return readers of the objects of a list."""
+        self._known.add(name)
+        value = self.data.get(name, [])
+        if not isinstance(value, list):
+            self.wrong.append(f"{self.at(name)}: is not a list")
+            return
+        for index, each in enumerate(value):
+            yield ConfigReader(
+                each, f"{self.at(name)}[{index}]", self.wrong, self.unable
+            )
+
+    def skip(self, *names: str) -> None:
+        """Accept keys without effect."""
+        self._known.update(names)
+
+    def end(self) -> None:
+        """Refuse all keys that were not read."""
+        for name in self.data:
+            if name not in self._known and self.data[name] not in (None, [], {}):
+                self.unable.append(f"{self.at(str(name)[:60])}: is not supported")
+
+    def at(self, name: str) -> str:
+        """Return the place of a key."""
+        return f"{self.path}.{name}" if self.path else name

@@ -1,0 +1,106 @@
+"""Whose requests a service answers: hosts, origins, and headers of its answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from chakram.service.access import Tokens
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Who may come in.
+
+    Attributes:
+        tokens: Tokens of users; None: every client is ``LOCAL``.
+        hosts: Names and addresses of the service.
+        is_encrypted: Whether browsers use https.
+    """
+
+    tokens: Tokens | None
+    hosts: frozenset[str]
+    is_encrypted: bool = False
+
+
+class Guard:
+    """Checks the host and origin of every request, and adds headers to answers."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        refusal = self._refusal(scope["method"], headers)
+        if refusal is not None:
+            document = {"error": {"where": "request", "found": refusal, "hint": None}}
+            await JSONResponse(document, 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                sent = {name.lower() for name, _ in message["headers"]}
+                extra = [
+                    (name.lower().encode(), value.encode())
+                    for name, value in _HEADERS.items()
+                ]
+                if b"content-security-policy" not in sent:
+                    extra.append((b"content-security-policy", _POLICY.encode()))
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+    def _refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
+        host = headers.get("host", "")
+        if not is_own_host(host, self._door.hosts):
+            return f"{host[:100]!r} is not a name of this service (--name adds one)"
+        origin = headers.get("origin")
+        is_safe = method in ("GET", "HEAD", "OPTIONS")
+        if not is_safe and origin is not None and not is_own_origin(origin, host):
+            return "it comes from another web site"
+        return None
+
+
+def is_own_host(host: str, allowed: frozenset[str]) -> bool:
+    """Return whether a Host header names this service.
+
+    Otherwise, a web site could make its own name point here, and read the answers.
+
+    Args:
+        host: The header.
+        allowed: Names and addresses of the service, without port.
+    """
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    return name.strip("[]").lower() in allowed
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Return whether a request that changes something came from a page of ours."""
+    return origin.partition("://")[2] == host
