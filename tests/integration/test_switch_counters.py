@@ -58,6 +58,11 @@ def links_of(collector: Collector) -> dict[str, LinkRecord]:
     return {each.port or "": each for each in collector.links(directions_of(TOPOLOGY))}
 
 
+def banners_of(collector: Collector) -> list[str]:
+    """Return its banners without those of gaps, which a busy machine causes."""
+    return [each for each in collector.banners() if ": no samples of " not in each]
+
+
 def history_of(collector: Collector) -> Any:
     (reader,) = collector._readers.values()
     return reader.history
@@ -91,7 +96,7 @@ async def test_links_have_what_the_switch_counted_during_the_run() -> None:
     # The switch says of a host's direction what its own port saw.
     assert (up.drops, up.marked, up.pauses) == (6, None, 5)
     assert {each.observed for each in links.values()} == {"switch"}
-    assert collector.banners() == []
+    assert banners_of(collector) == []
     assert len(samples) > 0
     (described,) = collector.described().values()
     assert described["facts"]["DEVICE_METADATA/localhost"]["hwsku"] == "scripted"
@@ -122,6 +127,23 @@ async def test_samples_are_aligned_by_the_clock_of_the_switch(ahead_ns: int) -> 
     assert all(start_ns - bound_ns <= row[0] <= end_ns + bound_ns for row in rows)
 
 
+async def test_samples_contain_what_the_totals_do_however_late_they_come() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        switch.is_silent = True
+        await asyncio.sleep(0.1)  # until the last samples have arrived
+        send(switch)
+        ended = asyncio.create_task(collector.end())
+        await asyncio.sleep(0.5)  # 25 intervals
+        switch.is_silent = False
+        await ended
+        samples = collector.samples(PORTS)
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    rows = [samples[at : at + 10].tolist() for at in range(0, len(samples), 10)]
+    assert max(row[3] for row in rows if row[1] == PORTS.index("s0:h1")) == 10_000
+
+
 async def test_a_switch_that_stalls_is_asked_again_and_the_gap_is_shown() -> None:
     switch = ScriptedSwitch()
     async with serving(switch) as address, collecting(target_at(address)) as collector:
@@ -133,8 +155,10 @@ async def test_a_switch_that_stalls_is_asked_again_and_the_gap_is_shown() -> Non
         switch.is_silent = False
         await collector.end()
         assert links_of(collector)["s0:h1"].bytes == 10_000
-    (banner,) = collector.banners()
-    assert banner.startswith("switch s0: no samples of Ethernet")
+    assert any(
+        each.startswith("switch s0: no samples of Ethernet")
+        for each in collector.banners()
+    )
     (described,) = collector.described().values()
     assert described["restarts"] >= 1
     gap = described["gaps"][0]
@@ -150,7 +174,7 @@ async def test_totals_are_blank_if_the_switch_is_silent_at_the_end() -> None:
         await asyncio.sleep(0.2)  # until the last samples have arrived
         await collector.end()
         assert links_of(collector) == {}
-    assert collector.banners()[0] == (
+    assert banners_of(collector)[0] == (
         "switch s0: counters after the run are missing, so totals of its links are "
         "blank"
     )
@@ -170,7 +194,7 @@ async def test_a_counter_that_is_reset_makes_the_totals_of_its_port_blank() -> N
     assert links["h0:eth0"].bytes == 10_000
     assert (
         "switch s0: counters of Ethernet4 were reset, so their totals are blank"
-        in collector.banners()
+        in banners_of(collector)
     )
 
 
@@ -188,7 +212,7 @@ async def test_counters_of_32_bits_wrap() -> None:
         switch.counts["Ethernet4"]["SAI_PORT_STAT_IF_OUT_OCTETS"] %= 1 << 32
         await collector.end()
         assert links_of(collector)["s0:h1"].bytes == 10_000
-    assert collector.banners() == []
+    assert banners_of(collector) == []
 
 
 async def test_a_switch_that_restarts_is_read_on() -> None:
@@ -233,7 +257,7 @@ async def test_nonsense_is_counted_and_ignored() -> None:
         send(switch)
         await collector.end()
         assert links_of(collector)["s0:h1"].bytes == 10_000
-    (banner,) = collector.banners()
+    (banner,) = banners_of(collector)
     assert "values were not counts, e.g. COUNTERS/Ethernet0" in banner
 
 
@@ -246,7 +270,7 @@ async def test_timestamps_that_do_not_advance_are_not_used(frozen_ns: int) -> No
         send(switch)
         await collector.end()
         assert links_of(collector)["s0:h1"].bytes == 10_000
-    (banner,) = collector.banners()
+    (banner,) = banners_of(collector)
     assert "its timestamps do not advance" in banner
     (described,) = collector.described().values()
     assert described["clock_bound_ns"] is None
@@ -287,7 +311,7 @@ async def test_a_port_that_was_down_is_told() -> None:
         links = links_of(collector)
     assert (links["s0:h1"].down_ns or 0) > 50_000_000
     assert links["s0:h0"].down_ns is None
-    (banner,) = collector.banners()
+    (banner,) = banners_of(collector)
     assert banner.startswith("switch s0: port Ethernet4 was down for ")
 
 
@@ -420,4 +444,4 @@ async def test_metrics_of_other_switches_are_counted(
         with pytest.raises(FabricError, match="it sent no counters of Ethernet0, "):
             async with collector:
                 pass
-    assert "values came from switches that no target names" in collector.banners()[-1]
+    assert "values came from switches that no target names" in banners_of(collector)[-1]

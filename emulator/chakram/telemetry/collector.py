@@ -53,6 +53,7 @@ class Collector:
         self._after: dict[str, Mark] = {}
         self._start_ns = 0
         self._end_ns: int | None = None
+        self._settled_ns: int | None = None
         self._unsettled: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
@@ -99,6 +100,7 @@ class Collector:
         self._end_ns = monotonic_ns()
         most_ns = None if is_patient else _GRACE_NS
         self._after = await self._settled("after", most_ns)
+        self._settled_ns = monotonic_ns()  # samples end with what totals contain
         clocks = (reader.measure_clock() for reader in self._readers.values())
         # A switch that is gone has been measured before.
         await asyncio.gather(*clocks, return_exceptions=True)
@@ -114,13 +116,13 @@ class Collector:
         Args:
             ports: Names of the fabric's ports, in the order of their numbers.
         """
-        end_ns = self._end_ns if self._end_ns is not None else monotonic_ns()
+        bounds = (reader.clock.bound_ns or 0 for reader in self._readers.values())
         return link_samples(
             ports,
             self._topology,
             self._counted(),
             start_ns=self._start_ns,
-            end_ns=end_ns + self._slack_ns(),
+            end_ns=(self._settled_ns or monotonic_ns()) + max(bounds, default=0),
         )
 
     def classes(self) -> list[tuple[str, str, int, dict[str, int]]]:
@@ -233,15 +235,6 @@ class Collector:
         return found
 
     # ---- settling --------------------------------------------------------------------
-
-    def _slack_ns(self) -> int:
-        return max(
-            (
-                reader.target.sampled_ns + reader.target.mapping.refresh_ns
-                for reader in self._readers.values()
-            ),
-            default=0,
-        )
 
     async def _settled(self, when: str, most_ns: int | None = None) -> dict[str, Mark]:
         """Return each switch's counters once they contain all that happened so far.
