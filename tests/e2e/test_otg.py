@@ -16,7 +16,7 @@ import yaml
 from chakram.run_directory.reader import RunResults, open_run
 from tests.service_client import EXPERIMENT, Service, served
 from tests.support import REPO_ROOT, require
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, Stopwatch
 
 CLIENT = Path(__file__).with_name("otg_client.py")
 HOSTS = 5
@@ -150,3 +150,123 @@ def test_a_configuration_locks_the_fabric(service: Service) -> None:
             status, answer, _ = service.ask(path, "POST", body)
             assert status in (400, 501), (path, body, answer)
             assert json.loads(answer)["errors"]
+
+
+def collectives() -> dict[str, Any]:
+    """Return an experiment of the service, and then an all-reduce twice."""
+    names = [f"d{number}" for number in range(4)]
+    size = {"data_size": 1, "data_size_unit": "megabit"}
+    short = {"choice": "fixed_iterations"}
+    return {
+        "ports": [
+            {"name": f"p{number}", "location": f"h{number}"} for number in range(HOSTS)
+        ],
+        "devices": [
+            {
+                "name": f"d{number}",
+                "ethernets": [
+                    {
+                        "name": f"e{number}",
+                        "mac": f"02:00:00:00:00:0{number}",
+                        "connection": {
+                            "choice": "port_name",
+                            "port_name": f"p{number}",
+                        },
+                        "ipv4_addresses": [
+                            {"name": f"ip{number}", "address": f"198.18.0.{number + 1}"}
+                        ],
+                    }
+                ],
+            }
+            for number in range(HOSTS)
+        ],
+        "ccl": {
+            "name": "training",
+            "stage_mode": "llm",
+            "stage_loop_count": 2,
+            "stages": [
+                {"name": "moe", "experiment": "moe"},
+                {
+                    "name": "reduce",
+                    "communicators": [
+                        {
+                            "name": "dp",
+                            "device_names": names,
+                            "generation": {
+                                **size,
+                                "compute_gap": {"choice": "fixed", "fixed": {"ms": 5}},
+                            },
+                        }
+                    ],
+                    "duration": {
+                        **short,
+                        "fixed_iterations": {"count": 3, "interval_ms": 10},
+                    },
+                },
+            ],
+        },
+    }
+
+
+def ask(service: Service, path: str, document: Any) -> Any:
+    status, body, _ = service.ask(path, "POST", json.dumps(document).encode())
+    assert status == 200, body
+    return json.loads(body)
+
+
+def rows_of(service: Service, **how: Any) -> list[dict[str, Any]]:
+    asked = {"choice": "ccl", "ccl": how}
+    rows: list[dict[str, Any]] = ask(service, "/monitor/metrics", asked)["ccl_metrics"]
+    return rows
+
+
+def test_collectives_run_in_stages(service: Service) -> None:
+    folder = service.folder.parent / "resources/experiments"
+    folder.mkdir()
+    text = EXPERIMENT.replace("fabric:\n  kind: loopback\n", "fabric: lab\n")
+    (folder / "moe.yaml").write_text(text)
+    configured = collectives()
+    assert ask(service, "/config", configured) == {"warnings": []}
+    start = {
+        "choice": "traffic",
+        "traffic": {"choice": "ccl", "ccl": {"state": "start"}},
+    }
+    ask(service, "/control/state", start)
+    watch = Stopwatch()
+    while watch.look() < PATIENCE_S:
+        runs = service.json("/runs?owner=otg")["runs"]
+        if [run["state"] for run in runs] == ["done"] * 3:
+            break
+        time.sleep(0.2)
+    moe, reduce = rows_of(service, include_loop_metrics=True)
+    assert (moe["iteration_count"], reduce["iteration_count"]) == (3, 6)
+    assert (reduce["communicator_name"], moe["communicator_name"]) == ("dp", "moe")
+    assert [each["stage_loop"] for each in reduce["loop_metrics"]] == [1, 2]
+    # 125,000 bytes, 2 * 3 / 4 of them through a port of 50 Mbit/s.
+    ideal_s = 6 * 1.5 * 1e6 / 50e6
+    assert reduce["ideal_jct"] == pytest.approx(ideal_s)
+    assert reduce["reduce_time"] == pytest.approx(6 * 5e-3)
+    assert reduce["trans_time"] > ideal_s
+    assert reduce["jct"] == pytest.approx(reduce["trans_time"] + 6 * 5e-3)
+    assert reduce["bus_bw"] == pytest.approx(6 * 1.5 * 1e-3 / reduce["jct"])
+    (directory,) = (service.folder / "jobs" / runs[1]["id"] / "runs").iterdir()
+    durations = [each.duration_ns for each in open_run(directory).collectives()]
+    first = reduce["loop_metrics"][0]
+    assert first["trans_time"] == pytest.approx(sum(durations) * 1e-9)
+    assert {each.identity.algorithm for each in open_run(directory).collectives()} == {
+        "ring"
+    }
+    assert rows_of(service, stage_names=["moe"]) == [moe]
+
+    # A stage that takes its time is stopped.
+    del configured["ccl"]["stage_mode"], configured["ccl"]["stages"][0]
+    configured["ccl"]["stages"][0]["duration"] = {
+        "choice": "fixed_seconds",
+        "fixed_seconds": {"seconds": 3600, "interval_ms": 0},
+    }
+    ask(service, "/config", configured)
+    ask(service, "/control/state", start)
+    start["traffic"]["ccl"] = {"state": "stop"}
+    ask(service, "/control/state", start)
+    assert service.json("/runs?owner=otg&limit=1")["runs"][0]["state"] == "canceled"
+    ask(service, "/config", {})

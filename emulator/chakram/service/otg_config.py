@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import InputError
+from chakram.service.otg_collectives import ECN, CollectivePlan, read_collectives
 from chakram.service.otg_reader import ConfigReader, numeral
 
 MOST_FLOWS = 64
@@ -28,7 +29,6 @@ _VERBS = {
     **dict.fromkeys(("send", "send_with_immediate"), "send"),
 }
 _MTUS = (4096, 2048, 1024, 512, 256)
-_ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
 _LARGEST_MESSAGE = 1 << 31
 _DCQCN = (
     *("alpha_g", "initial_alpha", "alpha_update_period", "rate_reduction_time_period"),
@@ -90,6 +90,7 @@ class OtgPlan:
         addresses: Addresses of OTG ports.
         peers: Number of queue pairs by name of a peer.
         flows: The flows.
+        collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
         warnings: What is done differently.
     """
@@ -98,6 +99,7 @@ class OtgPlan:
     addresses: dict[str, list[str]] = field(default_factory=dict)
     peers: dict[str, int] = field(default_factory=dict)
     flows: list[OtgFlow] = field(default_factory=list)
+    collectives: CollectivePlan | None = None
     transport: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -163,6 +165,7 @@ class _Converter:
         self._queue_pairs: dict[str, _QueuePair] = {}
         self._port_of_address: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
+        self._port_of_device: dict[str, str] = {}
         self._config = ConfigReader(config, "", self.wrong, self.unable)
 
     def convert(self) -> OtgPlan:
@@ -191,8 +194,11 @@ class _Converter:
             if config.data.get(name):
                 self._warn(f"{name} has no effect here")
         config.skip("layer1", "events")
-        config.end()
         self._transport(controls)
+        collectives = config.one("ccl")
+        if collectives is not None:
+            self._collectives(collectives)
+        config.end()
         if self.wrong:
             raise OtgProblem(400, self.wrong)
         if self.unable:
@@ -216,7 +222,7 @@ class _Converter:
             self._plan.addresses[name] = []
 
     def _device(self, device: ConfigReader) -> None:
-        self._unique(device, "name")
+        name = self._unique(device, "name")
         own: dict[str, tuple[str, str]] = {}
         for ethernet in device.many("ethernets"):
             self._ethernet(ethernet, own)
@@ -227,6 +233,20 @@ class _Converter:
                     self._interface(interface, f"{version}_name", own)
             rocev2.end()
         device.end()
+        ports = {port for port, _ in own.values() if port in self._plan.locations}
+        if len(ports) == 1:
+            self._port_of_device[name] = self._plan.locations[ports.pop()]
+
+    def _collectives(self, collectives: ConfigReader) -> None:
+        plan = self._plan
+        plan.collectives = read_collectives(
+            collectives, self._port_of_device, plan.transport
+        )
+        if plan.flows:
+            self.unable.append(
+                f"{collectives.path}: collectives and flows run only in turns, with a "
+                "configuration each"
+            )
 
     def _ethernet(
         self, ethernet: ConfigReader, own: dict[str, tuple[str, str]]
@@ -303,7 +323,7 @@ class _Converter:
                 if "dscp" in settings.data:
                     dscp = int(settings.number("dscp", 26, 0, 63))
                 if "ecn" in settings.data:
-                    ecn = _ECN[settings.choice("ecn", _ECN, "ect_0")]
+                    ecn = ECN[settings.choice("ecn", ECN, "ect_0")]
                 for ignored in ("source_qp_number", "initial_psn", "udp_source_port"):
                     if ignored in settings.data:
                         settings.skip(ignored)

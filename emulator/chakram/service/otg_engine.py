@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from chakram.config.experiment import Experiment
-from chakram.foundation.errors import ChakramError, ConfigError, ResultsError
+from chakram.foundation.errors import ChakramError, ConfigError
+from chakram.plan.plan import PortPlan
 from chakram.run_directory.reader import open_run
 from chakram.service.job_queue import JobQueue
+from chakram.service.otg_collectives import Stage
 from chakram.service.otg_config import OtgFlow, OtgPlan, OtgProblem, convert_config
-from chakram.service.run_store import ENDED, RUNNING, StoredRun
-from chakram.service.submissions import Submission, check_submission
+from chakram.service.otg_runs import StageSequence, start_run, stop_runs
+from chakram.service.run_store import RUNNING, StoredRun
+from chakram.service.submissions import Submission, check_submission, read_experiment
 
 API_VERSION = "1.62.0"
 """Version of the OTG models."""
@@ -27,10 +30,6 @@ API_VERSION = "1.62.0"
 IDLE_S = 600.0
 """Time without requests after which an idle client loses the fabric."""
 
-_START_S = 90.0
-_STOP_S = 60.0
-_LOOK_S = 0.05
-_SENDING = "replaying"
 _FLOW_NUMBERS = (
     *("src_qp", "dest_qp", "data_frames_tx", "data_frames_rx", "frame_delta"),
     *("data_frames_retransmitted", "frame_sequence_error", "tx_bytes", "rx_bytes"),
@@ -66,6 +65,8 @@ class OtgEngine:
         self._config: dict[str, Any] = {}
         self._plan = OtgPlan()
         self._run_id: str | None = None
+        self._stages: StageSequence | None = None
+        self._rates_bps: dict[str, int | None] = {}
         self._used_s = time.monotonic()
 
     async def set_config(self, config: Any) -> list[str]:
@@ -81,16 +82,14 @@ class OtgEngine:
             plan = OtgPlan() if is_empty else convert_config(config, ports)
             if plan.flows:
                 await self._submission(plan, None)  # finds what only runs would
+            stages = await self._stages_of(plan)
             await self._stop()
             if is_empty:
                 self._queue.release(self._key, self._holder)
-            elif not self._queue.reserve(self._key, self._holder):
-                raise ConfigError(
-                    f"fabric {self._fabric}",
-                    "is used by a run",
-                    "wait for its end, or cancel it",
-                )
+            else:
+                self._reserve()
             self._config, self._plan, self._run_id = dict(config), plan, None
+            self._stages = stages
             return plan.warnings
 
     async def get_config(self) -> dict[str, Any]:
@@ -115,6 +114,9 @@ class OtgEngine:
                 return _protocols(state.get("protocol"))
             if kind != "traffic":
                 raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
+            if "ccl" in _inner(state, "traffic"):
+                await self._collectives(_inner(state, "traffic", "ccl").get("state"))
+                return []
             transmit = _inner(state, "traffic", "flow_transmit")
             word = transmit.get("state")
             names = _names(transmit, "flow_names")
@@ -187,6 +189,18 @@ class OtgEngine:
                     for name, count in self._plan.peers.items()
                 ]
                 return _answer(f"{kind}_per_peer_metrics", rows)
+            if kind == "ccl":
+                rows = (
+                    []
+                    if self._stages is None
+                    else await asyncio.to_thread(
+                        self._stages.metrics,
+                        _names(asked, "communicator_names"),
+                        _names(asked, "stage_names"),
+                        with_loops=asked.get("include_loop_metrics") is True,
+                    )
+                )
+                return _answer("ccl_metrics", rows)
             raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
 
     async def give_up_when_idle(self) -> None:
@@ -195,9 +209,10 @@ class OtgEngine:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
             run = None if self._run_id is None else self._queue.store.find(self._run_id)
             is_sending = run is not None and run.state == RUNNING
+            is_sending |= self._stages is not None and self._stages.is_running
             if time.monotonic() - self._used_s > IDLE_S and not is_sending:
                 self._queue.release(self._key, self._holder)
-                self._config, self._plan = {}, OtgPlan()
+                self._config, self._plan, self._stages = {}, OtgPlan(), None
 
     # ---- helpers ---------------------------------------------------------------------
 
@@ -221,7 +236,9 @@ class OtgEngine:
         }
         found = check_submission(json.dumps(probe), self._resources)
         self._key = found.fabric
-        return _ports_of(found.experiment)
+        ports = _ports_of(found.experiment)
+        self._rates_bps = {port.host: port.rate_bps for port in ports}
+        return {port.host: port.address for port in ports}
 
     async def _submission(self, plan: OtgPlan, names: set[str] | None) -> Submission:
         text = json.dumps(plan.experiment(self._fabric, names))
@@ -246,36 +263,66 @@ class OtgEngine:
                 return  # all that can be started has been
             path = "traffic.flow_transmit.flow_names"
             raise OtgProblem(501, [f"{path}: flows are started only together"])
-        if not self._queue.reserve(self._key, self._holder):
-            raise ConfigError(f"fabric {self._fabric}", "is used by a run")
+        self._reserve()
         submission = await self._submission(self._plan, names)
-        run = await self._queue.start_now(submission, holder=self._holder)
-        self._run_id = run.id
-        limit_s = time.monotonic() + _START_S
-        while time.monotonic() < limit_s:
-            found = self._queue.store.find(run.id)
-            if found is None or found.state in ENDED:
-                reason = "is gone" if found is None else found.reason or found.state
-                raise ResultsError("flows", f"could not be started: {reason}")
-            if self._queue.has_said(run.id, _SENDING):
-                return
-            await asyncio.sleep(_LOOK_S)
-        raise ResultsError("flows", f"did not start within {_START_S:.0f} s")
+        self._run_id = (await start_run(self._queue, submission, self._holder)).id
 
     async def _stop(self) -> None:
-        if self._run_id is None:
-            return
-        run = self._queue.store.find(self._run_id)
-        if run is None or run.state in ENDED:
-            return
-        self._queue.cancel(run, self._holder)
-        limit_s = time.monotonic() + _STOP_S
-        while time.monotonic() < limit_s:
-            run = self._queue.store.find(self._run_id)
-            if run is None or run.state in ENDED:
-                return
-            await asyncio.sleep(_LOOK_S)
-        raise ResultsError("flows", f"did not stop within {_STOP_S:.0f} s")
+        if self._stages is not None:
+            await self._stages.stop()
+        await stop_runs(self._queue, self._key, self._holder)
+
+    def _reserve(self) -> None:
+        if not self._queue.reserve(self._key, self._holder):
+            raise ConfigError(
+                f"fabric {self._fabric}",
+                "is used by a run",
+                "wait for its end, or cancel it",
+            )
+
+    async def _collectives(self, word: Any) -> None:
+        """Start or stop the stages of collectives."""
+        if word not in ("start", "stop"):
+            raise OtgProblem(400, ["traffic.ccl.state: is not start or stop"])
+        if self._stages is None:
+            raise OtgProblem(400, ["ccl: there is no collective to start"])
+        if word == "stop":
+            await self._stages.stop()
+        else:
+            self._reserve()
+            await self._stages.start()
+
+    async def _stages_of(self, plan: OtgPlan) -> StageSequence | None:
+        """Return the stages of a configuration, whose experiments are all valid."""
+        if plan.collectives is None:
+            return None
+        submissions = [
+            await asyncio.to_thread(self._of_stage, stage, plan.collectives.sync)
+            for stage in plan.collectives.stages
+        ]
+        return StageSequence(
+            self._queue,
+            self._key,
+            self._holder,
+            plan.collectives,
+            submissions,
+            self._rates_bps,
+        )
+
+    def _of_stage(self, stage: Stage, sync: str) -> Submission:
+        if stage.experiment is None:
+            text = json.dumps(stage.document(self._fabric, sync))
+            return check_submission(text, self._resources)
+        found = check_submission(
+            read_experiment(stage.experiment, self._resources), self._resources
+        )
+        if found.fabric != self._key:
+            raise ConfigError(
+                f"experiment {stage.experiment}",
+                f"uses another fabric than {self._fabric}",
+                f"write in it: fabric: {self._fabric}",
+            )
+        return found
 
     def _state(self, run: StoredRun | None) -> str:
         return "started" if run is not None and run.state == RUNNING else "stopped"
@@ -327,10 +374,9 @@ class OtgEngine:
         return answer
 
 
-def _ports_of(experiment: Experiment) -> dict[str, str]:
+def _ports_of(experiment: Experiment) -> tuple[PortPlan, ...]:
     fabric = experiment.fabric
-    planned = fabric.planned_ports(fabric.nports or 0)
-    return {port.host: port.address for port in planned}
+    return fabric.planned_ports(fabric.nports or 0)
 
 
 def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -199,7 +199,9 @@ class OtgServicer:
     def _made(self, name: str, document: Any) -> Any:
         from google.protobuf import json_format
 
-        return json_format.ParseDict(document, getattr(self._pb, name)())
+        # Collectives, which REST may have configured, are unknown to its messages.
+        made = getattr(self._pb, name)()
+        return json_format.ParseDict(document, made, ignore_unknown_fields=True)
 
 
 async def open_grpc(engine: OtgEngine, address: str) -> tuple[grpc.aio.Server, str]:

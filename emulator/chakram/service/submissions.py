@@ -129,6 +129,26 @@ def check_submission(
     )
 
 
+def read_experiment(name: str, resources: Path) -> str:
+    """Return the text of an experiment of the service.
+
+    Raises:
+        ConfigError: If there is none of this name.
+    """
+    folder = resources / EXPERIMENTS
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if not _NAME.fullmatch(name) or name not in known:
+        raise ConfigError(
+            f"experiment {name:.60}",
+            "is unknown",
+            f"known experiments: {', '.join(known) or 'there is none'}",
+        )
+    try:
+        return (folder / f"{name}.yaml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"experiment {name}", f"cannot be read: {error}") from error
+
+
 def _read_fabric(name: str, resources: Path) -> dict[str, Any]:
     """Return the section of a fabric of the service."""
     path = resources / FABRICS / f"{name}.yaml"

@@ -1,0 +1,469 @@
+"""Collectives in configurations of the Open Traffic Generator, and their metrics.
+
+The models are those of pull request 490 of open-traffic-generator/models (``ccl``). No
+release contains them, so they are an extension, which only REST can carry. A stage
+becomes a run: its communicators are jobs that run at the same time, and each of their
+iterations is one collective.
+
+A stage may name an experiment of the service instead of communicators, as
+``experiment``. Only Chakram knows this key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.summary.bandwidth import bus_factor
+
+if TYPE_CHECKING:
+    from chakram.records.run_records import CollectiveRecord, RankRecord
+    from chakram.service.otg_reader import ConfigReader
+
+
+ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
+"""Values of ECN fields, as in the section ``transport``."""
+
+_ENDLESS = 1_000_000
+_LARGEST = 1 << 40
+_KIB = 1024
+_SIZES = {
+    **{"gigabit": 125_000_000, "gigabyte": 10**9, "megabit": 125_000},
+    **{"megabyte": 10**6, "kilobyte": 1_000},
+}
+_REDUCTIONS = {
+    "ring_allreduce": "ring",
+    "halving_doubling": "halving_doubling",
+    "dual_tree": "double_binary_tree",
+}
+_PHASES = {
+    "allreduce": "all_reduce",
+    "reduce_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+}
+_ALGORITHMS = (*_REDUCTIONS, "all_to_all_direct", "point_to_point")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communicator:
+    """One collective of a stage.
+
+    Attributes:
+        name: Its name.
+        job: Name of its job.
+        locations: Ports of the fabric, in the order of the ranks.
+        op: The collective; ``broadcast`` for a message from rank 0 to rank 1.
+        algorithm: Its algorithm, or None for a message.
+        size_bytes: Size S as nccl-tests defines it.
+        gap_ms: Compute time between two iterations.
+    """
+
+    name: str
+    job: str
+    locations: tuple[str, ...]
+    op: str
+    algorithm: str | None
+    size_bytes: int
+    gap_ms: int
+
+    @property
+    def bus_factor(self) -> float:
+        """Bus bandwidth divided by algorithm bandwidth."""
+        nranks = len(self.locations)
+        return float(bus_factor(CollectiveOp(self.op), nranks=nranks))
+
+    def trace(self, interval_ms: int) -> dict[str, Any]:
+        """Return the trace of one iteration, which begins with its pauses."""
+        nranks, start = len(self.locations), f"{interval_ms + self.gap_ms}ms"
+        # nccl-tests' size of an all_gather is that of all shards.
+        shards = nranks if self.op == "all_gather" else 1
+        stream = {
+            "op": self.op,
+            "size": f"{max(1, self.size_bytes // shards)}B",
+            "count": 1,
+            "start": start,
+        }
+        return {"synth": "collectives", "ranks": nranks, "streams": [stream]}
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """One stage.
+
+    Attributes:
+        name: Its name.
+        communicators: What runs at the same time.
+        experiment: Name of an experiment that runs instead of communicators.
+        count: Iterations; None: until ``seconds`` have passed.
+        seconds: Duration.
+        interval_ms: Pause between two iterations.
+        transport: Section ``transport``.
+    """
+
+    name: str
+    communicators: list[Communicator] = field(default_factory=list)
+    experiment: str | None = None
+    count: int | None = None
+    seconds: int = 0
+    interval_ms: int = 0
+    transport: dict[str, Any] = field(default_factory=dict)
+
+    def document(self, fabric: str, sync: str) -> dict[str, Any]:
+        """Return the experiment of a stage that has communicators."""
+        return {
+            "version": 1,
+            "name": "otg",
+            "jobs": [
+                {
+                    "name": each.job,
+                    "trace": each.trace(self.interval_ms),
+                    "placement": {"ports": list(each.locations)},
+                }
+                for each in self.communicators
+            ],
+            "collectives": {
+                each.op: each.algorithm
+                for each in self.communicators
+                if each.algorithm is not None
+            },
+            "fabric": fabric,
+            "transport": self.transport,
+            "iterations": {
+                "warmup": 0,
+                "measured": self.count or _ENDLESS,
+                "sync": sync,
+            },
+            "predict": [],
+        }
+
+
+@dataclass(slots=True)
+class CollectivePlan:
+    """Stages and their order.
+
+    Attributes:
+        stages: The stages.
+        order: Stage of each run, and the pass over the stages that it belongs to,
+            counted from 1.
+        sync: Synchronization of ranks between two iterations.
+    """
+
+    stages: list[Stage] = field(default_factory=list)
+    order: list[tuple[int, int]] = field(default_factory=list)
+    sync: str = "free"
+
+
+def read_collectives(
+    reader: ConfigReader, ports: Mapping[str, str], transport: Mapping[str, Any]
+) -> CollectivePlan:
+    """Return the collectives of a configuration; mistakes are noted by the reader.
+
+    Args:
+        reader: The object ``ccl``.
+        ports: Port of the fabric by name of a device.
+        transport: Section ``transport`` that the rest of the configuration asks for.
+    """
+    plan = CollectivePlan()
+    reader.text("name")
+    reader.choice("transport", {"rocev2": 0}, "rocev2")
+    modes = {"async": "free", "sync": "barrier"}
+    plan.sync = modes[reader.choice("send_mode", modes, "async")]
+    reader.number("sync_rank_interval_ms", 0, 0, 0)
+    mode = reader.choice("stage_mode", {"sequential": 0, "llm": 0}, "sequential")
+    loops = int(reader.number("stage_loop_count", 1, 1, 1000))
+    first = int(reader.number("llm_index", 1, 1, 1000)) if mode == "llm" else 0
+    reader.skip("llm_index")
+    names: set[str] = set()
+    for each in reader.many("stages"):
+        stage = _stage(each, ports, transport)
+        if stage.name in names:
+            reader.wrong.append(f"{each.at('name')}: {stage.name:.60} is used twice")
+        names.add(stage.name)
+        plan.stages.append(stage)
+    for name in ("iteration_recording", "tail_latency_recording", "tail_latency_cdf"):
+        setting = reader.one(name)
+        if setting is not None and setting.data.get("enable"):
+            reader.unable.append(f"{setting.at('enable')}: is not supported")
+    reader.end()
+    numbers = range(len(plan.stages))
+    if not numbers:
+        reader.wrong.append(f"{reader.at('stages')}: is empty")
+    elif first >= len(numbers):
+        reader.wrong.append(f"{reader.at('llm_index')}: is not below {len(numbers)}")
+    plan.order = [(number, 1) for number in numbers[:first]] + [
+        (number, loop) for loop in range(1, loops + 1) for number in numbers[first:]
+    ]
+    return plan
+
+
+def _stage(
+    reader: ConfigReader, ports: Mapping[str, str], transport: Mapping[str, Any]
+) -> Stage:
+    stage = Stage(name=reader.text("name"))
+    if reader.data.get("bg_flow_names"):
+        reader.unable.append(f"{reader.at('bg_flow_names')}: is not supported")
+    reader.skip("bg_flow_names")
+    default = reader.one("algorithm")
+    choice = ("all_reduce", "ring") if default is None else _algorithm(default)
+    policies: list[dict[str, Any]] = []
+    taken: set[str] = set()
+    for each in reader.many("communicators"):
+        job = f"c{len(stage.communicators)}"
+        found = _communicator(each, job, choice, ports, policies)
+        if {*found.locations} & taken:
+            place = each.at("device_names")
+            reader.unable.append(f"{place}: a port has one rank in each stage")
+        taken.update(found.locations)
+        stage.communicators.append(found)
+    if reader.data.get("experiment"):
+        stage.experiment = reader.text("experiment")
+        if stage.communicators or reader.data.get("duration"):
+            reader.wrong.append(
+                f"{reader.at('experiment')}: has its own jobs and iterations"
+            )
+    elif not stage.communicators:
+        reader.wrong.append(f"{reader.at('communicators')}: is empty")
+    if any(each != policies[0] for each in policies):
+        reader.unable.append(
+            f"{reader.at('communicators')}: all must have the same rocev2"
+        )
+    elif policies:
+        stage.transport = _merged(transport, policies[0])
+    by_op: dict[str, str | None] = {}
+    for of in stage.communicators:
+        if by_op.setdefault(of.op, of.algorithm) != of.algorithm:
+            reader.unable.append(
+                f"{reader.at('communicators')}: {of.op} must have one algorithm"
+            )
+    _duration(reader.one("duration"), stage)
+    reader.end()
+    return stage
+
+
+def _duration(reader: ConfigReader | None, stage: Stage) -> None:
+    stage.count, stage.interval_ms = 10, 1000
+    if reader is None:
+        return
+    kinds = {"fixed_iterations": 0, "fixed_seconds": 0}
+    kind = reader.choice("choice", kinds, "fixed_iterations")
+    settings = reader.one(kind)
+    if settings is not None:
+        stage.interval_ms = int(settings.number("interval_ms", 1000, 0, 3_600_000))
+        if kind == "fixed_iterations":
+            stage.count = int(settings.number("count", 10, 1, _ENDLESS))
+        else:
+            stage.seconds = int(settings.number("seconds", 1, 1, 86_400))
+        settings.end()
+    elif kind == "fixed_seconds":
+        stage.seconds = 1
+    if stage.seconds:
+        stage.count = None
+    reader.end()
+
+
+def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
+    """Return collective and algorithm."""
+    known = dict.fromkeys(_ALGORITHMS, 0)
+    word = reader.choice("choice", known, "ring_allreduce")
+    phase = reader.choice("phase", _PHASES, "allreduce")
+    reader.end()
+    if word == "all_to_all_direct":
+        return "all_to_all", "direct"
+    if word == "point_to_point":
+        return "broadcast", None
+    if word == "dual_tree" and phase != "allreduce":
+        reader.unable.append(f"{reader.at('phase')}: dual_tree has only allreduce")
+    return _PHASES[phase], _REDUCTIONS[word]
+
+
+def _communicator(
+    reader: ConfigReader,
+    job: str,
+    choice: tuple[str, str | None],
+    ports: Mapping[str, str],
+    policies: list[dict[str, Any]],
+) -> Communicator:
+    name = reader.text("name")
+    names = reader.data.get("device_names")
+    reader.skip("device_names")
+    place = reader.at("device_names")
+    locations: list[str] = []
+    if not isinstance(names, list) or not 2 <= len(names) <= len(ports):
+        reader.wrong.append(f"{place}: is not a list of 2 to {len(ports)} names")
+    else:
+        unknown = [each for each in names if str(each) not in ports]
+        if unknown:
+            reader.wrong.append(f"{place}: {unknown[0]!s:.60} has no port")
+        locations = [ports[str(each)] for each in names if str(each) in ports]
+        if len({*locations}) < len(locations):
+            reader.wrong.append(f"{place}: a port is listed twice")
+    own = reader.one("algorithm")
+    op, algorithm = choice if own is None else _algorithm(own)
+    if algorithm is None and len(locations) != 2:
+        reader.wrong.append(f"{place}: point_to_point has 2 ranks")
+    size_bytes, gap_ms = _generation(reader.one("generation"))
+    if size_bytes > _LARGEST:
+        reader.wrong.append(f"{reader.at('generation.data_size')}: is above 1 TiB")
+    policies.append(_policy(reader.one("rocev2")))
+    reader.end()
+    return Communicator(
+        name=name,
+        job=job,
+        locations=tuple(locations),
+        op=op,
+        algorithm=algorithm,
+        size_bytes=size_bytes,
+        gap_ms=gap_ms,
+    )
+
+
+def _generation(reader: ConfigReader | None) -> tuple[int, int]:
+    """Return size and compute time of an iteration, in bytes and ms."""
+    if reader is None:
+        return 160 * _SIZES["gigabit"], 0
+    unit = reader.choice("data_size_unit", _SIZES, "gigabit")
+    size_bytes = int(reader.number("data_size", 160, 1, 1e15)) * _SIZES[unit]
+    gap_ms = 0
+    gap = reader.one("compute_gap")
+    if gap is not None:
+        gap.choice("choice", {"fixed": 0}, "fixed")
+        fixed = gap.one("fixed")
+        gap_ms = 200
+        if fixed is not None:
+            gap_ms = int(fixed.number("ms", 200, 0, 3_600_000))
+            fixed.end()
+        gap.end()
+    scheduling = reader.one("qp_scheduling")
+    if scheduling is not None:
+        scheduling.choice("choice", {"continuous": 0}, "continuous")
+        scheduling.skip("continuous")
+        scheduling.end()
+    reader.end()
+    return size_bytes, gap_ms
+
+
+def _policy(reader: ConfigReader | None) -> dict[str, Any]:
+    """Return the settings of a communicator as those of the section ``transport``."""
+    policy: dict[str, Any] = {
+        "path_mtu": 4096,
+        "ecn": "ect1",
+        "dscp": {"data": 24, "ack": 24},
+    }
+    if reader is None:
+        return policy
+    reader.choice("encapsulation", {"ipv4": 0, "ipv6": 0}, "ipv4")
+    mtus = (256, 512, 1024, 2048, 4096)
+    mtu = int(reader.number("ib_mtu", 4096, 256, 4096))
+    if mtu not in mtus:
+        reader.unable.append(f"{reader.at('ib_mtu')}: is not one of {mtus}")
+    policy["path_mtu"] = mtu
+    pairs: dict[str, Any] = {"count": int(reader.number("qps_per_peer", 1, 1, 64))}
+    chunk = int(reader.number("chunk_size_kb", 1 << 22, 1, 1 << 22))
+    if chunk < 1 << 22:
+        pairs["message_size"] = f"{chunk * _KIB}B"
+    if pairs != {"count": 1}:
+        policy["queue_pairs"] = pairs
+    kind = reader.one("connection_type")
+    if kind is not None:
+        kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
+        settings = kind.one("reliable_connection")
+        if settings is not None:
+            dscp = int(settings.number("dscp", 24, 0, 63))
+            policy["dscp"] = {"data": dscp, "ack": dscp}
+            policy["ecn"] = ECN[settings.choice("ecn", ECN, "ect_1")]
+            settings.number("start_qp_number", 0, 0, 0)
+            settings.skip("start_udp_src_port")
+            settings.end()
+        kind.end()
+    reader.end()
+    return policy
+
+
+def _merged(transport: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
+    dscp = {**transport.get("dscp", {}), **policy["dscp"]}
+    return {**transport, **policy, "dscp": dscp}
+
+
+# ---- metrics -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Iterations of a communicator.
+
+    Attributes:
+        durations_ns: Duration of each, without pauses and compute time.
+        gap_ns: Compute time of an iteration.
+    """
+
+    durations_ns: Sequence[int]
+    gap_ns: int = 0
+
+    def metrics(
+        self, of: Communicator | None, rate_bps: int | None
+    ) -> dict[str, float | int]:
+        """Return the metrics that can be known, under the names of the proposal.
+
+        Times are seconds, rates Gbit/s. Without a communicator, there are only times.
+
+        Args:
+            of: The communicator.
+            rate_bps: Rate of its slowest port, if known.
+        """
+        count = len(self.durations_ns)
+        found: dict[str, float | int] = {"iteration_count": count}
+        if not count:
+            return found
+        trans_s = sum(self.durations_ns) * 1e-9
+        reduce_s = self.gap_ns * count * 1e-9
+        jct_s = trans_s + reduce_s
+        found |= {
+            "jct": jct_s,
+            "avg_jct": jct_s / count,
+            "max_jct": (max(self.durations_ns) + self.gap_ns) * 1e-9,
+            "min_jct": (min(self.durations_ns) + self.gap_ns) * 1e-9,
+            "reduce_time": reduce_s,
+            "trans_time": trans_s,
+            "training_time": jct_s,
+            "max_tail_latency_us": max(self.durations_ns) // 1000,
+        }
+        if of is None:
+            return found
+        alg_bw = 8e-9 * of.size_bytes * count / jct_s
+        found |= {"alg_bw": alg_bw, "bus_bw": alg_bw * of.bus_factor}
+        if rate_bps is not None:
+            ideal_s = 8 * of.size_bytes * of.bus_factor * count / rate_bps
+            found |= {
+                "ideal_jct": ideal_s,
+                "jct_percent": 100 * jct_s / ideal_s,
+                "alg_bw_percent": 100 * ideal_s / jct_s,
+                "bus_bw_percent": 100 * ideal_s / jct_s,
+            }
+        return found
+
+
+def collective_times(
+    records: Iterable[CollectiveRecord], of: Communicator
+) -> list[int]:
+    """Return the durations of the complete collectives of a communicator, in ns."""
+    return [
+        record.duration_ns
+        for record in records
+        if record.complete and record.identity.key.job == of.job
+    ]
+
+
+def iteration_times(records: Iterable[RankRecord]) -> dict[str, list[int]]:
+    """Return the durations of the measured iterations of each job, in ns."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for record in records:
+        if record.measured:
+            key = record.job, record.iteration
+            start, end = spans.get(key, (record.start_ns, record.end_ns))
+            spans[key] = min(start, record.start_ns), max(end, record.end_ns)
+    found: dict[str, list[int]] = {}
+    for (job, _), (start, end) in spans.items():
+        found.setdefault(job, []).append(end - start)
+    return found

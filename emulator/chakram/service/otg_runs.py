@@ -1,0 +1,243 @@
+"""Runs that an OTG client starts: one for its flows, or one per stage."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chakram.foundation.errors import ChakramError, ResultsError
+from chakram.run_directory.reader import open_run
+from chakram.service.job_queue import JobQueue
+from chakram.service.otg_collectives import (
+    CollectivePlan,
+    Stage,
+    Times,
+    collective_times,
+    iteration_times,
+)
+from chakram.service.run_store import DONE, ENDED, RUNNING, StoredRun
+from chakram.service.submissions import Submission
+
+_START_S = 90.0
+_STOP_S = 60.0
+_LOOK_S = 0.05
+_SENDING = "replaying"
+
+
+async def start_run(queue: JobQueue, submission: Submission, holder: str) -> StoredRun:
+    """Start a run, and return it once it sends or has ended well.
+
+    Raises:
+        ResultsError: If it cannot be started.
+    """
+    # A client that goes away must not leave half a start behind.
+    run = await asyncio.shield(queue.start_now(submission, holder=holder))
+    limit_s = time.monotonic() + _START_S
+    while time.monotonic() < limit_s:
+        found = queue.store.find(run.id)
+        if found is None or (found.state in ENDED and found.state != DONE):
+            reason = "is gone" if found is None else found.reason or found.state
+            raise ResultsError("flows", f"could not be started: {reason}")
+        if found.state == DONE or queue.has_said(run.id, _SENDING):
+            return found
+        await asyncio.sleep(_LOOK_S)
+    raise ResultsError("flows", f"did not start within {_START_S:.0f} s")
+
+
+async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:
+    """End the runs on a fabric that a holder has reserved, and wait for their ends.
+
+    Raises:
+        ResultsError: If one does not end.
+    """
+    for run in queue.store.search(owner=holder, states=(RUNNING,), limit=-1):
+        if run.fabric == fabric:
+            queue.cancel(run, holder)
+            await _ended(queue, run.id, _STOP_S)
+
+
+async def _ended(queue: JobQueue, run_id: str, limit_s: float | None) -> StoredRun:
+    began_s = time.monotonic()
+    while limit_s is None or time.monotonic() - began_s < limit_s:
+        run = queue.store.find(run_id)
+        if run is None:
+            raise ResultsError("run", "is gone")
+        if run.state in ENDED:
+            return run
+        await asyncio.sleep(_LOOK_S)
+    raise ResultsError("flows", f"did not stop within {limit_s:.0f} s")
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRun:
+    stage: int
+    loop: int
+    run_id: str
+
+
+class StageSequence:
+    """The stages of a configuration, one run after another.
+
+    Args:
+        queue: The queue of the service.
+        fabric: What the runs lock.
+        holder: Who has reserved it.
+        plan: The stages.
+        submissions: Experiment of each stage.
+        rates_bps: Rate of each port of the fabric, if known.
+    """
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        fabric: str,
+        holder: str,
+        plan: CollectivePlan,
+        submissions: Sequence[Submission],
+        rates_bps: Mapping[str, int | None],
+    ) -> None:
+        self._queue = queue
+        self._fabric = fabric
+        self._holder = holder
+        self._plan = plan
+        self._submissions = submissions
+        self._rates_bps = rates_bps
+        self._runs: list[_StageRun] = []
+        self._task: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
+        self._failure: ChakramError | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether stages are in progress."""
+        return self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Start the first stage, and return once it sends. Running ones continue.
+
+        Raises:
+            ResultsError: If it cannot be started.
+        """
+        if self.is_running:
+            return
+        self._runs, self._failure = [], None
+        self._started.clear()
+        self._task = asyncio.create_task(self._run(), name="stages")
+        await self._started.wait()
+        self._check()
+
+    async def stop(self) -> None:
+        """End the stage in progress, and start no other."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await stop_runs(self._queue, self._fabric, self._holder)
+
+    def metrics(
+        self,
+        communicators: Collection[str],
+        stages: Collection[str],
+        *,
+        with_loops: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return the metrics of each communicator of each stage that has begun.
+
+        Args:
+            communicators: Names of communicators; empty: all.
+            stages: Names of stages; empty: all.
+            with_loops: Whether to add those of each pass over the stages.
+
+        Raises:
+            ResultsError: If a stage has failed.
+        """
+        self._check()
+        rows = []
+        for number, stage in enumerate(self._plan.stages):
+            if stages and stage.name not in stages:
+                continue
+            loops = [
+                (each.loop, self._times(stage, each.run_id))
+                for each in self._runs
+                if each.stage == number
+            ]
+            for name in dict.fromkeys(name for _, found in loops for name in found):
+                if communicators and name not in communicators:
+                    continue
+                row = {
+                    "communicator_name": name,
+                    "stage_index": number,
+                    "stage_name": stage.name,
+                    **self._row(stage, name, [found for _, found in loops]),
+                }
+                if with_loops and len(loops) > 1:
+                    row["loop_metrics"] = [
+                        {"stage_loop": loop, **self._row(stage, name, [found])}
+                        for loop, found in loops
+                    ]
+                rows.append(row)
+        return rows
+
+    def _row(
+        self, stage: Stage, name: str, loops: Sequence[Mapping[str, Times]]
+    ) -> dict[str, Any]:
+        times = [found[name] for found in loops if name in found]
+        whole = Times(
+            [each for part in times for each in part.durations_ns],
+            times[0].gap_ns if times else 0,
+        )
+        of = next((each for each in stage.communicators if each.name == name), None)
+        rates = [self._rates_bps.get(port) for port in of.locations] if of else []
+        known = [rate for rate in rates if rate is not None]
+        slowest = min(known) if known and len(known) == len(rates) else None
+        return dict(whole.metrics(of, slowest))
+
+    def _times(self, stage: Stage, run_id: str) -> dict[str, Times]:
+        directory = self._queue.directory_of(run_id)
+        none = {
+            each.name: Times([], each.gap_ms * 10**6) for each in stage.communicators
+        }
+        if directory is None:
+            return none
+        try:
+            results = open_run(directory)
+            if not stage.communicators:
+                found = iteration_times(results.ranks())
+                return {job: Times(durations) for job, durations in found.items()}
+            records = results.collectives()
+        except ChakramError:
+            return none  # nothing has been written yet
+        return {
+            each.name: Times(collective_times(records, each), each.gap_ms * 10**6)
+            for each in stage.communicators
+        }
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _run(self) -> None:
+        try:
+            for number, loop in self._plan.order:
+                await self._stage(number, loop)
+        except ChakramError as error:
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _stage(self, number: int, loop: int) -> None:
+        stage = self._plan.stages[number]
+        run = await start_run(self._queue, self._submissions[number], self._holder)
+        self._runs.append(_StageRun(number, loop, run.id))
+        self._started.set()
+        if stage.seconds:
+            await asyncio.sleep(stage.seconds)
+            await stop_runs(self._queue, self._fabric, self._holder)
+            return
+        ended = await _ended(self._queue, run.id, None)
+        if ended.state != DONE:
+            why = ended.reason or ended.state
+            raise ResultsError(f"stage {stage.name}", f"did not succeed: {why}")
