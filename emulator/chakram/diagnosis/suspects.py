@@ -27,7 +27,7 @@ from chakram.foundation.units import (
     format_time,
 )
 from chakram.program.columns import COMPUTE
-from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
@@ -436,12 +436,14 @@ def _hashes(
         key=lambda name: -uneven[name][1],
     )
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    # Counters tell how much a path carries, but not which flows.
+    unknown = ", of flows that are unknown" * isinstance(run.ecmp, AssignedPaths)
     yield _fault(
         "hash imbalance",
         ", ".join(named[:_NAMED]) + more,
         lambda of: of.edited(partial(_balance, "round_robin")),
-        f"an equal-cost path carries {worst:.2f} times the mean of its group; the "
-        "saving is that of an even spread at all switches",
+        f"an equal-cost path carries {worst:.2f} times the mean of its group{unknown}; "
+        "the saving is that of an even spread at all switches",
         lambda of: of.edited(partial(_balance, "adaptive")),
         remedy="with switches that spread packets evenly over equal-cost paths",
         round=1,

@@ -38,6 +38,7 @@ from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.run_directory.manifest import SIMULATE
 from chakram.run_directory.reader import RunResults
+from chakram.switch.ecmp import AssignedPaths
 
 if TYPE_CHECKING:
     Say = Callable[[str], None]
@@ -247,8 +248,8 @@ def _of_network(
     )
     verdict = _tested(cases, timer, str(results.path))
     rivals = {
-        case.suspect: tuple(_suspect_of(each, why) for each in others)
-        for case, (_, others) in zip(own, fitted.found, strict=True)
+        case.suspect: tuple(_suspect_of(each, why) for each in alike)
+        for case, (_, alike) in zip(own, fitted.found, strict=True)
     }
     # A simulation without the cause may have the same error as the fit.
     error = max(abs(unexplained), fitted.misfit)
@@ -263,6 +264,12 @@ def _of_network(
             case.suspect
             for case, (found, _) in zip(own, fitted.found, strict=True)
             if found.span is not None
+        }
+        | {
+            case.suspect
+            for case in others
+            if case.suspect.cause == "hash imbalance"
+            and isinstance(run.ecmp, AssignedPaths)
         },
         error=error,
         least=least,
@@ -298,7 +305,7 @@ def separate(
     Args:
         findings: Faults of the fitted simulation, with their savings.
         rivals: Other explanations, by the suspects of the fit.
-        fitted: Suspects whose rate was fitted.
+        fitted: Suspects whose rate, or whose flows' paths, were fitted.
         error: Error of the fitted simulation, as a share of the time.
         least: Share of the time that the fitted simulation does not explain.
         noise: Share of the time for which hosts were late.
@@ -314,10 +321,10 @@ def separate(
             # Without this cause, the other hosts would still be late.
             saving = replace(saving, low=max(0.0, saving.low - noise))
         then = finding.after_previous.share
-        if finding.suspect not in rivals:
-            is_proven = max(share, then) > least
-        elif finding.suspect in fitted and not is_late:
+        if finding.suspect in fitted and not is_late:
             is_proven = not is_poor and max(saving.low, then - error) > 0
+        elif finding.suspect not in rivals:
+            is_proven = max(share, then) > least
         else:
             # Counters prove the fault, or the lateness of the host.
             is_proven = True

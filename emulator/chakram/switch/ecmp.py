@@ -6,7 +6,7 @@ The flows that share a link are therefore determined before they start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,9 +14,16 @@ from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_b
 from chakram.switch.keyed_random import flow_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths", "RestrictedPaths"]
+__all__ = [
+    "AssignedPaths",
+    "DrawnPaths",
+    "EcmpHash",
+    "Flow",
+    "KernelPaths",
+    "RestrictedPaths",
+]
 
 
 class Flow(NamedTuple):
@@ -130,6 +137,29 @@ class RestrictedPaths:
             return kept[choose(switch, len(kept))]
 
         return narrowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedPaths:
+    """Next hops that are given for each flow.
+
+    Attributes:
+        next_hops: Index of the next hop by switch number, for each flow: sender,
+            receiver and source port.
+    """
+
+    next_hops: Mapping[tuple[int, int, int], Mapping[int, int]] = field(hash=False)
+
+    def chooser(self, flow: Flow) -> Callable[[int, int], int]:
+        """Return the function for a flow: see ``EcmpHash``."""
+        key = flow.sender, flow.receiver, flow.source_port
+        chosen = self.next_hops.get(key, {})
+
+        def choose(switch: int, count: int) -> int:
+            # A link that is down leaves fewer next hops.
+            return chosen.get(switch, 0) % count
+
+        return choose
 
 
 @lru_cache(maxsize=256)
