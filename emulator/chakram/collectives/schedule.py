@@ -37,7 +37,8 @@ class Transfer(NamedTuple):
 
     A transfer carries ``chunk`` and the chunks in ``further``. With ``reduce``, the
     destination adds the chunks to its own data instead of storing them. The source also
-    waits for the chunks in ``after``, but does not send them.
+    waits for the chunks in ``after``, but does not send them. A message of neighboring
+    chunks has a range in ``further``, because in a group of n ranks there may be n / 2.
     """
 
     step: int
@@ -46,7 +47,7 @@ class Transfer(NamedTuple):
     chunk: int
     reduce: bool = False
     channel: int = 0
-    further: tuple[int, ...] = ()
+    further: tuple[int, ...] | range = ()
     after: tuple[int, ...] = ()
 
     @property
@@ -72,6 +73,9 @@ class Sending(Protocol):
         The sizes of all chunks sum exactly to the size of the buffer. In an all_to_all
         and a send_recv, they sum to the size of all send buffers.
         """
+
+    def span_bytes(self, begin: int, end: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of neighboring chunks, *begin* to *end* - 1."""
 
 
 class Algorithm(Sending, Protocol):
@@ -132,7 +136,7 @@ class LocalTransfer(NamedTuple):
     channel: int
     message: int
     needs: tuple[int, ...] = ()
-    further: tuple[int, ...] = ()
+    further: tuple[int, ...] | range = ()
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -285,10 +289,15 @@ def transfer_bytes(
     input_bytes: int,
 ) -> int:
     """Return the payload bytes of one message."""
+    further = transfer.further
+    if isinstance(further, range):
+        return algorithm.span_bytes(
+            transfer.chunk, further.stop, nranks=nranks, input_bytes=input_bytes
+        )
     size_bytes = algorithm.chunk_bytes(
         transfer.chunk, nranks=nranks, input_bytes=input_bytes
     )
-    for chunk in transfer.further:
+    for chunk in further:
         size_bytes += algorithm.chunk_bytes(
             chunk, nranks=nranks, input_bytes=input_bytes
         )

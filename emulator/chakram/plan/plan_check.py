@@ -71,36 +71,41 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[st
     ends: dict[tuple[int, int], tuple[RankPlan, QueuePairPlan]] = {}
     for rank in plan.ranks():
         for end in rank.queue_pairs:
-            where = _where(rank, end)
             if (rank.port, end.qpn) in ends:
-                yield f"{where}: its number is used twice on its port"
+                yield f"{_where(rank, end)}: its number is used twice on its port"
             ends[rank.port, end.qpn] = (rank, end)
             if end.qpn % MAX_SHARDS != rank.shard:
-                yield f"{where}: its number does not belong to shard {rank.shard}"
+                yield (
+                    f"{_where(rank, end)}: its number does not belong to shard "
+                    f"{rank.shard}"
+                )
     shard_of_flow: dict[tuple[int, int, int], int] = {}
     for rank, end in ends.values():
-        where = _where(rank, end)
         remote = ports.get(end.remote_port)
-        place = (end.remote_address, end.remote_udp_port)
-        if remote is None or (remote.address, remote.udp_port) != place:
+        if (
+            remote is None
+            or remote.address != end.remote_address
+            or remote.udp_port != end.remote_udp_port
+        ):
+            place = end.remote_address, end.remote_udp_port
             yield (
-                f"{where}: port {end.remote_port} does not have the address "
-                f"{socket_text(*place)}"
+                f"{_where(rank, end)}: port {end.remote_port} does not have the "
+                f"address {socket_text(*place)}"
             )
             continue
         other_rank, other = ends.get((end.remote_port, end.remote_qpn), (None, None))
         if other_rank is None or other is None:
-            yield f"{where}: has no other end"
-        elif _seen_from(other_rank, other) != _seen_from_there(rank, end):
-            yield f"{where}: its other end has different properties"
+            yield f"{_where(rank, end)}: has no other end"
+        elif not _are_ends_of_one(rank, end, other_rank, other):
+            yield f"{_where(rank, end)}: its other end has different properties"
         else:
             # Packets that the kernel or adapter merges are delivered to one shard.
             flow = (rank.port, end.source_port, end.remote_port)
             shard = shard_of_flow.setdefault(flow, other_rank.shard)
             if shard != other_rank.shard and rank.port != end.remote_port:
                 yield (
-                    f"{where}: its source port {end.source_port} leads to shards "
-                    f"{shard} and {other_rank.shard} of port {end.remote_port}"
+                    f"{_where(rank, end)}: its source port {end.source_port} leads to "
+                    f"shards {shard} and {other_rank.shard} of port {end.remote_port}"
                 )
 
 
@@ -108,19 +113,23 @@ def _where(rank: RankPlan, end: QueuePairPlan) -> str:
     return f"job {rank.program.job} rank {rank.program.rank}: queue pair {end.qpn:#x}"
 
 
-def _seen_from(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
-    """Return the queue pair's properties as recorded at one end."""
+def _are_ends_of_one(
+    rank: RankPlan, end: QueuePairPlan, other_rank: RankPlan, other: QueuePairPlan
+) -> bool:
+    """Return whether two ends record the same properties of one queue pair."""
     return (
-        (
-            (rank.program.job, end.group, end.channel, end.index),
-            (end.source_port, end.local_rate_bps),
-        ),
-        (rank.program.rank, rank.port, end.qpn, end.send_psn),
-        (end.peer_rank, end.remote_port, end.remote_qpn, end.receive_psn),
+        rank.program.job == other_rank.program.job
+        and end.group == other.group
+        and end.channel == other.channel
+        and end.index == other.index
+        and end.source_port == other.source_port
+        and end.local_rate_bps == other.local_rate_bps
+        and end.peer_rank == other_rank.program.rank
+        and other.peer_rank == rank.program.rank
+        and end.remote_port == other_rank.port
+        and other.remote_port == rank.port
+        and end.remote_qpn == other.qpn
+        and other.remote_qpn == end.qpn
+        and end.receive_psn == other.send_psn
+        and other.receive_psn == end.send_psn
     )
-
-
-def _seen_from_there(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
-    """Return the properties that must match at the other end."""
-    common, own, others = _seen_from(rank, end)
-    return (common, others, own)

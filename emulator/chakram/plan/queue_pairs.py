@@ -236,10 +236,9 @@ class _SourcePorts:
         remainder modulo (shards of one port x shards of the other) identifies both
         shards.
         """
-        near, far = sorted((a, b), key=lambda place: place.port.number)
-        near_shards, far_shards = (
-            self._shards[place.port.number] for place in (near, far)
-        )
+        near, far = (a, b) if a.port.number <= b.port.number else (b, a)
+        near_shards = self._shards[near.port.number]
+        far_shards = self._shards[far.port.number]
         classes = len(near_shards) * len(far_shards)
         which = near_shards.index(near.shard) * len(far_shards)
         which += far_shards.index(far.shard)
@@ -369,6 +368,7 @@ def _ascending(a: int, b: int) -> tuple[int, int]:
 def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, ...]]:
     """Return the ranks of every group, on which all programs must agree."""
     members: dict[str, tuple[int, ...]] = {}
+    complete: set[int] = set()
     ranks = {program.rank for program in programs}
     for program in programs:
         for group in program.groups:
@@ -379,7 +379,11 @@ def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, 
                     "for point-to-point messages",
                     "give the group another name",
                 )
-            if members.setdefault(group.name, group.ranks) != group.ranks:
+            known = members.setdefault(group.name, group.ranks)
+            # Members share their group, whose ranks may be tens of thousands.
+            if known is group.ranks and id(known) in complete:
+                continue
+            if known != group.ranks:
                 raise PlanError(
                     f"job {job}: rank {program.rank}",
                     f"process group {group.name!r} has different ranks than on earlier "
@@ -393,6 +397,7 @@ def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, 
                     f"has rank {absent[0]}, which is not in the job",
                     "add the trace of that rank",
                 )
+            complete.add(id(known))
     return members
 
 

@@ -258,10 +258,10 @@ def _sizes(
     input_bytes: int,
 ) -> list[int]:
     """Return the size of every message."""
-    known: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[int, Sequence[int]], int] = {}
     sizes = []
     for each in transfers:
-        chunks = each.chunks
+        chunks = each.chunk, each.further
         size_bytes = known.get(chunks)
         if size_bytes is None:
             size_bytes = known[chunks] = transfer_bytes(

@@ -252,6 +252,7 @@ class TraceGraphBuilder:
             )
         self._data, self._data_ends = array("Q"), array("q", [0])
         self.index = NodeIndex()
+        self.names.release()
         if use_data and use_control:
             data = merged_lists(data, control)
         targets, target_ends = data if use_data else control

@@ -64,6 +64,10 @@ class NameTable:
         """Return the UTF-8 bytes of a name by its number, from 0."""
         return bytes(self._text[self._ends[number] : self._ends[number + 1]])
 
+    def release(self) -> None:
+        """Free the cache of recent names, which later names fill again."""
+        self._latest = array("i")
+
     def add(self, name: str) -> int:
         """Return the number of a name. An unknown name gets a new number."""
         # JSON can spell half a surrogate pair, which strict UTF-8 cannot encode.
@@ -72,6 +76,8 @@ class NameTable:
 
     def put(self, data: bytes | bytearray, start: int, end: int) -> int:
         """Return the number of the UTF-8 name in ``data[start:end]``."""
+        if len(self._latest) == 0:
+            self._latest = array("i", [-1]) * _NAME_SLOTS
         value = _NAME_START
         for at in range(start, end):
             value = ((value ^ data[at]) * _NAME_FACTOR) & _NAME_MASK

@@ -1,6 +1,8 @@
 """Transfers, their numbers and their parts."""
 
-from chakram.collectives.algorithms import algorithm
+import pytest
+
+from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import (
     RankSchedule,
@@ -81,3 +83,32 @@ def test_a_relayed_message_needs_the_parts_of_its_node() -> None:
         (1, 2, (8, 12)),
     ]
     assert share.sends[2].needs == (0,)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER],
+)
+@pytest.mark.parametrize("nranks", [2, 3, 8, 13, 64])
+def test_messages_of_neighboring_chunks_have_the_size_of_their_chunks(
+    op: str, nranks: int
+) -> None:
+    spans, collective = 0, CollectiveOp(op)
+    for name in algorithm_names(collective):
+        how = algorithm(collective, name)
+        if how.unfit(nranks):
+            continue
+        for position in range(nranks):
+            sends = list(how.sends(position, nranks=nranks, root=0))
+            assert how.peers(position, nranks=nranks, root=0) == {
+                (each.channel, each.dst) for each in sends
+            }
+            for each in sends:
+                spans += isinstance(each.further, range)
+                assert transfer_bytes(
+                    how, each, nranks=nranks, input_bytes=1001
+                ) == sum(
+                    how.chunk_bytes(chunk, nranks=nranks, input_bytes=1001)
+                    for chunk in each.chunks
+                )
+    assert spans or nranks < 4

@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.chakra.read.json_scan import whole_text
 from chakram.collectives.groups import WORLD
@@ -34,6 +34,10 @@ GROUPS_ATTRIBUTE = "process_groups"
 
 _INIT_TEXT_LIMIT = 4 * 2**20
 _INIT_HINT = "use a list with one JSON text, as PyTorch writes it"
+
+_RANKS_KEY = '"ranks": ['
+_SHORT_LIST = 32
+"""Characters of a list that is not worth a cache."""
 
 _NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
@@ -61,11 +65,12 @@ class InitialGroup:
     size: int
     pointer: int | None
     purpose: str
-    least_ranks: int = field(init=False)
+    least_ranks: int = 0
 
     def __post_init__(self) -> None:
-        least = max(self.size, max(self.ranks, default=-1) + 1)
-        object.__setattr__(self, "least_ranks", least)
+        if not self.least_ranks:
+            least = max(self.size, max(self.ranks, default=-1) + 1)
+            object.__setattr__(self, "least_ranks", least)
 
 
 def normal_name(name: str) -> str:
@@ -158,11 +163,14 @@ def _same_groups(text: str) -> tuple[InitialGroup, ...]:
 
 
 def _read_groups(text: str, where: str) -> list[InitialGroup]:
+    short, lists = _set_aside(text)
     try:
-        entries = [
-            (normal_name(str(entry["pg_name"])), entry["ranks"], entry)
-            for entry in json.loads(text)
-        ]
+        entries = []
+        for entry in json.loads(short):
+            ranks = entry["ranks"]
+            if isinstance(ranks, dict):
+                ranks = lists.pop(ranks[""])
+            entries.append((normal_name(str(entry["pg_name"])), ranks, entry))
         numbers = [
             (
                 entry.get("group_size", len(ranks)),
@@ -183,9 +191,14 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
     for (name, ranks, _), (size, pointer, purpose) in zip(
         entries, numbers, strict=True
     ):
-        members = _ranks(ranks, f"{where}: group {name!r}")
+        place = f"{where}: group {name!r}"
+        least = 0
+        if isinstance(ranks, _RankList):
+            members, least = ranks
+        else:
+            members = _ranks(ranks, place)
         if type(size) is not int or not 0 <= size < 2**31:
-            raise TraceError(f"{where}: group {name!r}", f"has {size!r:.40} ranks")
+            raise TraceError(place, f"has {size!r:.40} ranks")
         groups.append(
             InitialGroup(
                 name=name,
@@ -193,9 +206,51 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
                 size=len(members) or size,
                 pointer=pointer if type(pointer) is int else None,
                 purpose=_purpose(purpose),
+                least_ranks=least and max(least, len(members) or size),
             )
         )
     return groups
+
+
+class _RankList(NamedTuple):
+    """The members of a group, and the least number of ranks that they imply."""
+
+    members: tuple[int, ...]
+    least_ranks: int
+
+
+def _set_aside(text: str) -> tuple[str, dict[int, _RankList]]:
+    """Return JSON without long lists of ranks, and these lists.
+
+    A list is replaced by an object with its number under an empty key. Thousands of
+    traces repeat the same lists of thousands of ranks, so each is parsed only once.
+    """
+    lists: dict[int, _RankList] = {}
+    parts, done = [], 0
+    while (begin := text.find(_RANKS_KEY, done)) >= 0:
+        begin += len(_RANKS_KEY) - 1
+        end = text.find("]", begin) + 1
+        if not end:
+            break
+        parts.append(text[done:begin])
+        found = _rank_list(text[begin:end]) if end - begin > _SHORT_LIST else None
+        if found is None:
+            parts.append(text[begin:end])
+        else:
+            parts.append(f'{{"": {len(lists)}}}')
+            lists[len(lists)] = found
+        done = end
+    return "".join((*parts, text[done:])), lists
+
+
+@lru_cache(maxsize=256)
+def _rank_list(text: str) -> _RankList | None:
+    """Return the ranks in a list; None if it is invalid, which others report."""
+    try:
+        members = _ranks(json.loads(text), "")
+    except (ValueError, RecursionError, TraceError):
+        return None
+    return _RankList(members, max(members) + 1) if members else None
 
 
 def group_of_record(values: str) -> InitialGroup | None:
@@ -261,15 +316,16 @@ def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
     Args:
         groups: Name, purpose and ranks of each group.
     """
-    return _groups_text(
-        tuple((name, purpose, tuple(ranks)) for name, purpose, ranks in groups)
+    texts = (
+        _group_text(name, purpose, tuple(ranks)) for name, purpose, ranks in groups
     )
+    return f"[{', '.join(texts)}]"
 
 
 # All ranks of a group write the same text, so a small cache serves thousands of ranks.
-@lru_cache(maxsize=4)
-def _groups_text(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
-    entries = [
+@lru_cache(maxsize=256)
+def _group_text(name: str, purpose: str, ranks: tuple[int, ...]) -> str:
+    return json.dumps(
         {
             "pg_name": name,
             "pg_desc": purpose,
@@ -278,9 +334,7 @@ def _groups_text(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
             "group_size": len(ranks),
             "group_count": 1,
         }
-        for name, purpose, ranks in groups
-    ]
-    return json.dumps(entries)
+    )
 
 
 def _unread_groups(where: str) -> TraceError:

@@ -8,7 +8,7 @@ possible error is ``TraceError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chakram.chakra.et_codec import (
@@ -277,6 +277,10 @@ class RankDecoder:
         text = metadata.attributes.get(GROUPS_ATTRIBUTE)
         if is_chakram(metadata) and text is not None:
             self._add_groups(initial_groups(text, where))
+            # Thousands of traces would keep the text with thousands of ranks.
+            kept = {**metadata.attributes}
+            del kept[GROUPS_ATTRIBUTE]
+            self._metadata = replace(metadata, attributes=kept)
 
     def _add_groups(self, groups: Iterable[InitialGroup]) -> None:
         for group in groups:

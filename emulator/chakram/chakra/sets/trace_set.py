@@ -338,11 +338,22 @@ def _overruled(
     """Return, by rank, a warning if the group file overrides groups of the trace."""
     found: dict[int, list[TraceWarning]] = {}
     world = world_group(len(traces)).ranks
+    # Traces share their groups, which may have tens of thousands of ranks.
+    same: set[tuple[int, int]] = set()
+
+    def differs(stated: tuple[int, ...], by_file: tuple[int, ...]) -> bool:
+        key = id(stated), id(by_file)
+        if key in same:
+            return False
+        if stated == by_file:
+            same.add(key)
+        return key not in same
+
     for rank, read in traces.items():
         differing = [
             (name, stated or world)
             for name, stated in read.trace.groups.items()
-            if file_groups.get(name, stated or world) != (stated or world)
+            if name in file_groups and differs(stated or world, file_groups[name])
         ]
         if differing:
             name, stated = differing[0]

@@ -47,6 +47,13 @@ class Scheduled(ABC):
             for transfer in self.sends(position, nranks=nranks, root=root)
         }
 
+    def span_bytes(self, begin: int, end: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of chunks *begin* to *end* - 1 in bytes."""
+        return sum(
+            self.chunk_bytes(chunk, nranks=nranks, input_bytes=input_bytes)
+            for chunk in range(begin, end)
+        )
+
     def sent_sizes(
         self, position: int, *, nranks: int, root: int, input_bytes: int
     ) -> Mapping[int, int]:
@@ -131,8 +138,13 @@ class Parted(Scheduled):
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         """Return the size of one chunk in bytes."""
+        return self.span_bytes(chunk, chunk + 1, nranks=nranks, input_bytes=input_bytes)
+
+    def span_bytes(self, begin: int, end: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of chunks *begin* to *end* - 1 in bytes."""
         total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
-        return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
+        nparts = self.nchunks(nranks)
+        return total_bytes * end // nparts - total_bytes * begin // nparts
 
 
 class OnePartPerRank(Parted):

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
@@ -44,19 +45,21 @@ class Fold:
     """A group as a power of two of *virtual* positions.
 
     Some positions act for two: themselves and the folded position before them.
+
+    Attributes:
+        nranks: Number of positions.
+        doublings: Number m of steps among the 2**m virtual positions.
+        folded: Number of folded positions.
     """
 
     nranks: int
+    doublings: int = field(init=False)
+    folded: int = field(init=False)
 
-    @property
-    def doublings(self) -> int:
-        """Number m of steps among the 2**m virtual positions."""
-        return self.nranks.bit_length() - 1
-
-    @property
-    def folded(self) -> int:
-        """Number of folded positions."""
-        return self.nranks - (1 << self.doublings)
+    def __post_init__(self) -> None:
+        doublings = self.nranks.bit_length() - 1
+        object.__setattr__(self, "doublings", doublings)
+        object.__setattr__(self, "folded", self.nranks - (1 << doublings))
 
     @property
     def first(self) -> int:
@@ -84,6 +87,9 @@ class Fold:
         return range(begin + min(begin, self.folded), end + min(end, self.folded))
 
 
+_fold_of = lru_cache(maxsize=16)(Fold)
+
+
 class _Folded(PairedGenerator, Parted):
     """Base of exchanges among virtual positions, with folding before and after."""
 
@@ -95,10 +101,12 @@ class _Folded(PairedGenerator, Parted):
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        fold = Fold(nranks)
-        given, result = self._folding(position - position % 2, nranks)
-        adds = self.op != CollectiveOp.ALL_GATHER
-        yield from _end(fold, position, given, 0, sending=sending, reduce=adds)
+        fold = _fold_of(nranks)
+        result: Iterable[int] = ()
+        if is_folding := position < 2 * fold.folded:
+            given, result = self._folding(position - position % 2, nranks)
+            adds = self.op != CollectiveOp.ALL_GATHER
+            yield from _end(fold, position, given, 0, sending=sending, reduce=adds)
         virtual = fold.virtual(position)
         if virtual is not None:
             exchanges = self._exchanges(fold, virtual, sending=sending)
@@ -107,8 +115,16 @@ class _Folded(PairedGenerator, Parted):
                 yield _message(
                     step, position, peer, chunks, sending=sending, reduce=reduce
                 )
-        last = fold.first + self.rounds * fold.doublings
-        yield from _end(fold, position, result, last, sending=sending, back=True)
+        if is_folding:
+            last = fold.first + self.rounds * fold.doublings
+            yield from _end(fold, position, result, last, sending=sending, back=True)
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of every destination of *position*."""
+        fold = _fold_of(nranks)
+        if fold.folded:
+            return super().peers(position, nranks=nranks, root=root)
+        return {(0, position ^ 1 << step) for step in range(fold.doublings)}
 
     def _folding(
         self, folding: int, nranks: int
@@ -245,7 +261,7 @@ class HalvingDoublingAllReduce(_Folded):
 
     def nchunks(self, nranks: int) -> int:
         """Return the largest power of two up to the number of ranks."""
-        return 1 << Fold(nranks).doublings
+        return 1 << nranks.bit_length() - 1
 
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
@@ -278,13 +294,18 @@ def _message(
     reduce: bool = False,
 ) -> Transfer:
     """Return the message from *position* to *peer* if *sending*, else the reverse."""
-    first, *further = chunks
+    further: tuple[int, ...] | range
+    if isinstance(chunks, range) and len(chunks) > 1 and chunks.step == 1:
+        first, further = chunks[0], chunks[1:]
+    else:
+        first, *others = chunks
+        further = tuple(others)
     return Transfer(
         step=step,
         src=position if sending else peer,
         dst=peer if sending else position,
         chunk=first,
-        further=tuple(further),
+        further=further,
         reduce=reduce,
     )
 

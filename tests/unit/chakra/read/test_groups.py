@@ -8,6 +8,8 @@ import pytest
 
 from chakram.chakra.read.groups import (
     encode_group_file,
+    groups_text,
+    initial_groups,
     inline_group,
     is_process_group_init,
     normal_name,
@@ -142,3 +144,61 @@ def test_an_inline_group_is_named_by_its_ranks() -> None:
     assert inline_group("dp", (0, 4), "w") == ("dp[0,4]", (0, 4))
     with pytest.raises(TraceError, match="not a list of ranks"):
         inline_group("tp", 3, "w")
+
+
+LONG = list(range(0, 4000, 2))
+
+
+def long_groups(**changes: object) -> str:
+    entries = [
+        {"pg_name": "1", "ranks": LONG},
+        {"pg_name": "2", "ranks": [0, 1], "pg_desc": "TP"},
+        {"pg_name": "3", "ranks": LONG[::-1], **changes},
+    ]
+    return json.dumps(entries)
+
+
+def test_traces_share_the_long_lists_that_they_repeat() -> None:
+    first = initial_groups(long_groups(), "rank 0")
+    # The texts of ranks differ in other groups.
+    second = initial_groups(long_groups(pg_desc="other"), "rank 1")
+    assert first[0].ranks == tuple(LONG)
+    assert first[2].ranks == tuple(LONG[::-1])
+    assert first[0].ranks is second[0].ranks
+    assert first[2].ranks is second[2].ranks
+    assert (first[0].size, first[0].least_ranks) == (2000, 3999)
+    assert (first[1].ranks, first[1].purpose) == ((0, 1), "TP")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"),
+    [
+        ([*LONG, 0], "group '3', names a rank twice"),
+        ([*LONG, -1], "group '3', is not a list of ranks"),
+        ([*LONG, "x"], "group '3', is not a list of ranks"),
+        ([*LONG, [1]], "group '3', is not a list of ranks"),
+        ({"": 0}, "not readable"),
+        ({"": 7}, "not readable"),
+        ({"x": 0}, "not readable"),
+    ],
+)
+def test_a_wrong_long_list_is_located(ranks: object, found: str) -> None:
+    text = long_groups(ranks=ranks)
+    with pytest.raises(TraceError) as caught:
+        initial_groups(text, "rank 7")
+    assert found in str(caught.value).replace(": ", ", ")
+    assert "rank 7" in str(caught.value)
+
+
+def test_written_groups_are_read_again() -> None:
+    text = groups_text([("1", "TP", (0, 1)), ("2", "", tuple(LONG))])
+    assert json.loads(text)[1]["group_size"] == 2000
+    first, second = initial_groups(text, "w")
+    assert (first.name, first.purpose, first.ranks) == ("1", "TP", (0, 1))
+    assert second.ranks == tuple(LONG)
+
+
+@pytest.mark.parametrize("end", ["", "]", '"ranks": [', '{"ranks": [1'])
+def test_groups_that_break_off_are_refused(end: str) -> None:
+    with pytest.raises(TraceError):
+        initial_groups('[{"pg_name": "1", "ranks": [0, 1, 2, 3' + end, "w")
