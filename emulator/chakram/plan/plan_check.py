@@ -8,6 +8,8 @@ from chakram.foundation.ip_addresses import socket_text
 from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 
+_NUMBER_BITS = 24
+
 
 def check_plan(plan: Plan) -> list[str]:
     """Return the problems of a plan, one sentence each, or an empty list."""
@@ -68,19 +70,25 @@ def _check_ranks(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
 
 
 def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
-    ends: dict[tuple[int, int], tuple[RankPlan, QueuePairPlan]] = {}
-    for rank in plan.ranks():
+    # Plans have millions of ends, so the keys are plain numbers.
+    ends: dict[int, QueuePairPlan] = {}
+    ranks = plan.ranks()
+    rank_at = {(each.program.job, each.program.rank): each for each in ranks}
+    for rank in ranks:
         for end in rank.queue_pairs:
-            if (rank.port, end.qpn) in ends:
+            key = rank.port << _NUMBER_BITS | end.qpn
+            if key in ends:
                 yield f"{_where(rank, end)}: its number is used twice on its port"
-            ends[rank.port, end.qpn] = (rank, end)
+            ends[key] = end
             if end.qpn % MAX_SHARDS != rank.shard:
                 yield (
                     f"{_where(rank, end)}: its number does not belong to shard "
                     f"{rank.shard}"
                 )
     shard_of_flow: dict[tuple[int, int, int], int] = {}
-    for rank, end in ends.values():
+    is_divided = len({rank.shard for rank in ranks}) > 1
+    every_end = ((each, end) for each in ranks for end in each.queue_pairs)
+    for rank, end in every_end:
         remote = ports.get(end.remote_port)
         if (
             remote is None
@@ -93,12 +101,13 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[st
                 f"address {socket_text(*place)}"
             )
             continue
-        other_rank, other = ends.get((end.remote_port, end.remote_qpn), (None, None))
-        if other_rank is None or other is None:
+        other = ends.get(end.remote_port << _NUMBER_BITS | end.remote_qpn)
+        other_rank = rank_at.get((rank.program.job, end.peer_rank))
+        if other is None:
             yield f"{_where(rank, end)}: has no other end"
-        elif not _are_ends_of_one(rank, end, other_rank, other):
+        elif other_rank is None or not _are_ends_of_one(rank, end, other_rank, other):
             yield f"{_where(rank, end)}: its other end has different properties"
-        else:
+        elif is_divided:
             # Packets that the kernel or adapter merges are delivered to one shard.
             flow = (rank.port, end.source_port, end.remote_port)
             shard = shard_of_flow.setdefault(flow, other_rank.shard)
@@ -124,7 +133,6 @@ def _are_ends_of_one(
         and end.index == other.index
         and end.source_port == other.source_port
         and end.local_rate_bps == other.local_rate_bps
-        and end.peer_rank == other_rank.program.rank
         and other.peer_rank == rank.program.rank
         and end.remote_port == other_rank.port
         and other.remote_port == rank.port

@@ -55,6 +55,8 @@ SOURCE_PORT_BASE = 0xC000
 SOURCE_PORT_POOL = 64
 """Number of UDP source ports of one port; sockets are opened only for these."""
 
+_POOL = tuple(range(SOURCE_PORT_BASE, SOURCE_PORT_BASE + SOURCE_PORT_POOL))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -245,9 +247,8 @@ class _SourcePorts:
         if not self._listed:
             first, second = (qpn >> SHARD_BITS << SHARD_BITS for qpn in qpns)
             number = source_port_of(first, second) - SOURCE_PORT_BASE
-            return SOURCE_PORT_BASE + _of_class(
-                number, which, classes, SOURCE_PORT_POOL
-            )
+            # Millions of queue pairs share these few objects.
+            return _POOL[_of_class(number, which, classes, SOURCE_PORT_POOL)]
         given = self._given.get((classes, which), 0)
         self._given[classes, which] = given + 1
         return self._listed[_of_class(given, which, classes, len(self._listed))]

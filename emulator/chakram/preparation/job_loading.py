@@ -26,9 +26,18 @@ from chakram.foundation.errors import PlanError
 from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
-from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
+from chakram.program.lowering import (
+    LoweredJob,
+    LoweringOptions,
+    lower_alike,
+    lower_job,
+)
 from chakram.program.operations import RankProgram
-from chakram.synth.synthesize import synthesize, synthesized_trace_set
+from chakram.synth.synthesize import (
+    first_traces,
+    synthesize,
+    synthesized_trace_set,
+)
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 
@@ -102,39 +111,63 @@ def load_jobs(
             if on_rank is not None:
                 on_rank(name, done, of)
 
-        of_files = isinstance(job.trace, TraceFiles)
-        traces = _trace_set(job, read)
-        require_replayable(traces.graphs, traces.groups, traces.least_ranks)
-        lowered = lower_job(
-            job.name,
-            traces.graphs,
-            traces.groups,
-            lowering_options(experiment, job, sources),
-        )
-        problems = check_job(lowered.programs)
-        if problems:
-            raise PlanError.of_problems(f"job {job.name}", problems)
-        loaded.append(
-            LoadedJob(
-                name=job.name,
-                trace=traces.name,
-                producer=traces.producer,
-                digest=traces.digest,
-                nodes=sum(map(len, traces.graphs.values())),
-                lowered=lowered,
-                warnings=(
-                    # These warnings do not apply to synthetic traces.
-                    *(summarize_warnings(warnings_of(traces)) if of_files else ()),
-                    *traces.notes,
-                    *merge_warnings(traces.warnings).values(),
-                    *lowered.warnings,
-                    *too_small_warnings(lowered.programs),
-                ),
-                size_scale=str(job.size_scale),
-                placement=placement_options(job.placement),
-            )
-        )
+        options = lowering_options(experiment, job, sources)
+        loaded.append(_alike_job(job, options) or _loaded_job(job, options, read))
     return loaded
+
+
+def _alike_job(job: Job, options: LoweringOptions) -> LoadedJob | None:
+    """Return a large synthetic job of which few ranks are lowered, or None."""
+    if isinstance(job.trace, TraceFiles):
+        return None
+    synthesis = synthesize(job.trace)
+    traces = first_traces(synthesis)
+    if traces is None:
+        return None
+    return LoadedJob(
+        name=job.name,
+        trace=f"synth:{synthesis.kind}",
+        producer=synthesis.producer,
+        digest=traces.digest,
+        nodes=traces.nodes,
+        # Our own generator made these ranks equal, so only the first ones are checked.
+        lowered=lower_alike(
+            job.name, traces.graphs, traces.groups, options, traces.alike
+        ),
+        warnings=(),
+        size_scale=str(job.size_scale),
+        placement=placement_options(job.placement),
+    )
+
+
+def _loaded_job(
+    job: Job, options: LoweringOptions, on_rank: Callable[[int, int], None]
+) -> LoadedJob:
+    of_files = isinstance(job.trace, TraceFiles)
+    traces = _trace_set(job, on_rank)
+    require_replayable(traces.graphs, traces.groups, traces.least_ranks)
+    lowered = lower_job(job.name, traces.graphs, traces.groups, options)
+    problems = check_job(lowered.programs)
+    if problems:
+        raise PlanError.of_problems(f"job {job.name}", problems)
+    return LoadedJob(
+        name=job.name,
+        trace=traces.name,
+        producer=traces.producer,
+        digest=traces.digest,
+        nodes=sum(map(len, traces.graphs.values())),
+        lowered=lowered,
+        warnings=(
+            # These warnings do not apply to synthetic traces.
+            *(summarize_warnings(warnings_of(traces)) if of_files else ()),
+            *traces.notes,
+            *merge_warnings(traces.warnings).values(),
+            *lowered.warnings,
+            *too_small_warnings(lowered.programs),
+        ),
+        size_scale=str(job.size_scale),
+        placement=placement_options(job.placement),
+    )
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from chakram.collectives.split_sizes import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven_messages import passed_bytes
 from chakram.foundation.errors import MatchingError
 from chakram.program.columns import (
+    COLLECTIVE,
     COMPUTE,
     NO_SPLITS,
     RECEIVE,
@@ -42,6 +43,7 @@ from chakram.program.columns import (
 )
 from chakram.program.matching import (
     CollectiveId,
+    Matching,
     MessageId,
     match_ranks,
     without_zero_time,
@@ -56,11 +58,18 @@ from chakram.program.node_selection import (
 )
 from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
+from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind
 from chakram.trace.nullable_columns import NO_VALUE
 
-__all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
+__all__ = [
+    "BARRIER_NAME",
+    "LoweredJob",
+    "LoweringOptions",
+    "lower_alike",
+    "lower_job",
+]
 
 _MEMORY_STREAM = CPU_STREAM - 1
 """Stream of memory nodes when they use the communication slot."""
@@ -110,6 +119,95 @@ def lower_job(
             "has a name that is reserved for queue pairs of point-to-point messages",
             "rename the group in the trace",
         )
+    return _lowered(job_name, graphs, matching, options, warnings)
+
+
+def lower_alike(
+    job_name: str,
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    options: LoweringOptions,
+    alike: AlikeRanks,
+) -> LoweredJob:
+    """Return the programs of all ranks, given the traces of the first of each class.
+
+    Operations match and never wait for each other in a circle if this holds for the
+    first ranks alone: all other ranks are copies of them.
+
+    Args:
+        job_name: As for ``lower_job``.
+        graphs: The trace of the first rank of each class.
+        groups: The process groups by name.
+        options: As for ``lower_job``.
+        alike: The classes.
+
+    Raises:
+        MatchingError: As for ``lower_job``.
+        ScheduleError: As for ``lower_job``.
+    """
+    used = {name for graph in graphs.values() for name in graph.columns.group_names}
+    matching = match_ranks(
+        graphs,
+        {
+            name: ProcessGroup(
+                name=name,
+                ranks=tuple(each for each in groups[name].ranks if each in graphs),
+            )
+            for name in used & groups.keys()
+        },
+    )
+    world = ProcessGroup(name=WORLD, ranks=tuple(range(alike.nranks)))
+    whole = {**groups, WORLD: world}
+    matching = replace(
+        matching, groups={name: whole[name] for name in (*matching.groups, WORLD)}
+    )
+    lowered = _lowered(job_name, graphs, matching, options, [])
+    first = {program.rank: program for program in lowered.programs}
+    columns: dict[tuple[int, tuple[int, ...]], OperationColumns] = {}
+    programs = []
+    for rank in range(alike.nranks):
+        program = first[alike.first_of(rank)]
+        if rank != program.rank:
+            own = [
+                whole[WORLD if each is world else alike.group_of(each.name, rank)]
+                for each in program.groups
+            ]
+            # Groups have their places in the order of their names.
+            order = tuple(sorted(range(len(own)), key=lambda place: own[place].name))
+            key = program.rank, order
+            if key not in columns:
+                columns[key] = _with_groups_moved(program.columns, order)
+            program = replace(
+                program,
+                rank=rank,
+                groups=tuple(own[place] for place in order),
+                peers=tuple(peer + rank - program.rank for peer in program.peers),
+                columns=columns[key],
+            )
+        programs.append(program)
+    return replace(lowered, programs=tuple(programs))
+
+
+def _with_groups_moved(
+    columns: OperationColumns, order: Sequence[int]
+) -> OperationColumns:
+    """Return columns for other places of groups: *order* has the old place of each."""
+    if list(order) == sorted(order):
+        return columns
+    place_of = {old: new for new, old in enumerate(order)}
+    targets = array(columns.targets.typecode, columns.targets)
+    for row in columns.rows_of(COLLECTIVE):
+        targets[row] = place_of[targets[row]]
+    return replace(columns, targets=targets)
+
+
+def _lowered(
+    job_name: str,
+    graphs: Mapping[int, TraceGraph],
+    matching: Matching,
+    options: LoweringOptions,
+    warnings: Sequence[str],
+) -> LoweredJob:
     matching = without_zero_time(graphs, matching, options.select)
     ordering = order_collectives(
         graphs, matching, overlap=options.ordering == "overlap"

@@ -109,6 +109,10 @@ class GroupTable:
         named = self._name_of.setdefault(purpose, {})
         named.update(dict.fromkeys(members, name))
 
+    def named(self, purpose: str, rank: int) -> str:
+        """Return the id of *rank*'s group, which has several ranks."""
+        return self._name_of[purpose][rank]
+
     def of(self, purpose: str, rank: int) -> str | None:
         """Return the id of *rank*'s group, or None if the group would have one rank."""
         return self._name_of.get(purpose, {}).get(rank)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader import ReadTrace, read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.writer import encode_trace, write_trace_set
+from chakram.collectives.groups import ProcessGroup
 from chakram.foundation.errors import ConfigError
 from chakram.synth import settings
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
@@ -29,11 +32,17 @@ from chakram.synth.patterns import (
 from chakram.synth.recorded_splits import read_splits
 from chakram.synth.routing import LawRouter, RecordedRouter, Router
 from chakram.synth.settings.patterns import PatternTrace
-from chakram.synth.trace_builder import Synthesis
+from chakram.synth.trace_builder import MAX_NODES, Synthesis
 from chakram.synth.training import synthesize_training
+from chakram.trace.alike_ranks import AlikeRanks
+from chakram.trace.graph import TraceGraph
 
 if TYPE_CHECKING:
     from random import Random
+
+
+LEAST_NODES = 1_000_000
+"""Nodes of a set from which equal ranks are represented by one of them."""
 
 
 def synthesize(trace: settings.SynthTrace) -> Synthesis:
@@ -185,23 +194,77 @@ def synthesized_trace_set(
         on_rank: Called with (number of ranks done, number of ranks) after every rank.
     """
     traces = {}
-    for rank, graph in enumerate(synthesis.graphs()):
-        records = encode_trace(
-            graph,
-            producer=synthesis.producer,
-            groups=synthesis.descriptions_of(rank),
-        )
-        traces[rank] = read_stream(
-            io.BytesIO(b"".join(records)),
-            rank=rank,
-            source=f"synth:{synthesis.kind}.{rank}.et",
-        )
+    for rank in range(synthesis.nranks):
+        traces[rank] = _read_back(synthesis, rank)
         if on_rank is not None:
             on_rank(rank + 1, synthesis.nranks)
     return assemble(
         name=f"synth:{synthesis.kind}",
         traces=traces,
         file_groups={group.name: group.ranks for group in synthesis.groups},
+    )
+
+
+def _read_back(synthesis: Synthesis, rank: int) -> ReadTrace:
+    """Return the trace of a rank as a reader of its file sees it."""
+    records = encode_trace(
+        synthesis.graph_of(rank),
+        producer=synthesis.producer,
+        groups=synthesis.descriptions_of(rank),
+    )
+    return read_stream(
+        io.BytesIO(b"".join(records)),
+        rank=rank,
+        source=f"synth:{synthesis.kind}.{rank}.et",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTraces:
+    """The traces of the first rank of each class of a synthetic set.
+
+    Attributes:
+        graphs: The traces, by rank.
+        groups: All process groups, by name.
+        alike: The classes.
+        nodes: Number of nodes of all ranks.
+        digest: SHA-256 of these traces and of all groups.
+    """
+
+    graphs: Mapping[int, TraceGraph]
+    groups: Mapping[str, ProcessGroup]
+    alike: AlikeRanks
+    nodes: int
+    digest: str
+
+
+def first_traces(
+    synthesis: Synthesis, *, least_nodes: int = LEAST_NODES
+) -> FirstTraces | None:
+    """Return the traces that represent a large set, or None.
+
+    The result is None if ranks differ in more than groups and peers, or if the set has
+    less than *least_nodes* nodes.
+    """
+    alike = synthesis.alike
+    if alike is None:
+        return None
+    found = {rank: _read_back(synthesis, rank) for rank in alike.firsts}
+    graphs = {rank: each.trace.graph for rank, each in found.items()}
+    nodes = sum(map(len, graphs.values())) * (alike.nranks // len(graphs))
+    if nodes < least_nodes:
+        return None
+    digest = hashlib.sha256(f"{alike.nranks} alike\n".encode())
+    for rank, read in found.items():
+        digest.update(f"{rank} {read.sha256}\n".encode())
+    for group in synthesis.groups:
+        digest.update(f"{group.name} {group.ranks}\n".encode())
+    return FirstTraces(
+        graphs=graphs,
+        groups={group.name: group for group in synthesis.groups},
+        alike=alike,
+        nodes=nodes,
+        digest=digest.hexdigest(),
     )
 
 
@@ -213,7 +276,22 @@ def write_synthesis(
     on_rank: Callable[[int], None] | None = None,
     elsewhere: GraphCompatibility | None = None,
 ) -> list[Path]:
-    """Write the files of a synthetic trace set (see `write_trace_set`)."""
+    """Write the files of a synthetic trace set (see `write_trace_set`).
+
+    Raises:
+        ConfigError: If the set is too large to be written.
+    """
+    if synthesis.alike is not None:
+        firsts = synthesis.alike.firsts
+        nodes = sum(len(synthesis.graph_of(rank)) for rank in firsts)
+        nodes *= synthesis.nranks // len(firsts)
+        if nodes > MAX_NODES:
+            raise ConfigError(
+                synthesis.kind,
+                f"has {nodes} nodes on {synthesis.nranks} ranks",
+                f"files have at most {MAX_NODES}; name its parameters in an experiment "
+                "instead",
+            )
     return write_trace_set(
         folder,
         prefix=synthesis.kind,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from chakram.collectives.groups import GroupDescription, ProcessGroup
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.split_sizes import Splits
+from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
@@ -17,7 +18,9 @@ After: TypeAlias = tuple[int, ...]
 """Ids of nodes for which another node waits."""
 
 MAX_NODES = 20_000_000
-"""Maximum number of nodes of all ranks of a set; more would not fit a controller."""
+"""Maximum number of nodes of all ranks of a set; more would not fit a controller.
+
+Ranks that are alike count once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Synthesis:
         groups: The process groups of the collectives.
         purposes: Purpose of each group, by name.
         graph_of: Function that returns the trace of one rank, always the same one.
+        alike: Classes of ranks with the same work, if they are known.
     """
 
     kind: str
@@ -37,6 +41,7 @@ class Synthesis:
     groups: tuple[ProcessGroup, ...]
     purposes: Mapping[str, str] = field(default_factory=dict)
     graph_of: Callable[[int], TraceGraph]
+    alike: AlikeRanks | None = None
     _groups_of: dict[int, list[ProcessGroup]] = field(
         init=False, repr=False, default_factory=dict
     )

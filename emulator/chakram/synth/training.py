@@ -32,6 +32,7 @@ from chakram.synth.settings.base import Routing
 from chakram.synth.settings.training import MoeTrace, TrainingTrace
 from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
 from chakram.synth.vocabulary import VocabularyProgram
+from chakram.trace.alike_ranks import AlikeRanks
 
 if TYPE_CHECKING:
     from chakram.synth.routing import Router
@@ -112,6 +113,18 @@ def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesi
         groups=tuple(groups.groups),
         purposes=groups.purposes,
         graph_of=graph_of,
+        alike=_alike(grid, groups) if trace.has_alike_ranks else None,
+    )
+
+
+def _alike(grid: RankGrid, groups: GroupTable) -> AlikeRanks:
+    """Return the ranks of each pipeline stage, which do the same work."""
+    firsts = [grid.moved(0, "pp", stage) for stage in range(grid.degrees["pp"])]
+    return AlikeRanks(
+        nranks=grid.nranks,
+        firsts=tuple(firsts),
+        first_of=lambda rank: firsts[grid.position(rank, "pp")],
+        group_of=lambda group, rank: groups.named(groups.purposes[group], rank),
     )
 
 

@@ -60,7 +60,7 @@ class _Space:
 _SPACES = {
     # A /24 is easy to read, and its 253 hosts are enough for most leaves.
     IPV4: _Space("198.18.0.0/16", "198.19.0.0/16", subnet_bits=8),
-    IPV6: _Space("2001:2::/49", "2001:2:0:8000::/112", subnet_bits=64),
+    IPV6: _Space("2001:2::/49", "2001:2:0:8000::/96", subnet_bits=64),
 }
 
 _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))

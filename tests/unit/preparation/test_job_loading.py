@@ -42,7 +42,7 @@ def test_missing_trace_is_refused() -> None:
 def test_too_large_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"jobs\[0\].trace.layers: .* nodes"):
         parse_experiment(
-            EXPERIMENT.replace("layers: 1", "layers: 10000")
+            EXPERIMENT.replace("layers: 1", "layers: 10000, micro_batches: 100")
             .replace("ranks: 4, ep: 2", "ranks: 2000, ep: 1000")
             .replace("{hosts: 4}", "{hosts: 2000}")
         )

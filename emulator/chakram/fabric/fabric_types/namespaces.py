@@ -30,6 +30,7 @@ from chakram.fabric.fabric_types.telemetry_settings import (
 )
 from chakram.fabric.fabric_types.topology_settings import TopologySettings
 from chakram.foundation.errors import FabricError
+from chakram.foundation.ip_addresses import IPV4
 from chakram.plan.plan import HEARS_PAUSES, PortPlan
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import Name, Whole
@@ -378,6 +379,7 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
     where: Location = ("fabric", "topology", "clos")
     leaves = room_for_switches(clos.hosts_per_leaf, fabric.addressing)
     links = room_for_links(fabric.addressing)
+    larger = ", or addressing: ipv6" * (fabric.addressing == IPV4)
     if clos.leaves > leaves:
         return [
             Mistake(
@@ -386,7 +388,7 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
                     f"there are addresses for only {leaves} leaves with "
                     f"{clos.hosts_per_leaf} hosts each"
                 ),
-                hint=f"use at most {leaves}, or fewer hosts_per_leaf",
+                hint=f"use at most {leaves}, fewer hosts_per_leaf{larger}",
             )
         ]
     uplinks = clos.uplinks or clos.spines
@@ -395,7 +397,7 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
             Mistake(
                 location=(*where, "uplinks" if clos.uplinks else "spines"),
                 found=f"there are addresses for only {links} links between switches",
-                hint=f"use at most {links // clos.leaves}, or fewer leaves",
+                hint=f"use at most {links // clos.leaves}, fewer leaves{larger}",
             )
         ]
     return []

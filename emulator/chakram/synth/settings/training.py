@@ -194,6 +194,11 @@ class TrainingTrace(ModelTrace):
                 "use at most one stage per layer",
             )
 
+    @property
+    def has_alike_ranks(self) -> bool:
+        """Whether all ranks of a pipeline stage do the same work."""
+        return True
+
     def _size_problems(self) -> Iterator[SynthProblem]:
         shape = self.shape
         tokens = self.micro_batch * self.sample_tokens
@@ -212,7 +217,8 @@ class TrainingTrace(ModelTrace):
                 "reduce the sizes: a buffer in a trace has at most "
                 f"{about_size(LARGEST_SIZE_BYTES)}",
             )
-        nodes = self.nranks * self.micro_batches * 30 * max(1, shape.layers // self.pp)
+        traces = self.pp if self.has_alike_ranks else self.nranks
+        nodes = traces * self.micro_batches * 30 * max(1, shape.layers // self.pp)
         if nodes > MAX_NODES:
             yield SynthProblem(
                 "layers",
@@ -258,6 +264,12 @@ class MoeTrace(TrainingTrace):
     def expert_parallel(self) -> int:
         """Number of ranks among which the experts of a layer are divided."""
         return self.ep
+
+    @property
+    def has_alike_ranks(self) -> bool:
+        """Whether all ranks of a pipeline stage do the same work."""
+        is_even = self.routing.law == "balanced"
+        return is_even and not self.routing.token_nodes(self.shape, self.ep)
 
     @cached_property
     def shape(self) -> ModelShape:
