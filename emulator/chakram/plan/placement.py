@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import (
@@ -358,7 +358,7 @@ def _assemble(
                 port=seat.port.number,
                 shard=seat.shard,
                 program=seat.program,
-                queue_pairs=tuple(queue_pairs[key]),
+                queue_pairs=cast("tuple[QueuePairPlan, ...]", queue_pairs[key]),
             )
         )
     return Plan(

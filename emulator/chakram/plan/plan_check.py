@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chakram.foundation.ip_addresses import socket_text
+from chakram.plan.packed_queue_pairs import RankQueuePairs
 from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 
@@ -73,6 +74,8 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[st
     # Plans have millions of ends, so the keys are plain numbers.
     ends: dict[int, QueuePairPlan] = {}
     ranks = plan.ranks()
+    if all(isinstance(each.queue_pairs, RankQueuePairs) for each in ranks):
+        return  # each pair is one row, so its ends agree
     rank_at = {(each.program.job, each.program.rank): each for each in ranks}
     for rank in ranks:
         for end in rank.queue_pairs:

@@ -25,6 +25,7 @@ from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
 from chakram.foundation.errors import PlanError
+from chakram.plan.packed_queue_pairs import PACKED_FROM, JobQueuePairs
 from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
 from chakram.program.operations import (
     POINT_TO_POINT,
@@ -54,8 +55,6 @@ MAX_COUNT = 64
 SOURCE_PORT_BASE = 0xC000
 SOURCE_PORT_POOL = 64
 """Number of UDP source ports of one port; sockets are opened only for these."""
-
-_POOL = tuple(range(SOURCE_PORT_BASE, SOURCE_PORT_BASE + SOURCE_PORT_POOL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +133,7 @@ def connect(
     psn_seed: int,
     layout: QueuePairLayout | None = None,
     local_rate: Callable[[str, PortPlan, PortPlan], int | None] | None = None,
-) -> dict[tuple[str, int], list[QueuePairPlan]]:
+) -> dict[tuple[str, int], Sequence[QueuePairPlan]]:
     """Return the queue pairs of every (job, rank).
 
     Args:
@@ -153,7 +152,6 @@ def connect(
     """
     layout = layout or QueuePairLayout()
     source_ports = _SourcePorts(layout.source_ports, places.values())
-    ends: dict[tuple[str, int], list[QueuePairPlan]] = {key: [] for key in places}
     used: dict[int, int] = {}
 
     def next_qpn(place: Place) -> int:
@@ -167,8 +165,12 @@ def connect(
         used[place.port.number] = index + 1
         return index << SHARD_BITS | place.shard
 
+    tables: dict[str, JobQueuePairs] = {}
     for job, programs in programs_by_job.items():
-        dscp_of = _dscps(job, programs, layout.classes)
+        table = tables[job] = JobQueuePairs(
+            {rank: place.port for (name, rank), place in places.items() if name == job},
+            _dscps(job, programs, layout.classes),
+        )
         for group, channel, low, high, index in (
             (*pair, index)
             for pair in _with_grants(_pairs(job, programs), layout.with_grants)
@@ -178,36 +180,29 @@ def connect(
             local_rate_bps = local_rate and local_rate(job, a.port, b.port)
             if local_rate_bps is not None and index:
                 continue  # without a fabric, messages are not divided
-            a_qpn, b_qpn = next_qpn(a), next_qpn(b)
-            source_port = source_ports.choose(a, b, (a_qpn, b_qpn))
+            qpns = next_qpn(a), next_qpn(b)
             name = f"{psn_seed}/{job}/{group}/{channel}"
             if index:
                 name += f"/{index}"
-            a_psn = _initial_psn(f"{name}/{low}/{high}")
-            b_psn = _initial_psn(f"{name}/{high}/{low}")
-            for rank, peer, remote, qpn, remote_qpn, send_psn, receive_psn in (
-                (low, high, b, a_qpn, b_qpn, a_psn, b_psn),
-                (high, low, a, b_qpn, a_qpn, b_psn, a_psn),
-            ):
-                ends[job, rank].append(
-                    QueuePairPlan(
-                        group=group,
-                        channel=channel,
-                        peer_rank=peer,
-                        qpn=qpn,
-                        remote_qpn=remote_qpn,
-                        remote_port=remote.port.number,
-                        remote_address=remote.port.address,
-                        remote_udp_port=remote.port.udp_port,
-                        source_port=source_port,
-                        send_psn=send_psn,
-                        receive_psn=receive_psn,
-                        index=index,
-                        local_rate_bps=local_rate_bps,
-                        dscp=dscp_of.get(group),
-                    )
-                )
-    return ends
+            table.add(
+                group,
+                channel,
+                index,
+                ranks=(low, high),
+                qpns=qpns,
+                psns=(
+                    _initial_psn(f"{name}/{low}/{high}"),
+                    _initial_psn(f"{name}/{high}/{low}"),
+                ),
+                source_port=source_ports.choose(a, b, qpns),
+                local_rate_bps=local_rate_bps,
+            )
+    is_packed = 2 * sum(map(len, tables.values())) >= PACKED_FROM
+    found: dict[tuple[str, int], Sequence[QueuePairPlan]] = {}
+    for job, rank in places:
+        own = tables[job].of_rank(rank)
+        found[job, rank] = own if is_packed else tuple(own)
+    return found
 
 
 class _SourcePorts:
@@ -247,8 +242,9 @@ class _SourcePorts:
         if not self._listed:
             first, second = (qpn >> SHARD_BITS << SHARD_BITS for qpn in qpns)
             number = source_port_of(first, second) - SOURCE_PORT_BASE
-            # Millions of queue pairs share these few objects.
-            return _POOL[_of_class(number, which, classes, SOURCE_PORT_POOL)]
+            return SOURCE_PORT_BASE + _of_class(
+                number, which, classes, SOURCE_PORT_POOL
+            )
         given = self._given.get((classes, which), 0)
         self._given[classes, which] = given + 1
         return self._listed[_of_class(given, which, classes, len(self._listed))]

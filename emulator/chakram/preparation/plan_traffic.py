@@ -14,6 +14,7 @@ from chakram.collectives.uneven_messages import (
     splits_bytes,
     uneven_messages,
 )
+from chakram.plan.packed_queue_pairs import peers_within_host
 from chakram.plan.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
 
 def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
     """Return how many bytes of a rank's messages do not pass through its port."""
-    local = {
-        pair.peer_rank for pair in rank.queue_pairs if pair.local_rate_bps is not None
-    }
+    local = peers_within_host(rank.queue_pairs)
     if not local:
         return 0
     program = rank.program
