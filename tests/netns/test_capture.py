@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from chakram.fabric.labs.lab_spec import LabState
 
 pytestmark = pytest.mark.asyncio
+
+_CROSSED_NS = 1_000_000
 
 ATTEMPTS = 5
 """Something else may keep the machine busy for a while."""
@@ -83,8 +86,10 @@ async def test_both_directions_of_every_host_are_in_its_file(
         assert {ends(frame) for frame in frames} == expected
         assert len(frames) == 4
         times = [frame.time_ns for frame in frames]
-        assert times == sorted(times)
-        assert before_ns < times[0] < times[-1] < time.time_ns()
+        # Two processors may store frames in another order than they stamp them.
+        pairs_of_times = itertools.pairwise(times)
+        assert all(later - earlier > -_CROSSED_NS for earlier, later in pairs_of_times)
+        assert before_ns < min(times) < max(times) < time.time_ns()
         assert any(time_ns % 1000 for time_ns in times)
 
 

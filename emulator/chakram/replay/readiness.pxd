@@ -18,6 +18,7 @@ cdef class Readiness:
     cdef list _place_of
     cdef list _ready
 
+    cpdef Readiness another(self)
     cpdef begin(self, long long start_ns)
     cpdef Py_ssize_t take(self) except? -2
     cpdef postpone(self, Py_ssize_t index, long long until_ns)

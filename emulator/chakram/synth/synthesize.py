@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-LEAST_NODES = 1_000_000
+LEAST_NODES = 250_000
 """Nodes of a set from which equal ranks are represented by one of them."""
 
 

@@ -39,6 +39,7 @@ class RankWalk:
         records: Destination of share and iteration rows.
         begin: Function called with (walk, operation, the operation that released it or
             -1, now) when a communication may start.
+        like: Another rank of the job with the same columns, whose tables are shared.
 
     Attributes:
         number: Number of the rank in the plan.
@@ -54,6 +55,7 @@ class RankWalk:
         settings: RunSettings,
         records: RecordRows,
         begin: Callable[[RankWalk, int, int, int], None],
+        like: RankWalk | None = None,
     ) -> None:
         program = plan.program
         columns = program.columns
@@ -70,20 +72,30 @@ class RankWalk:
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._begin = begin
         self._records = records
-        tables = ProgramTables(plan)
-        self._kinds = tables.kinds
-        self._are_barriers = tables.are_barriers
-        self._durations_ns = tables.durations_ns
-        self._stream_of = tables.streams
-        self._preference = preferences(job.policy, columns)
-        self._readiness = Readiness(
-            list(map(columns.dependencies_of, range(len(columns)))), self._preference
-        )
-        self._starts_ns = (
-            [columns.start_ns(row) or 0 for row in range(len(columns))]
-            if job.order == "start_times"
-            else None
-        )
+        if like is None:
+            tables = ProgramTables(plan)
+            self._kinds = tables.kinds
+            self._are_barriers = tables.are_barriers
+            self._durations_ns = tables.durations_ns
+            self._stream_of = tables.streams
+            self._preference = preferences(job.policy, columns)
+            self._readiness = Readiness(
+                list(map(columns.dependencies_of, range(len(columns)))),
+                self._preference,
+            )
+            self._starts_ns = (
+                [columns.start_ns(row) or 0 for row in range(len(columns))]
+                if job.order == "start_times"
+                else None
+            )
+        else:
+            self._kinds = like._kinds
+            self._are_barriers = like._are_barriers
+            self._durations_ns = like._durations_ns
+            self._stream_of = like._stream_of
+            self._preference = like._preference
+            self._readiness = like._readiness.another()
+            self._starts_ns = like._starts_ns
         self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
         self._activity = Activity()

@@ -126,10 +126,14 @@ class LevelRun:
             for agent in plan.agents
             for rank in agent.ranks
         }
-        self._walks = [
-            RankWalk(rank, settings_of[rank.number], self.records, self._begin)
-            for rank in ranks
-        ]
+        self._walks: list[RankWalk] = []
+        like: dict[tuple[str, int], RankWalk] = {}
+        for rank in ranks:
+            key = rank.program.job, id(rank.program.columns)
+            settings = settings_of[rank.number]
+            walk = RankWalk(rank, settings, self.records, self._begin, like.get(key))
+            like.setdefault(key, walk)
+            self._walks.append(walk)
         self._matrices: Mapping[tuple[str, str, int], Matrix] = split_matrices(
             rank.program for rank in ranks
         )
