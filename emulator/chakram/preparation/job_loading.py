@@ -38,6 +38,7 @@ from chakram.synth.synthesize import (
     synthesize,
     synthesized_trace_set,
 )
+from chakram.synth.trace_builder import Synthesis
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 
@@ -112,15 +113,23 @@ def load_jobs(
                 on_rank(name, done, of)
 
         options = lowering_options(experiment, job, sources)
-        loaded.append(_alike_job(job, options) or _loaded_job(job, options, read))
+        if isinstance(job.trace, TraceFiles):
+            found = _loaded_job(job, options, _trace_files(job.trace, read))
+        else:
+            synthesis = synthesize(job.trace)
+            found = _alike_job(job, options, synthesis) or _loaded_job(
+                job, options, synthesized_trace_set(synthesis, on_rank=read)
+            )
+        loaded.append(found)
     return loaded
 
 
-def _alike_job(job: Job, options: LoweringOptions) -> LoadedJob | None:
+def _alike_job(
+    job: Job, options: LoweringOptions, synthesis: Synthesis
+) -> LoadedJob | None:
     """Return a large synthetic job of which few ranks are lowered, or None."""
-    if isinstance(job.trace, TraceFiles):
-        return None
-    synthesis = synthesize(job.trace)
+    if (options.resources, options.order) != ("streams", "dependencies"):
+        return None  # all ranks together determine their order
     traces = first_traces(synthesis)
     if traces is None:
         return None
@@ -140,11 +149,8 @@ def _alike_job(job: Job, options: LoweringOptions) -> LoadedJob | None:
     )
 
 
-def _loaded_job(
-    job: Job, options: LoweringOptions, on_rank: Callable[[int, int], None]
-) -> LoadedJob:
+def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJob:
     of_files = isinstance(job.trace, TraceFiles)
-    traces = _trace_set(job, on_rank)
     require_replayable(traces.graphs, traces.groups, traces.least_ranks)
     lowered = lower_job(job.name, traces.graphs, traces.groups, options)
     problems = check_job(lowered.programs)
@@ -186,12 +192,6 @@ def _listed(names: list[str]) -> str:
     more = len(names) - _NAMES_LISTED
     listed = ", ".join(names[:_NAMES_LISTED])
     return f"{listed} and {more} more" if more > 0 else listed
-
-
-def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
-    if isinstance(job.trace, TraceFiles):
-        return _trace_files(job.trace, on_rank)
-    return synthesized_trace_set(synthesize(job.trace), on_rank=on_rank)
 
 
 def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:

@@ -128,6 +128,8 @@ class StageSequence:
         self._task = asyncio.create_task(self._run(), name="stages")
         await self._started.wait()
         self._check()
+        if self._task.done():
+            self._task.result()
 
     async def stop(self) -> None:
         """End the stage in progress, and start no other."""

@@ -239,12 +239,12 @@ class FirstTraces:
 
 
 def first_traces(
-    synthesis: Synthesis, *, least_nodes: int = LEAST_NODES
+    synthesis: Synthesis, *, least_nodes: int | None = None
 ) -> FirstTraces | None:
     """Return the traces that represent a large set, or None.
 
     The result is None if ranks differ in more than groups and peers, or if the set has
-    less than *least_nodes* nodes.
+    less than *least_nodes* nodes. None means ``LEAST_NODES``.
     """
     alike = synthesis.alike
     if alike is None:
@@ -252,7 +252,7 @@ def first_traces(
     found = {rank: _read_back(synthesis, rank) for rank in alike.firsts}
     graphs = {rank: each.trace.graph for rank, each in found.items()}
     nodes = sum(map(len, graphs.values())) * (alike.nranks // len(graphs))
-    if nodes < least_nodes:
+    if nodes < (LEAST_NODES if least_nodes is None else least_nodes):
         return None
     digest = hashlib.sha256(f"{alike.nranks} alike\n".encode())
     for rank, read in found.items():

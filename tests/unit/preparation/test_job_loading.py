@@ -96,3 +96,23 @@ def test_dimensions_are_of_a_set_of_all_ranks_too(tmp_path: Path) -> None:
     text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 4}")
     with pytest.raises(TraceError, match="4 ranks, but the dimensions 2 x 4 have 8"):
         load_jobs(parse_experiment(text))
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_copied"),
+    [
+        ("", True),
+        ("    ordering: overlap\n", True),
+        ("    resources: astra-sim\n", False),
+    ],
+)
+def test_copies_need_no_common_order_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, keys: str, is_copied: bool
+) -> None:
+    text = EXPERIMENT.replace("    trace:", f"{keys}    trace:")
+    (explicit,) = load_jobs(parse_experiment(text))
+    monkeypatch.setattr("chakram.synth.synthesize.LEAST_NODES", 0)
+    (job,) = load_jobs(parse_experiment(text))
+    assert job.programs == explicit.programs
+    assert job.nodes == explicit.nodes
+    assert (job.digest != explicit.digest) == is_copied
