@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from chakram.cli.common.bench_programs import (
     sizes_of,
     uneven_size,
 )
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.options import (
     options_from,
     overrides_of,
@@ -446,7 +446,7 @@ def _outcome(
     with run_request(settings, text, runs=runs, quiet=quiet) as request:
         if world == "simulate":
             return simulate_experiment(request)
-        return asyncio.run(run_experiment(request))
+        return run_coroutine(run_experiment(request))
 
 
 def _written(path: Path, document: Mapping[str, Any]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -13,6 +12,7 @@ import typer
 from rich.table import Table
 
 from chakram.cli.common.console_styles import Console
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError, NoLab
 from chakram.foundation.platform_support import require_linux
@@ -49,7 +49,7 @@ def up(
 
     settings = load_experiment(experiment)
     fabric = settings.fabric
-    handle = asyncio.run(
+    handle = run_coroutine(
         fabric.start_lab(lab or settings.lab_name, seed=settings.seed, lifetime="up")
     )
     if handle is None:
@@ -235,9 +235,9 @@ def down(
         )
     in_use: list[str] = []
     if every and not force:
-        ended, in_use = asyncio.run(labs.down_unused())
+        ended, in_use = run_coroutine(labs.down_unused())
     else:
-        ended = asyncio.run(labs.down(lab))
+        ended = run_coroutine(labs.down(lab))
     if lab is not None and not ended:
         known = ", ".join(each.name for each in labs.status()) or "none"
         raise NoLab(f"lab {lab}", "there is no such lab", f"existing labs: {known}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import AgentError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
@@ -173,7 +173,7 @@ def _answers(
     from chakram.execution.host_survey import survey
 
     with ProgressReporter() as progress:
-        found = asyncio.run(survey(places, launch=launch, progress=progress))
+        found = run_coroutine(survey(places, launch=launch, progress=progress))
     failures = [each for each in found.values() if isinstance(each, AgentError)]
     if failures:
         first = failures[0]
@@ -404,7 +404,7 @@ def push(
         ended = []
         if places:
             progress.phase(f"copying {bundle.folder} to {len(places)} hosts")
-            ended = asyncio.run(
+            ended = run_coroutine(
                 install(
                     bundle,
                     places,

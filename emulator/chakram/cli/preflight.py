@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.progress import run_request
 from chakram.foundation.platform_support import require_linux
 
@@ -52,7 +52,7 @@ def preflight(
     with run_request(
         settings, text, runs=runs, quiet=as_json, launch=launching
     ) as request:
-        outcome = asyncio.run(preflight_experiment(request))
+        outcome = run_coroutine(preflight_experiment(request))
     show_preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json
     )

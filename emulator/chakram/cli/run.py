@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
@@ -86,7 +86,7 @@ def run(
             alone=job,
             launch=launching,
         ) as request:
-            return asyncio.run(run_tolerantly(request, tolerate))
+            return run_coroutine(run_tolerantly(request, tolerate))
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from chakram.cli.common.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.platform_support import require_linux
 
@@ -121,4 +121,4 @@ def serve(
         else check_listen_address(otg_grpc, "--otg-grpc"),
     )
 
-    asyncio.run(serve_until_interrupted(settings, print))
+    run_coroutine(serve_until_interrupted(settings, print))

@@ -27,6 +27,7 @@ ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
 """Values of ECN fields, as in the section ``transport``."""
 
 _ENDLESS = 1_000_000
+_MOST_RUNS = 1_000
 _LARGEST = 1 << 40
 _KIB = 1024
 _SIZES = {
@@ -190,6 +191,9 @@ def read_collectives(
     numbers = range(len(plan.stages))
     if not numbers:
         reader.wrong.append(f"{reader.at('stages')}: is empty")
+    elif loops * len(numbers) > _MOST_RUNS:
+        reader.wrong.append(f"{reader.path}: needs more than {_MOST_RUNS} runs")
+        loops = 1
     elif first >= len(numbers):
         reader.wrong.append(f"{reader.at('llm_index')}: is not below {len(numbers)}")
     plan.order = [(number, 1) for number in numbers[:first]] + [
@@ -216,6 +220,8 @@ def _stage(
             place = each.at("device_names")
             reader.unable.append(f"{place}: a port has one rank in each stage")
         taken.update(found.locations)
+        if any(found.name == other.name for other in stage.communicators):
+            reader.wrong.append(f"{each.at('name')}: {found.name:.60} is used twice")
         stage.communicators.append(found)
     if reader.data.get("experiment"):
         stage.experiment = reader.text("experiment")

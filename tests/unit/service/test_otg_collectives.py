@@ -175,6 +175,27 @@ def communicator(**changes: Any) -> dict[str, Any]:
             400,
             "duration.fixed_seconds.seconds: is not 1 to",
         ),
+        (
+            {**ccl(), "stages": [{**ccl()["stages"][0], "name": "a"}] * 2},
+            400,
+            "ccl.stages[1].name: a is used twice",
+        ),
+        (
+            ccl(communicators=[{"name": "c", "device_names": DEVICES}] * 2),
+            400,
+            "ccl.stages[0].communicators[1].name: c is used twice",
+        ),
+        (
+            {
+                **ccl(),
+                "stages": [
+                    {**ccl()["stages"][0], "name": f"s{number}"} for number in range(3)
+                ],
+                "stage_loop_count": 400,
+            },
+            400,
+            "ccl: needs more than 1000 runs",
+        ),
         ({**ccl(), "tail_latency_cdf": {"enable": True}}, 501, "enable: is not"),
     ],
 )

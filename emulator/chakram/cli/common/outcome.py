@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.cli.common.options import output_width, print_json, sentence_width
-from chakram.summary.run_summary import COMPLETE
 
 if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
@@ -118,6 +117,7 @@ def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
     from chakram.analysis.run_answer import answer_lines
     from chakram.analysis.run_causes import quick_why
     from chakram.run_directory.reader import open_run
+    from chakram.summary.run_summary import COMPLETE
 
     print_table(summary, wide=wide)
     page = directory / REPORT

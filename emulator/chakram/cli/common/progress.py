@@ -14,24 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
-from chakram.cli.common.console_styles import Console
-from chakram.summary.interval_lines import HEADING, AgentSample, Intervals, time_left
-
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from chakram.cli.common.console_styles import Console
     from chakram.config.experiment import Experiment
     from chakram.execution.request import RunRequest
     from chakram.summary.collectives_in_flight import CollectivesInFlight
+    from chakram.summary.interval_lines import AgentSample, Intervals
 
 
 _LINE_EVERY_NS = 2 * 10**9
@@ -97,13 +87,26 @@ class ProgressReporter:
         self._clock_ns = clock_ns
         self._intervals: Intervals | None = None
         self._phases: list[tuple[str, int]] = []
-        self._console = console or Console(file=sys.stderr)
+        if console is None:
+            from chakram.cli.common.console_styles import Console
+
+            console = Console(file=sys.stderr)
+        self._console = console
         self._bar: Progress | None = None
         self._task = None if quiet or not self._console.is_terminal else self._make()
         self._phase = ""
         self._next_line_ns = 0
 
     def _make(self) -> TaskID:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -160,6 +163,10 @@ class ProgressReporter:
         work: CollectivesInFlight | None = None,
     ) -> None:
         """Add a sample, and print a line if an interval has passed."""
+        from rich.markup import escape
+
+        from chakram.summary.interval_lines import HEADING, Intervals, time_left
+
         if not self._phases:
             return
         now_ns = self._clock_ns()
