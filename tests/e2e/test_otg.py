@@ -16,6 +16,7 @@ import yaml
 from chakram.run_directory.reader import RunResults, open_run
 from tests.service_client import EXPERIMENT, Service, served
 from tests.support import REPO_ROOT, require
+from tests.unit.service.test_otg_config import config
 from tests.waiting import PATIENCE_S, Stopwatch
 
 CLIENT = Path(__file__).with_name("otg_client.py")
@@ -157,29 +158,10 @@ def collectives() -> dict[str, Any]:
     names = [f"d{number}" for number in range(4)]
     size = {"data_size": 1, "data_size_unit": "megabit"}
     short = {"choice": "fixed_iterations"}
+    ports_and_devices = config()
+    del ports_and_devices["stateful_flows"]
     return {
-        "ports": [
-            {"name": f"p{number}", "location": f"h{number}"} for number in range(HOSTS)
-        ],
-        "devices": [
-            {
-                "name": f"d{number}",
-                "ethernets": [
-                    {
-                        "name": f"e{number}",
-                        "mac": f"02:00:00:00:00:0{number}",
-                        "connection": {
-                            "choice": "port_name",
-                            "port_name": f"p{number}",
-                        },
-                        "ipv4_addresses": [
-                            {"name": f"ip{number}", "address": f"198.18.0.{number + 1}"}
-                        ],
-                    }
-                ],
-            }
-            for number in range(HOSTS)
-        ],
+        **ports_and_devices,
         "ccl": {
             "name": "training",
             "stage_mode": "llm",

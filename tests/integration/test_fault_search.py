@@ -225,7 +225,10 @@ def test_counters_of_switches_prove_collisions_although_the_hash_is_unknown(
         return
     (finding,) = verdict.faults
     assert (finding.suspect.cause, finding.suspect.place) == ("hash imbalance", "leaf0")
-    assert "2.00 times the mean of its group, of flows" in finding.suspect.evidence
+    assert (
+        "2.00 times the mean of its group (as counted; its flows"
+        in finding.suspect.evidence
+    )
     assert 0.1 < finding.saving.low < finding.saving.share < 0.6
 
 

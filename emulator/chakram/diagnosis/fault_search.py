@@ -36,7 +36,7 @@ from chakram.diagnosis.fault_proposals import (
 )
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
-from chakram.foundation.errors import InputError
+from chakram.foundation.errors import ChakramError, InputError
 from chakram.foundation.units import format_rate
 
 if TYPE_CHECKING:
@@ -169,7 +169,12 @@ class _Search:
         self._is_late = is_generator_bound(results)
         run, shown = self._runs.simulated(self._null)
         for variant in counted_paths(results, self._null, run):
-            other_run, other = self._runs.simulated(variant)
+            if time.monotonic() > self._search_until_s:
+                break
+            try:
+                other_run, other = self._runs.simulated(variant)
+            except ChakramError:
+                continue  # on these paths, it does not end
             if self._null.ecmp is None or self._misfit(other) < self._misfit(shown):
                 self._null, run, shown = variant, other_run, other
         if shown.whole.iteration_ns <= 0:

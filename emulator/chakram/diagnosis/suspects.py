@@ -437,7 +437,9 @@ def _hashes(
     )
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     # Counters tell how much a path carries, but not which flows.
-    unknown = ", of flows that are unknown" * isinstance(run.ecmp, AssignedPaths)
+    unknown = " (as counted; its flows are unknown)" * isinstance(
+        run.ecmp, AssignedPaths
+    )
     yield _fault(
         "hash imbalance",
         ", ".join(named[:_NAMED]) + more,

@@ -33,6 +33,7 @@ from chakram.program.lowering import (
     lower_job,
 )
 from chakram.program.operations import RankProgram
+from chakram.program.program_check import ProgramChecks
 from chakram.synth.synthesize import (
     first_traces,
     synthesize,
@@ -133,17 +134,21 @@ def _alike_job(
     traces = first_traces(synthesis)
     if traces is None:
         return None
+    lowered = lower_alike(job.name, traces.graphs, traces.groups, options, traces.alike)
+    # The other ranks are copies of the first ones.
+    firsts = [lowered.programs[rank] for rank in traces.alike.firsts]
+    checks = ProgramChecks()
+    problems = [text for program in firsts for text in checks.problems(program)]
+    if problems:
+        raise PlanError.of_problems(f"job {job.name}", problems)
     return LoadedJob(
         name=job.name,
         trace=f"synth:{synthesis.kind}",
         producer=synthesis.producer,
         digest=traces.digest,
         nodes=traces.nodes,
-        # Our own generator made these ranks equal, so only the first ones are checked.
-        lowered=lower_alike(
-            job.name, traces.graphs, traces.groups, options, traces.alike
-        ),
-        warnings=(),
+        lowered=lowered,
+        warnings=(*lowered.warnings, *too_small_warnings(firsts)),
         size_scale=str(job.size_scale),
         placement=placement_options(job.placement),
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.plan.queue_pairs import SOURCE_PORT_POOL
 from chakram.summary.bandwidth import bus_factor
 
 if TYPE_CHECKING:
@@ -157,7 +158,11 @@ class CollectivePlan:
 
 
 def read_collectives(
-    reader: ConfigReader, ports: Mapping[str, str], transport: Mapping[str, Any]
+    reader: ConfigReader,
+    ports: Mapping[str, str],
+    transport: Mapping[str, Any],
+    *,
+    family: str,
 ) -> CollectivePlan:
     """Return the collectives of a configuration; mistakes are noted by the reader.
 
@@ -165,20 +170,21 @@ def read_collectives(
         reader: The object ``ccl``.
         ports: Port of the fabric by name of a device.
         transport: Section ``transport`` that the rest of the configuration asks for.
+        family: ``ipv4`` or ``ipv6``, the addresses of the fabric.
     """
     plan = CollectivePlan()
     reader.text("name")
     reader.choice("transport", {"rocev2": 0}, "rocev2")
     modes = {"async": "free", "sync": "barrier"}
     plan.sync = modes[reader.choice("send_mode", modes, "async")]
-    reader.number("sync_rank_interval_ms", 0, 0, 0)
+    _only_zero(reader, "sync_rank_interval_ms")
     mode = reader.choice("stage_mode", {"sequential": 0, "llm": 0}, "sequential")
     loops = int(reader.number("stage_loop_count", 1, 1, 1000))
     first = int(reader.number("llm_index", 1, 1, 1000)) if mode == "llm" else 0
     reader.skip("llm_index")
     names: set[str] = set()
     for each in reader.many("stages"):
-        stage = _stage(each, ports, transport)
+        stage = _stage(each, ports, transport, family)
         if stage.name in names:
             reader.wrong.append(f"{each.at('name')}: {stage.name:.60} is used twice")
         names.add(stage.name)
@@ -202,8 +208,17 @@ def read_collectives(
     return plan
 
 
+def _only_zero(reader: ConfigReader, name: str) -> None:
+    """Note that a number other than 0 is not supported."""
+    if reader.number(name, 0, 0, 1 << 32):
+        reader.unable.append(f"{reader.at(name)}: is not supported")
+
+
 def _stage(
-    reader: ConfigReader, ports: Mapping[str, str], transport: Mapping[str, Any]
+    reader: ConfigReader,
+    ports: Mapping[str, str],
+    transport: Mapping[str, Any],
+    family: str,
 ) -> Stage:
     stage = Stage(name=reader.text("name"))
     if reader.data.get("bg_flow_names"):
@@ -215,7 +230,9 @@ def _stage(
     taken: set[str] = set()
     for each in reader.many("communicators"):
         job = f"c{len(stage.communicators)}"
-        found = _communicator(each, job, choice, ports, policies)
+        found = _communicator(each, job, choice, ports)
+        policies.append(_policy(each.one("rocev2"), family))
+        each.end()
         if {*found.locations} & taken:
             place = each.at("device_names")
             reader.unable.append(f"{place}: a port has one rank in each stage")
@@ -289,7 +306,6 @@ def _communicator(
     job: str,
     choice: tuple[str, str | None],
     ports: Mapping[str, str],
-    policies: list[dict[str, Any]],
 ) -> Communicator:
     name = reader.text("name")
     names = reader.data.get("device_names")
@@ -312,8 +328,6 @@ def _communicator(
     size_bytes, gap_ms = _generation(reader.one("generation"))
     if size_bytes > _LARGEST:
         reader.wrong.append(f"{reader.at('generation.data_size')}: is above 1 TiB")
-    policies.append(_policy(reader.one("rocev2")))
-    reader.end()
     return Communicator(
         name=name,
         job=job,
@@ -350,7 +364,7 @@ def _generation(reader: ConfigReader | None) -> tuple[int, int]:
     return size_bytes, gap_ms
 
 
-def _policy(reader: ConfigReader | None) -> dict[str, Any]:
+def _policy(reader: ConfigReader | None, family: str) -> dict[str, Any]:
     """Return the settings of a communicator as those of the section ``transport``."""
     policy: dict[str, Any] = {
         "path_mtu": 4096,
@@ -359,7 +373,11 @@ def _policy(reader: ConfigReader | None) -> dict[str, Any]:
     }
     if reader is None:
         return policy
-    reader.choice("encapsulation", {"ipv4": 0, "ipv6": 0}, "ipv4")
+    asked = reader.choice("encapsulation", {"ipv4": 0, "ipv6": 0}, family)
+    if asked != family:
+        reader.unable.append(
+            f"{reader.at('encapsulation')}: the fabric has {family} addresses"
+        )
     mtus = (256, 512, 1024, 2048, 4096)
     mtu = int(reader.number("ib_mtu", 4096, 256, 4096))
     if mtu not in mtus:
@@ -379,8 +397,12 @@ def _policy(reader: ConfigReader | None) -> dict[str, Any]:
             dscp = int(settings.number("dscp", 24, 0, 63))
             policy["dscp"] = {"data": dscp, "ack": dscp}
             policy["ecn"] = ECN[settings.choice("ecn", ECN, "ect_1")]
-            settings.number("start_qp_number", 0, 0, 0)
-            settings.skip("start_udp_src_port")
+            _only_zero(settings, "start_qp_number")
+            if "start_udp_src_port" in settings.data:
+                most = 65_536 - SOURCE_PORT_POOL
+                first = int(settings.number("start_udp_src_port", 49_152, 1024, most))
+                ports = range(first, first + SOURCE_PORT_POOL)
+                policy["source_ports"] = list(ports)
             settings.end()
         kind.end()
     reader.end()

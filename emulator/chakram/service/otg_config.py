@@ -239,8 +239,12 @@ class _Converter:
 
     def _collectives(self, collectives: ConfigReader) -> None:
         plan = self._plan
+        is_ipv6 = any(":" in address for address in self._known.values())
         plan.collectives = read_collectives(
-            collectives, self._port_of_device, plan.transport
+            collectives,
+            self._port_of_device,
+            plan.transport,
+            family="ipv6" if is_ipv6 else "ipv4",
         )
         if plan.flows:
             self.unable.append(

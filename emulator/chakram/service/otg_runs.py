@@ -56,10 +56,14 @@ async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:
     for run in queue.store.search(owner=holder, states=(RUNNING,), limit=-1):
         if run.fabric == fabric:
             queue.cancel(run, holder)
-            await _ended(queue, run.id, _STOP_S)
+            if await _ended(queue, run.id, _STOP_S) is None:
+                raise ResultsError("flows", f"did not stop within {_STOP_S:.0f} s")
 
 
-async def _ended(queue: JobQueue, run_id: str, limit_s: float | None) -> StoredRun:
+async def _ended(
+    queue: JobQueue, run_id: str, limit_s: float | None
+) -> StoredRun | None:
+    """Return a run once it has ended, or None if it takes longer."""
     began_s = time.monotonic()
     while limit_s is None or time.monotonic() - began_s < limit_s:
         run = queue.store.find(run_id)
@@ -68,7 +72,7 @@ async def _ended(queue: JobQueue, run_id: str, limit_s: float | None) -> StoredR
         if run.state in ENDED:
             return run
         await asyncio.sleep(_LOOK_S)
-    raise ResultsError("flows", f"did not stop within {limit_s:.0f} s")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +239,9 @@ class StageSequence:
         run = await start_run(self._queue, self._submissions[number], self._holder)
         self._runs.append(_StageRun(number, loop, run.id))
         self._started.set()
-        if stage.seconds:
-            await asyncio.sleep(stage.seconds)
+        ended = await _ended(self._queue, run.id, stage.seconds or None)
+        if ended is None:
             await stop_runs(self._queue, self._fabric, self._holder)
-            return
-        ended = await _ended(self._queue, run.id, None)
-        if ended.state != DONE:
+        elif ended.state != DONE:
             why = ended.reason or ended.state
             raise ResultsError(f"stage {stage.name}", f"did not succeed: {why}")

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from chakram.config.experiment import parse_experiment
-from chakram.foundation.errors import ConfigError, TraceError
+from chakram.foundation.errors import ConfigError, PlanError, TraceError
+from chakram.preparation import job_loading
 from chakram.preparation.job_loading import load_jobs
+from chakram.program.program_check import ProgramChecks
 from chakram.synth.synthesize import write_synthesis
 from tests.experiments import EXPERIMENT, moe, of_files
 from tests.trace_bytes import collective, metadata
@@ -116,3 +118,17 @@ def test_copies_need_no_common_order_of_ranks(
     assert job.programs == explicit.programs
     assert job.nodes == explicit.nodes
     assert (job.digest != explicit.digest) == is_copied
+
+
+def test_copies_are_checked_and_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chakram.synth.synthesize.LEAST_NODES", 0)
+    monkeypatch.setattr(
+        job_loading, "too_small_warnings", lambda programs: [f"{len(programs)} ranks"]
+    )
+    (job,) = load_jobs(parse_experiment(EXPERIMENT))
+    assert job.warnings == ("1 ranks",)
+    monkeypatch.setattr(
+        ProgramChecks, "problems", lambda _, program: [f"rank {program.rank} is wrong"]
+    )
+    with pytest.raises(PlanError, match="rank 0 is wrong"):
+        load_jobs(parse_experiment(EXPERIMENT))

@@ -84,9 +84,14 @@ def test_communicators_of_a_stage_are_jobs_with_one_policy() -> None:
         "qps_per_peer": 4,
         "chunk_size_kb": 64,
         "ib_mtu": 1024,
+        "encapsulation": "ipv4",
         "connection_type": {
             "choice": "reliable_connection",
-            "reliable_connection": {"dscp": 30, "ecn": "ect_0"},
+            "reliable_connection": {
+                "dscp": 30,
+                "ecn": "ect_0",
+                "start_udp_src_port": 50_000,
+            },
         },
     }
     pairs = [
@@ -106,6 +111,7 @@ def test_communicators_of_a_stage_are_jobs_with_one_policy() -> None:
         "ecn": "ect0",
         "dscp": {"data": 30, "ack": 30},
         "queue_pairs": {"count": 4, "message_size": "65536B"},
+        "source_ports": list(range(50_000, 50_064)),
     }
 
 
@@ -168,6 +174,16 @@ def communicator(**changes: Any) -> dict[str, Any]:
             communicator(generation={"compute_gap": {"choice": "random"}}),
             501,
             "compute_gap.choice: random is not supported",
+        ),
+        (
+            {**ccl(), "sync_rank_interval_ms": 5},
+            501,
+            "ccl.sync_rank_interval_ms: is not supported",
+        ),
+        (
+            communicator(rocev2={"encapsulation": "ipv6"}),
+            501,
+            "rocev2.encapsulation: the fabric has ipv4 addresses",
         ),
         (communicator(rocev2={"ib_mtu": 1000}), 501, "rocev2.ib_mtu: is not one of"),
         (

@@ -39,6 +39,9 @@ _RANKS_KEY = '"ranks": ['
 _SHORT_LIST = 32
 """Characters of a list that is not worth a cache."""
 
+_LONG_LIST = 1 << 20
+"""Characters of a list that would fill a cache; 65,536 ranks have half as many."""
+
 _NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
 _LONGEST_PURPOSE = 60
@@ -233,7 +236,8 @@ def _set_aside(text: str) -> tuple[str, dict[int, _RankList]]:
         if not end:
             break
         parts.append(text[done:begin])
-        found = _rank_list(text[begin:end]) if end - begin > _SHORT_LIST else None
+        is_cached = _SHORT_LIST < end - begin < _LONG_LIST
+        found = _rank_list(text[begin:end]) if is_cached else None
         if found is None:
             parts.append(text[begin:end])
         else:

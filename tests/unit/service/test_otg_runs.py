@@ -1,0 +1,119 @@
+"""Stages run one after another, and a stage that fails ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chakram.foundation.errors import ResultsError
+from chakram.service import otg_runs
+from chakram.service.otg_collectives import CollectivePlan, Stage
+from chakram.service.otg_runs import StageSequence
+from chakram.service.run_store import CANCELED, DONE, FAILED, RUNNING
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class ScriptedQueue:
+    """A queue whose runs end as a test wants.
+
+    Attributes:
+        ends: State at which each run ends, in order; None: only when it is canceled.
+        runs: The runs so far.
+    """
+
+    ends: list[str | None]
+    runs: list[Any] = field(default_factory=list)
+
+    @property
+    def store(self) -> Any:
+        return self
+
+    async def start_now(self, submission: Any, *, holder: str) -> Any:
+        run = SimpleNamespace(
+            id=str(len(self.runs)),
+            owner=holder,
+            fabric="lab",
+            state=RUNNING,
+            reason="it broke",
+            submission=submission,
+            looks=0,
+        )
+        self.runs.append(run)
+        return run
+
+    def find(self, run_id: str) -> Any:
+        run = self.runs[int(run_id)]
+        run.looks += 1
+        end = self.ends[int(run_id)]
+        if run.looks > 3 and end is not None and run.state == RUNNING:
+            run.state = end
+        return run
+
+    def has_said(self, *_: str) -> bool:
+        return True
+
+    def search(self, **_: Any) -> list[Any]:
+        return [run for run in self.runs if run.state == RUNNING]
+
+    def cancel(self, run: Any, _by: str) -> None:
+        run.state = CANCELED
+
+    def directory_of(self, _run_id: str) -> None:
+        return None
+
+
+def sequence(queue: ScriptedQueue, *stages: Stage) -> StageSequence:
+    plan = CollectivePlan(
+        stages=list(stages), order=[(number, 1) for number in range(len(stages))]
+    )
+    names: Any = [stage.name for stage in stages]
+    return StageSequence(queue, "lab", "otg", plan, names, {})  # type: ignore[arg-type]
+
+
+async def ended(stages: StageSequence) -> None:
+    async with asyncio.timeout(20):
+        while stages.is_running:  # noqa: ASYNC110 - a sequence has no event for this
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otg_runs, "_LOOK_S", 0.001)
+
+
+async def test_stages_run_in_order_and_a_timed_one_is_stopped() -> None:
+    queue = ScriptedQueue([DONE, None, DONE])
+    timed = Stage(name="b", seconds=1)
+    stages = sequence(queue, Stage(name="a"), timed, Stage(name="c"))
+    await stages.start()
+    await ended(stages)
+    assert [run.submission for run in queue.runs] == ["a", "b", "c"]
+    assert [run.state for run in queue.runs] == [DONE, CANCELED, DONE]
+    assert stages.metrics([], []) == []
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+async def test_a_stage_that_fails_ends_the_sequence(seconds: int) -> None:
+    queue = ScriptedQueue([FAILED, DONE])
+    stages = sequence(queue, Stage(name="a", seconds=seconds), Stage(name="b"))
+    await stages.start()
+    await ended(stages)
+    assert len(queue.runs) == 1
+    with pytest.raises(ResultsError, match="stage a: did not succeed: it broke"):
+        stages.metrics([], [])
+
+
+async def test_stopping_ends_the_stage_in_progress_and_starts_no_other() -> None:
+    queue = ScriptedQueue([None, DONE])
+    stages = sequence(queue, Stage(name="a"), Stage(name="b"))
+    await stages.start()
+    await stages.start()  # nothing more: it is running
+    await stages.stop()
+    assert [run.state for run in queue.runs] == [CANCELED]
+    assert not stages.is_running
